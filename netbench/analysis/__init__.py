@@ -1,0 +1,1 @@
+"""Captures to counts, hops to losses, repetitions to intervals."""

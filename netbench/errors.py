@@ -1,0 +1,40 @@
+"""The errors a user can meet, each with the exit code that documents it."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every netbench command."""
+
+    DONE = 0
+    INVALID_RESULTS = 1  # done, but trials stayed invalid, a self-test failed, or a regression was found
+    USAGE = 2  # the command line, topology or profile is wrong
+    MISSING = 3  # this host lacks something: root, a tool, a kernel feature, a free testbed
+    BROKEN = 4  # the testbed broke during the run; results so far are kept
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class NetbenchError(Exception):
+    """An error with a message for the user: what happened, where, and what to do next."""
+
+    exit_code = ExitCode.BROKEN
+
+
+class UsageError(NetbenchError):
+    """The command line, a topology, a profile or another input file is wrong."""
+
+    exit_code = ExitCode.USAGE
+
+
+class MissingError(NetbenchError):
+    """This host lacks something the command needs."""
+
+    exit_code = ExitCode.MISSING
+
+
+class TestbedError(NetbenchError):
+    """The testbed broke during the run; what was measured so far is kept and can be resumed."""
+
+    exit_code = ExitCode.BROKEN
+    __test__ = False  # not a test class, whatever pytest reads into its name

@@ -1,0 +1,1 @@
+"""Packet sources: afpacket (built in)."""

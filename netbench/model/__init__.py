@@ -1,0 +1,1 @@
+"""Data without I/O: units, topology, profile, counts, verdicts."""

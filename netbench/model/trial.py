@@ -1,0 +1,44 @@
+"""A trial as planned and as measured."""
+
+from dataclasses import dataclass
+
+from netbench.model.counts import StreamCounts
+from netbench.model.units import Load
+from netbench.model.verdict import Reason, Verdict, worst
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpec:
+    """One measurement of the plan: UUT × scenario × streams × frame size × intended load × repetition."""
+
+    index: int  # position in the plan, from 0
+    uut: str
+    scenario: str
+    streams: tuple[str, ...]
+    frame_size: int
+    load: Load
+    repetition: int  # from 1
+
+    @property
+    def key(self) -> str:
+        """What identifies this trial within its campaign, whatever the order."""
+        return "/".join(
+            (self.uut, self.scenario, "+".join(self.streams), str(self.frame_size), str(self.load), str(self.repetition))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """One trial as measured: counts of each stream in the order of the spec, and the reasons against it."""
+
+    spec: TrialSpec
+    attempt: int  # from 1; the attempt that was kept
+    started_ns: int  # CLOCK_REALTIME
+    streams: tuple[StreamCounts, ...]
+    reasons: tuple[Reason, ...]
+    steps_s: dict[str, float]  # how long each step of the trial took, in seconds
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of its reasons; valid without any."""
+        return worst([reason.kind.verdict for reason in self.reasons])

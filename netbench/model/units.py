@@ -1,0 +1,136 @@
+"""Frame sizes, line rates and loads.
+
+A frame size is the Ethernet frame including its 4-byte FCS, in bytes (RFC 1242, section 3.5 "Data
+link frame size"). On the wire a frame costs 20 bytes more: preamble 7, start-of-frame delimiter 1 and
+inter-frame gap 12 (IEEE 802.3, clauses 3.2 and 4.4). A rate that counts those 20 bytes is an L1 rate,
+one that does not is an L2 rate.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+FCS_BYTES = 4
+WIRE_OVERHEAD_BYTES = 20
+MIN_FRAME_SIZE = 64
+MAX_FRAME_SIZE = 1518
+
+_SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_NUMBER = r"(?P<number>\d+(?:\.\d+)?)\s*"
+_BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
+_FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
+_SHARE = re.compile(_NUMBER + r"%")
+_TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def line_rate_fps(link_bps: float, frame_size: int) -> float:
+    """Frames per second that fill a link: link bit/s ÷ (8 × (frame size + 20)) (RFC 2544, section 20)."""
+    return link_bps / l1_bits(frame_size)
+
+
+def l1_bits(frame_size: int) -> int:
+    """Bits one frame of `frame_size` bytes costs on the wire, preamble and gap included."""
+    return 8 * (frame_size + WIRE_OVERHEAD_BYTES)
+
+
+def l2_bits(frame_size: int) -> int:
+    """Bits of the frame itself, FCS included."""
+    return 8 * frame_size
+
+
+def parse_bit_rate(text: str) -> float:
+    """Bit/s of a rate such as `1Gbit/s` or `400 Mbit/s`; ValueError for anything else."""
+    match = _BIT_RATE.fullmatch(text.strip())
+    if not match:
+        raise ValueError("not a bit rate; write for example 1Gbit/s or 400Mbit/s")
+    return float(match["number"]) * _SI[match["prefix"]]
+
+
+def parse_seconds(text: str | float) -> float:
+    """Seconds of a time such as `500ms`, `1s`, `2min`, or a bare number of seconds; ValueError otherwise."""
+    if isinstance(text, bool):
+        raise ValueError("not a time; write for example 500ms or 2s")
+    if isinstance(text, int | float):
+        if not math.isfinite(text) or text < 0:
+            raise ValueError("a time is a finite number of seconds, 0 or more")
+        return float(text)
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise ValueError("not a time; write for example 500ms, 1s or 2min")
+    return float(match["number"]) * _SECONDS[match["unit"]]
+
+
+def format_bit_rate(bps: float) -> str:
+    """A bit rate as people write it: `1Gbit/s`, `400Mbit/s`."""
+    for prefix in ("T", "G", "M", "k"):
+        if bps >= _SI[prefix]:
+            return f"{bps / _SI[prefix]:.10g}{prefix}bit/s"
+    return f"{bps:.10g}bit/s"
+
+
+class LoadKind(Enum):
+    """How a load was written."""
+
+    L1_BIT_RATE = "bit/s"
+    FRAME_RATE = "fps"
+    SHARE = "%"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one source is asked to offer.
+
+    `value` is bit/s (L1), frames per second, or percent of line rate; 0 and unused for `max`, which
+    sends as fast as the generator can.
+    """
+
+    kind: LoadKind
+    value: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `400Mbit/s` (L1), `148809fps`, `50%` of line rate, or `max`; ValueError otherwise."""
+        text = text.strip()
+        if text == "max":
+            return cls(LoadKind.MAX)
+        for kind, pattern in (
+            (LoadKind.L1_BIT_RATE, _BIT_RATE),
+            (LoadKind.FRAME_RATE, _FRAME_RATE),
+            (LoadKind.SHARE, _SHARE),
+        ):
+            match = pattern.fullmatch(text)
+            if match:
+                value = float(match["number"]) * _SI[match.groupdict().get("prefix") or ""]
+                if value <= 0:
+                    raise ValueError("a load must be more than 0")
+                if kind is LoadKind.SHARE and value > 100:
+                    raise ValueError("a share of line rate is at most 100%")
+                return cls(kind, value)
+        raise ValueError("not a load; write for example 400Mbit/s, 148809fps, 50% or max")
+
+    def fps(self, frame_size: int, link_bps: float) -> float | None:
+        """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`."""
+        match self.kind:
+            case LoadKind.L1_BIT_RATE:
+                return self.value / l1_bits(frame_size)
+            case LoadKind.FRAME_RATE:
+                return self.value
+            case LoadKind.SHARE:
+                return line_rate_fps(link_bps, frame_size) * self.value / 100
+            case LoadKind.MAX:
+                return None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case LoadKind.L1_BIT_RATE:
+                return format_bit_rate(self.value)
+            case LoadKind.FRAME_RATE:
+                return f"{self.value:.10g}fps"
+            case LoadKind.SHARE:
+                return f"{self.value:.10g}%"
+            case LoadKind.MAX:
+                return "max"

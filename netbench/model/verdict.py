@@ -1,0 +1,84 @@
+"""Verdicts on a trial and the typed reasons behind them; warnings about a whole campaign."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """How far a trial can be trusted, best first."""
+
+    VALID = "valid"
+    SUSPICIOUS = "suspicious"
+    INVALID = "invalid"
+
+
+class ReasonKind(Enum):
+    """Why a trial is not simply valid. The value is what results and reports show."""
+
+    OFFERED_OUT_OF_TOLERANCE = "offered-out-of-tolerance"
+    GENERATOR_ERRORS = "generator-errors"
+    GENERATOR_FAILED = "generator-failed"
+    NOTHING_SENT = "nothing-sent"
+    CAPTURE_DROPPED = "capture-dropped"
+    CAPTURE_FAILED = "capture-failed"
+    CAPTURE_DISK_FULL = "capture-disk-full"
+    CAPTURE_TRUNCATED = "capture-truncated"
+    LINK_DOWN = "link-down"
+    LINK_CHANGED = "link-changed"
+    UUT_FAILED = "uut-failed"
+    FOREIGN_FRAMES = "foreign-frames"
+    DUPLICATE_FRAMES = "duplicate-frames"
+    UNEXPLAINED_FRAMES = "unexplained-frames"
+    NOT_DRAINED = "not-drained"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict this reason alone leads to."""
+        return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
+
+
+_ONLY_SUSPICIOUS = frozenset(
+    {
+        ReasonKind.FOREIGN_FRAMES,
+        ReasonKind.DUPLICATE_FRAMES,
+        ReasonKind.UNEXPLAINED_FRAMES,
+        ReasonKind.NOT_DRAINED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One typed reason with the numbers that belong to it, as text for people."""
+
+    kind: ReasonKind
+    stream: str  # empty when it concerns the trial as a whole
+    detail: str
+
+
+class WarningKind(Enum):
+    """What a reader of the results must know, though no trial is invalid because of it."""
+
+    SHARED_CPUS = "shared-cpus"
+    VETH_OVERLOAD_IS_UNSENT = "veth-overload-is-unsent"
+    NOMINAL_LINE_RATE = "nominal-line-rate"
+    ABOVE_LINE_RATE = "above-line-rate"
+    CPU_FREQUENCY_VARIES = "cpu-frequency-varies"
+    HOST_IS_VIRTUAL = "host-is-virtual"
+    SHORT_TRIALS = "short-trials"
+    FEW_REPETITIONS = "few-repetitions"
+    HOST_WAS_BUSY = "host-was-busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:  # noqa: A001 - the word of the field; never used where the built-in is meant
+    """One typed warning; `text` says what it means for the numbers and what to do about it."""
+
+    kind: WarningKind
+    text: str
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The worst of some verdicts; VALID for none."""
+    order = list(Verdict)
+    return max(verdicts, key=order.index, default=Verdict.VALID)

@@ -1,0 +1,1 @@
+"""Where frames arrive: tcpdump."""

@@ -1,0 +1,1 @@
+"""Units under test: raw, reference, external."""
