@@ -67,8 +67,8 @@ def format_bit_rate(bps: float) -> str:
     """A bit rate as people write it: `1Gbit/s`, `400Mbit/s`."""
     for prefix in ("T", "G", "M", "k"):
         if bps >= _SI[prefix]:
-            return f"{bps / _SI[prefix]:.10g}{prefix}bit/s"
-    return f"{bps:.10g}bit/s"
+            return f"{bps / _SI[prefix]:.15g}{prefix}bit/s"
+    return f"{bps:.15g}bit/s"
 
 
 class LoadKind(Enum):
@@ -129,8 +129,8 @@ class Load:
             case LoadKind.L1_BIT_RATE:
                 return format_bit_rate(self.value)
             case LoadKind.FRAME_RATE:
-                return f"{self.value:.10g}fps"
+                return f"{self.value:.15g}fps"
             case LoadKind.SHARE:
-                return f"{self.value:.10g}%"
+                return f"{self.value:.15g}%"
             case LoadKind.MAX:
                 return "max"

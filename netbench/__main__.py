@@ -1,0 +1,5 @@
+"""`python -m netbench`."""
+
+from netbench.cli import main
+
+main()

@@ -1,0 +1,77 @@
+"""From the evidence of a trial to the typed reasons against it."""
+
+from collections.abc import Iterator
+
+from netbench.analysis.accounting import Evidence
+from netbench.model.counts import StreamCounts
+from netbench.model.verdict import Reason, ReasonKind
+
+
+def judge(evidence: Evidence, counts: StreamCounts, tolerance: float) -> list[Reason]:
+    """Why this stream's part of a trial is not simply valid; `tolerance` is a ratio of the intended load."""
+    found = [
+        *_generator(evidence, counts, tolerance),
+        *_capture(evidence),
+        *_links(evidence),
+        *_frames(counts),
+    ]
+    return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
+
+
+Finding = tuple[ReasonKind, str]
+
+
+def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
+    sent = evidence.sent
+    if sent.error:
+        yield ReasonKind.GENERATOR_FAILED, sent.error
+    elif sent.frames == 0 and not evidence.arrived.error:
+        yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
+    if sent.errors:
+        yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
+    offered, intended = counts.offered_fps, evidence.traffic.fps
+    if sent.error or not sent.frames or offered is None or intended is None:
+        return
+    off = offered / intended - 1
+    if abs(off) > tolerance:
+        yield (
+            ReasonKind.OFFERED_OUT_OF_TOLERANCE,
+            f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
+            f"{sent.frames:,} frames took {sent.duration_s:.3f} s",
+        )
+
+
+def _capture(evidence: Evidence) -> Iterator[Finding]:
+    arrived, capture = evidence.arrived, evidence.capture
+    if arrived.disk_full:
+        yield ReasonKind.CAPTURE_DISK_FULL, f"no space left for {arrived.capture}; free some, or write elsewhere with -o"
+    elif arrived.error:
+        yield ReasonKind.CAPTURE_FAILED, arrived.error
+    elif capture is None:
+        yield ReasonKind.CAPTURE_FAILED, f"{arrived.capture} cannot be read as a capture"
+    elif capture.truncated or capture.damaged_at is not None:
+        yield ReasonKind.CAPTURE_TRUNCATED, f"{arrived.capture} ends in the middle of a frame"
+    if arrived.dropped_frames:
+        yield ReasonKind.CAPTURE_DROPPED, f"tcpdump dropped {arrived.dropped_frames:,} frames: the tester's loss"
+    if not arrived.flushed and not arrived.error:
+        yield ReasonKind.NOT_DRAINED, "the last frames may still have been in the kernel when tcpdump was stopped"
+
+
+def _links(evidence: Evidence) -> Iterator[Finding]:
+    for role, nic in evidence.nics.items():
+        interface = evidence.path.nics[role].interface
+        if nic is None:
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} is gone"
+        elif not nic.trustworthy:
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset"
+        elif not nic.up or nic.carrier_changes:
+            yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
+
+
+def _frames(counts: StreamCounts) -> Iterator[Finding]:
+    if counts.foreign_frames:
+        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames at the sink are not this stream's"
+    if counts.duplicate_frames:
+        yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
+    if counts.unexplained_frames:
+        yield ReasonKind.UNEXPLAINED_FRAMES, f"{counts.unexplained_frames:,} frames are explained by no counter"

@@ -1,0 +1,63 @@
+"""Opens a capture file of any kind that can be read, and refuses the others in one clear line."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from netbench.analysis.pcap import FILE_HEADER_BYTES, MAGICS, PcapReader
+from netbench.analysis.pcapng import SECTION_HEADER, PcapngReader, section_order
+from netbench.analysis.reading import Reader
+from netbench.analysis.window import Window
+from netbench.errors import UsageError
+
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz",
+    b"BZh": "bunzip2",
+    b"\x04\x22\x4d\x18": "unlz4",
+}
+
+
+@contextmanager
+def open_capture(path: Path) -> Iterator[Reader]:
+    """The reader that fits the file at `path`; UsageError when there is none, or no such file.
+
+    Reading errors while the file is open are UsageErrors too.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UsageError(f"{path}: not a regular file; write the capture to a file first")
+        with path.open("rb", buffering=0) as file:
+            yield _reader(path, Window(file))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _reader(path: Path, window: Window) -> Reader:
+    whole_header = window.fill(FILE_HEADER_BYTES)
+    start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
+    if not start:
+        raise UsageError(f"{path}: empty; no capture tool has written to it")
+    for sign, tool in _COMPRESSED.items():
+        if start.startswith(sign):
+            raise UsageError(f"{path}: compressed; unpack it first with {tool}")
+    magics = {"<": int.from_bytes(start[:4], "little"), ">": int.from_bytes(start[:4], "big")}
+    for order, magic in magics.items():
+        if magic in MAGICS and whole_header:
+            return _pcap(path, window, order)
+    section = section_order(start)
+    if magics["<"] == SECTION_HEADER and section:
+        return PcapngReader(window, section)
+    if magics["<"] == SECTION_HEADER or any(magic in MAGICS for magic in magics.values()):
+        raise UsageError(f"{path}: ends or is damaged within its file header")
+    raise UsageError(f"{path}: neither pcap nor pcapng; see what it is with: file {path}")
+
+
+def _pcap(path: Path, window: Window, order: str) -> PcapReader:
+    reader = PcapReader(window, order)
+    if reader.version[0] != 2:
+        major, minor = reader.version
+        raise UsageError(f"{path}: pcap version {major}.{minor}; only 2.x can be read")
+    return reader

@@ -1,0 +1,189 @@
+"""Walks a plan: provision, trial, store; resume, locks, events."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from netbench.caveats import caveats, refused_loads
+from netbench.config.loading import load_profile, load_topology
+from netbench.errors import TestbedError, UsageError
+from netbench.hosts.signals import Stopped
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.plan import Plan, expected_seconds, make_plan
+from netbench.plugins import GENERATORS, UUTS, option_models
+from netbench.results.directory import ResultDirectory
+from netbench.results.events import Announcer, EventLog, Observer
+from netbench.results.host_warnings import host_warnings
+from netbench.results.manifest import begin_manifest, finished, resumed
+from netbench.results.store import Store
+from netbench.testbed import Testbed, make_uut, open_testbed
+from netbench.model.paths import stream_paths
+from netbench.trial import Bench, run_trial
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be measured, read and checked; nothing of it has touched the machine yet."""
+
+    topology: Topology
+    profile: Profile
+    plan: Plan
+    uuts: tuple[str, ...]
+    scenarios: tuple[str, ...]
+
+
+def read_request(
+    topology_file: Path,
+    profile_file: Path,
+    *,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Request:
+    """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong."""
+    topology = load_topology(topology_file, option_models(UUTS), settings)
+    profile = load_profile(profile_file, option_models(GENERATORS), settings)
+    return make_request(topology, profile, uuts, scenarios)
+
+
+def make_request(
+    topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
+) -> Request:
+    """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
+    plan = make_plan(topology, profile, uuts, scenarios)
+    chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
+    for uut in topology.uuts:
+        if uut.name in chosen:
+            make_uut(uut).check(stream_paths(topology))
+    impossible = refused_loads(topology, profile)
+    if impossible:
+        raise UsageError(impossible)
+    return Request(topology, profile, plan, chosen, tuple(scenarios or profile.scenarios))
+
+
+def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
+    """Run a campaign into a new directory; its errors are those of `_walk` and of an unusable directory."""
+    manifest = begin_manifest(
+        request.topology, request.profile, command, request.uuts, request.scenarios, len(request.plan.trials)
+    )
+    with _ready(request, directory, observers, lambda: directory.create(request.topology, request.profile, manifest)) as (
+        testbed,
+        announcer,
+    ):
+        _walk(request, testbed, directory, manifest, announcer)
+
+
+def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> Request:
+    """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory."""
+    manifest = directory.read_manifest()
+    topology = load_topology(directory.topology, option_models(UUTS))
+    profile = load_profile(directory.profile, option_models(GENERATORS))
+    request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
+    store = Store.read(directory.store)
+    done = store.keys()
+    store.close()
+    if len(done) == len(request.plan.trials) and manifest["finished"]:
+        return request
+    manifest = resumed(manifest, command)
+    with _ready(request, directory, observers, lambda: directory.write_manifest(manifest)) as (testbed, announcer):
+        _walk(request, testbed, directory, manifest, announcer)
+    return request
+
+
+@contextmanager
+def _ready(
+    request: Request, directory: ResultDirectory, observers: Sequence[Observer], write: Any  # noqa: ANN401
+) -> Iterator[tuple[Testbed, Announcer]]:
+    """The testbed up and the directory written and locked: in this order, so that a refusal leaves no directory."""
+    with open_testbed(request.topology, request.profile) as testbed:
+        write()
+        with directory.lock():
+            yield testbed, Announcer([EventLog(directory.events), *observers])
+
+
+def _walk(
+    request: Request, testbed: Testbed, directory: ResultDirectory, manifest: dict[str, Any], announcer: Announcer
+) -> None:
+    """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
+    store = Store.open(directory.store)
+    try:
+        done = store.keys()
+        missing = [trial for trial in request.plan.trials if trial.key not in done]
+        announcer.announce(
+            "campaign-started",
+            topology=request.topology.name,
+            profile=request.profile.name,
+            planned=len(request.plan.trials),
+            done=len(done),
+            expected_s=expected_seconds(missing, request.profile),
+        )
+        cpus = len(os.sched_getaffinity(0))
+        store.keep_warnings(caveats(request.topology, request.profile, cpus))
+        store.keep_warnings(host_warnings(manifest["before"], None))
+        specs = {uut.name: uut for uut in request.topology.uuts}
+        for name, trials in groupby(missing, key=lambda trial: trial.uut):
+            with testbed.uut(specs[name]) as uut:
+                announcer.announce("uut-ready", uut=name)
+                for trial in trials:
+                    _measure(request, testbed, testbed.bench(uut), trial, directory, store, announcer)
+        complete = finished(manifest, testbed.offloads())
+        store.keep_warnings(host_warnings(complete["before"], complete["after"]))
+        directory.write_manifest(complete)
+        announcer.announce("campaign-finished", trials=len(request.plan.trials))
+    except (TestbedError, Stopped) as error:
+        _note_end(announcer, error)
+        raise
+    finally:
+        store.close()
+
+
+def _measure(
+    request: Request,
+    testbed: Testbed,
+    bench: Bench,
+    spec: TrialSpec,
+    directory: ResultDirectory,
+    store: Store,
+    announcer: Announcer,
+) -> None:
+    """One trial of the plan: repeated while it is invalid and attempts are left, then stored."""
+    for attempt in range(1, request.profile.retries + 2):
+        announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
+        result = run_trial(bench, spec, request.profile, attempt, directory.captures)
+        announcer.announce(
+            "trial-finished",
+            key=spec.key,
+            index=spec.index,
+            attempt=attempt,
+            verdict=result.verdict.value,
+            reasons=[f"{reason.kind.value}: {reason.detail}" for reason in result.reasons],
+        )
+        _keep_or_remove(result, request.profile, directory)
+        if any(reason.kind is ReasonKind.GENERATOR_FAILED for reason in result.reasons):
+            testbed.renew_lanes()
+        if result.verdict is not Verdict.INVALID:
+            break
+    store.add(result)
+    announcer.announce("trial-stored", key=spec.key, index=spec.index, verdict=result.verdict.value)
+
+
+def _keep_or_remove(result: TrialResult, profile: Profile, directory: ResultDirectory) -> None:
+    keep = profile.keep_captures
+    if keep == "all" or (keep == "invalid" and result.verdict is Verdict.INVALID):
+        return
+    for capture in directory.captures.glob(f"trial-{result.spec.index:06d}-*.pcap"):
+        capture.unlink(missing_ok=True)
+
+
+def _note_end(announcer: Announcer, error: BaseException) -> None:
+    try:
+        announcer.announce("campaign-stopped", why=str(error))
+    except TestbedError:
+        return  # the disk may be full: that is what is being reported

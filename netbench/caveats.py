@@ -1,0 +1,67 @@
+"""What a testbed and a profile imply for the numbers, known before the first frame is sent. Pure."""
+
+from collections.abc import Iterator
+
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Warning, WarningKind
+from netbench.plan import loads_above_line_rate
+
+_SHORT_S = 1.0
+_FEW = 3
+
+
+def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
+    """The warnings that belong in every result of this topology and profile on a host with `cpus` CPUs."""
+    return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
+
+
+def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
+    streams = max(profile.streams, default=len(topology.streams))
+    on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
+    needed = 3 * streams if on_one_machine else 2 * streams
+    if cpus < needed:
+        roles = "sources, UUT and sinks" if on_one_machine else "sources and sinks"
+        yield (
+            WarningKind.SHARED_CPUS,
+            f"{roles} of {streams} stream{'s' * (streams > 1)} share {cpus} CPU{'s' * (cpus > 1)} of this machine "
+            f"({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT. "
+            "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
+        )
+    if on_one_machine:
+        yield (
+            WarningKind.VETH_OVERLOAD_IS_UNSENT,
+            "Over veth pairs the UUT's forwarding runs inside the source's own system call: a UUT that is "
+            "overloaded slows its source down. Overload shows as unsent frames and as an offered load out of "
+            "tolerance, hardly ever as loss.",
+        )
+        if any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
+            yield (
+                WarningKind.NOMINAL_LINE_RATE,
+                "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
+                "nothing enforces it.",
+            )
+    above = loads_above_line_rate(topology, profile)
+    if above:
+        more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+        yield WarningKind.ABOVE_LINE_RATE, f"Above the nominal line rate of the link: {above[0]}{more}."
+    if profile.duration < _SHORT_S:
+        yield (
+            WarningKind.SHORT_TRIALS,
+            f"Trials last {profile.duration:g} s: one scheduling hiccup weighs heavily. RFC 2544, section 24, asks for "
+            "60 s; use at least 10 s for numbers to be quoted (--set duration=10s).",
+        )
+    if profile.repetitions < _FEW:
+        yield (
+            WarningKind.FEW_REPETITIONS,
+            f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
+            "the reference method uses 9 (--set repetitions=9).",
+        )
+
+
+def refused_loads(topology: Topology, profile: Profile) -> str:
+    """Why a load is impossible on a real cable, which cannot carry more than its line rate; empty if none is."""
+    cables = all(topology.is_port(stream.source) for stream in topology.streams)
+    above = loads_above_line_rate(topology, profile) if cables else []
+    return f"profile {profile.name}: loads: above line rate: {above[0]}" if above else ""

@@ -1,0 +1,279 @@
+"""Commands and exit codes, no logic. Everything heavy is imported by the command that needs it."""
+
+import os
+import sys
+import time
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netbench.errors import ExitCode, NetbenchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from netbench.results.directory import ResultDirectory
+    from netbench.results.events import Observer
+
+app = typer.Typer(
+    name="netbench",
+    help="Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+TopologyArgument = Annotated[str, typer.Argument(help="A topology file, or the bare name of a shipped one.")]
+ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bare name of a shipped one.")]
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
+
+
+class ExportFormat(str, Enum):
+    """What `netbench export` can write."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+@app.command()
+def run(
+    topology: TopologyArgument,
+    profile: ProfileArgument,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
+    ] = None,
+    uut: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this UUT; may be repeated.")] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")] = False,
+) -> None:
+    """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
+    from netbench import campaign
+    from netbench.config.shipped import PROFILES, TOPOLOGIES, find
+
+    overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
+    request = campaign.read_request(
+        find(TOPOLOGIES, topology),
+        find(PROFILES, profile),
+        uuts=uut or (),
+        scenarios=scenario or (),
+        settings=overrides,
+    )
+    if dry_run:
+        from netbench.dry_run import describe
+
+        for line in describe(request):
+            typer.echo(line)
+        return
+    from netbench.results.directory import ResultDirectory
+
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
+    directory = ResultDirectory(output or default)
+    directory.refuse_existing()
+    _carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers))
+
+
+@app.command()
+def resume(directory: DirectoryArgument) -> None:
+    """Go on with a campaign that was stopped, at the first trial that is missing."""
+    from netbench import campaign
+    from netbench.results.directory import ResultDirectory
+
+    found = ResultDirectory(directory)
+    _carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers))
+
+
+@app.command()
+def report(
+    directory: DirectoryArgument,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: DIR/report.html.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a campaign."""
+    from netbench.report.page import write_report
+    from netbench.results.directory import ResultDirectory
+
+    found = ResultDirectory(directory)
+    target = output or found.report
+    write_report(found.results(), target)
+    typer.echo(f"report: {target}")
+
+
+@app.command()
+def export(
+    directory: DirectoryArgument,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
+    ] = None,
+) -> None:
+    """Write the numbers of a campaign."""
+    from netbench.results.directory import ResultDirectory
+    from netbench.results.export import export as write
+
+    write(ResultDirectory(directory).results(), form.value, aggregate, output)
+
+
+@app.command()
+def analyze(
+    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Count frames, loss, duplicates, reordering, rates and delay in a capture file."""
+    from netbench.analysis.present import analyze_command
+
+    typer.echo(analyze_command(capture, as_json))
+
+
+@app.command()
+def selftest(
+    frames: Annotated[int, typer.Option(min=100, help="Frames per trial, about.")] = 20_000,
+    keep: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Keep the results of the self-test there.")
+    ] = None,
+) -> None:
+    """Measure reference UUTs whose true loss is known, and say whether the tester can be trusted here."""
+    from rich.console import Console
+
+    from netbench.hosts.signals import stopping_on_signals
+    from netbench.selftest import run_selftest
+
+    with stopping_on_signals():
+        passed = run_selftest(Console(), frames, keep)
+    raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
+
+
+@app.command()
+def doctor(
+    topology: Annotated[str | None, typer.Argument(help="Only what this topology needs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Say what this host can run, what is missing, and the command that adds it."""
+    from netbench import doctor as examination
+
+    needs = None
+    if topology is not None:
+        from netbench.config.loading import load_topology
+        from netbench.config.shipped import TOPOLOGIES, find
+        from netbench.plugins import UUTS, option_models
+        from netbench.testbed import needs_of
+
+        needs = needs_of(load_topology(find(TOPOLOGIES, topology), option_models(UUTS)))
+    checks = examination.diagnose(needs)
+    if as_json:
+        typer.echo(examination.doctor_json(checks))
+    else:
+        from rich.console import Console
+
+        Console().print(examination.doctor_text(checks))
+    raise typer.Exit(examination.exit_code(checks))
+
+
+@app.command("list")
+def list_() -> None:
+    """List topologies, profiles, generators and UUTs."""
+    from netbench.listing import listing
+
+    typer.echo(listing())
+
+
+@app.command()
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; touch nothing.")] = False,
+) -> None:
+    """Undo what a killed run left behind."""
+    from netbench.links.cleaning import clean as undo
+    from netbench.testbed import require_root
+
+    require_root()
+    would = "would be " if dry_run else ""
+    found = undo(dry_run)
+    for run_ in found:
+        typer.echo(f"run {run_.run_id}")
+        for words in run_.processes:
+            typer.echo(f"  {would}ended: {words}")
+        for command in reversed(run_.changes):
+            typer.echo(f"  {would}undone: {command}")
+        for failure in run_.failures:
+            typer.echo(f"  {failure}", err=True)
+    if not found:
+        typer.echo("nothing to clean up")
+    if any(run_.failures for run_ in found):
+        raise typer.Exit(ExitCode.BROKEN)
+
+
+def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]], object]") -> None:
+    """Walk a campaign with progress on the console, then the table and the report; exit 1 for invalid trials."""
+    from rich.console import Console
+
+    from netbench.hosts.signals import Stopped, stopping_on_signals
+    from netbench.progress import ConsoleProgress
+    from netbench.report.console import summary_table
+    from netbench.report.page import write_report
+
+    console = Console()
+    progress = ConsoleProgress(console)
+    try:
+        with stopping_on_signals():
+            walk([progress])
+    except Stopped as stopped:
+        progress.close()
+        if directory.manifest.exists():
+            typer.echo(f"stopped; what was measured is kept; go on with: netbench resume {directory.path}", err=True)
+        raise typer.Exit(128 + stopped.signum) from None
+    except NetbenchError as error:
+        progress.close()
+        if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
+            hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
+            raise type(error)(f"{error}\n{hint}") from error
+        raise
+    results = directory.results()
+    console.print(summary_table(results))
+    write_report(results, directory.report)
+    for warning in results.warnings:
+        console.print(f"note ({warning.kind.value}): {warning.text}", markup=False, highlight=False)
+    invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
+    if invalid:
+        typer.echo(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", err=True)
+    typer.echo(f"report: {directory.report}")
+    if invalid:
+        raise typer.Exit(ExitCode.INVALID_RESULTS)
+
+
+def main() -> None:
+    """Run the command line; every expected error is one message on stderr and a documented exit code."""
+    try:
+        app()
+    except NetbenchError as error:
+        sys.exit(_complain(str(error), error.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.SIGINT)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.DONE)
+    except Exception as error:
+        if os.environ.get("NETBENCH_DEBUG"):
+            raise
+        message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
+        sys.exit(_complain(message, ExitCode.BROKEN))
+
+
+def _complain(message: str, code: ExitCode) -> int:
+    print(f"netbench: {message}", file=sys.stderr)
+    return code

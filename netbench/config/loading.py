@@ -1,0 +1,186 @@
+"""Topologies and profiles from YAML, with overrides; every problem named by file, line, field and value."""
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from netbench.config.document import Document, parse_document, read_document
+from netbench.errors import UsageError
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+
+# Kinds of UUTs or generators, and the model that checks the options of each.
+Kinds = Mapping[str, type[BaseModel]]
+
+TOPOLOGY_PREFIX = "topology."
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One `--set key=value`: where it goes and what it says."""
+
+    path: tuple[str | int, ...]
+    value: object
+    text: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Override":
+        """Read `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set {text}: write it as key=value, for example repetitions=3")
+        value = value.strip()
+        if "," in value and value[0] not in "[{'\"":
+            value = f"[{value}]"
+        document = parse_document(f"value: {value}\n", f"--set {text}")
+        path = tuple(int(part) if part.isdecimal() else part for part in key.strip().split("."))
+        return cls(path, document.data["value"], text)
+
+
+def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -> Topology:
+    """A topology file with its overrides (`topology.…=…`) applied; UsageError names each problem."""
+    chosen = [text.removeprefix(TOPOLOGY_PREFIX) for text in overrides if text.startswith(TOPOLOGY_PREFIX)]
+    document, sources = _overridden(read_document(path), chosen)
+    document.data.setdefault("name", path.stem)
+    problems = _Problems(document, sources)
+    topology = problems.validate(Topology, document.data, ())
+    for index, uut in enumerate(topology.uuts if topology else ()):
+        problems.check_kind("UUT", uut.kind, uut.options, uut_kinds, ("uuts", index))
+    problems.raise_if_any()
+    assert topology is not None
+    return topology
+
+
+def load_profile(path: Path, generator_kinds: Kinds, overrides: Sequence[str] = ()) -> Profile:
+    """A profile file with its overrides applied; UsageError names each problem."""
+    chosen = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
+    document, sources = _overridden(read_document(path), chosen)
+    document.data.setdefault("name", path.stem)
+    problems = _Problems(document, sources)
+    profile = problems.validate(Profile, document.data, ())
+    if profile:
+        generator = profile.generator
+        problems.check_kind("generator", generator.kind, generator.options, generator_kinds, ("generator",))
+    problems.raise_if_any()
+    assert profile is not None
+    return profile
+
+
+def _overridden(document: Document, texts: Iterable[str]) -> tuple[Document, dict[tuple[str | int, ...], str]]:
+    sources: dict[tuple[str | int, ...], str] = {}
+    for override in map(Override.parse, texts):
+        parent: Any = document.data
+        for step in override.path[:-1]:
+            if isinstance(parent, dict):
+                parent = parent.setdefault(step, {})
+            elif isinstance(parent, list) and isinstance(step, int) and step < len(parent):
+                parent = parent[step]
+            else:
+                parent = None
+        last: Any = override.path[-1]
+        if isinstance(parent, dict) or (isinstance(parent, list) and isinstance(last, int) and last < len(parent)):
+            parent[last] = override.value
+        else:
+            raise UsageError(f"--set {override.text}: {document.name} has no place for it")
+        sources[override.path] = f"--set {override.text}"
+    return document, sources
+
+
+class _Problems:
+    """Collects what is wrong with one document and raises it all as one UsageError, a line each."""
+
+    def __init__(self, document: Document, sources: Mapping[tuple[str | int, ...], str]) -> None:
+        self._document = document
+        self._sources = sources
+        self._found: list[str] = []
+
+    def validate(self, model: type[M], data: object, prefix: tuple[str | int, ...]) -> M | None:
+        """The model made of `data`, or None with the problems noted."""
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            for problem in error.errors(include_url=False, include_context=True):
+                self._note(problem, model, prefix)
+        except RecursionError:
+            self._found.append(f"{self._document.name}: is nested too deeply")
+        return None
+
+    def check_kind(
+        self, what: str, kind: str, options: dict[str, object], kinds: Kinds, prefix: tuple[str | int, ...]
+    ) -> None:
+        """Check the options of a UUT or generator against its kind."""
+        if kind not in kinds:
+            known = ", ".join(sorted(kinds))
+            self._found.append(f"{self._where((*prefix, 'kind'))}: {kind!r} is no kind of {what}; there are {known}")
+            return
+        self.validate(kinds[kind], options, prefix)
+
+    def raise_if_any(self) -> None:
+        """UsageError with every problem found, in the order of the file."""
+        if self._found:
+            raise UsageError("\n".join(dict.fromkeys(self._found)))
+
+    def _note(self, problem: Any, model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
+        path = prefix + tuple(step for step in problem["loc"] if step != "[key]")
+        field = _field_name(path)
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            allowed = list(_allowed_keys(model, path[len(prefix) : -1]))
+            close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            message = f"unknown key; {hint}allowed here: {', '.join(allowed)}"
+        elif problem["type"] == "missing":
+            message = "is missing"
+        elif not isinstance(problem["input"], dict | BaseModel):
+            message = f"{_shown(problem['input'])} is not allowed: {_lower(message)}"
+        self._found.append(f"{self._where(path)}: {field + ': ' if field else ''}{message}")
+
+    def _where(self, path: tuple[str | int, ...]) -> str:
+        for length in range(len(path), 0, -1):
+            source = self._sources.get(path[:length])
+            if source:
+                return source
+        return self._document.where(path)
+
+
+def _field_name(path: tuple[str | int, ...]) -> str:
+    name = ""
+    for step in path:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
+    return name
+
+
+def _shown(value: object) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, width=1000).strip() if isinstance(value, list) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _lower(message: str) -> str:
+    return message[0].lower() + message[1:] if message[1:2].islower() else message
+
+
+def _allowed_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> Iterator[str]:
+    """The keys of the model at `path` below `model`, found by following the annotations of its fields."""
+    here: type[BaseModel] = model
+    for step in path:
+        if isinstance(step, str) and step in here.model_fields:
+            inner = _model_in(here.model_fields[step].annotation)
+            here = inner or here
+    yield from here.model_fields
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found:
+            return found
+    return None

@@ -1,0 +1,45 @@
+"""The topologies and profiles that come with netbench, found from a checkout and after `pip install`."""
+
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import netbench
+from netbench.errors import UsageError
+
+TOPOLOGIES = "topologies"
+PROFILES = "pktgen-profiles"
+
+
+def shipped(folder: str) -> dict[str, Path]:
+    """The shipped files of `topologies` or `pktgen-profiles` by their bare names, sorted."""
+    directory = _directory(folder)
+    return {path.stem: path for path in sorted(directory.glob("*.yaml"))} if directory else {}
+
+
+def find(folder: str, name: str) -> Path:
+    """The file a user means: a path that exists, or the bare name of a shipped one; UsageError otherwise."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or "/" in name or path.is_file():
+        return path
+    files = shipped(folder)
+    if name in files:
+        return files[name]
+    what = "topology" if folder == TOPOLOGIES else "profile"
+    listed = ", ".join(files) or "none"
+    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones ({listed})")
+
+
+def _directory(folder: str) -> Path | None:
+    checkout = Path(netbench.__file__).resolve().parent.parent / folder
+    if checkout.is_dir():
+        return checkout
+    try:
+        files = distribution("netbench").files or []
+    except PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.suffix == ".yaml" and file.parent.name == folder:
+            return Path(str(file.locate())).resolve().parent
+    installed = Path(sys.prefix) / "share" / "netbench" / folder
+    return installed if installed.is_dir() else None

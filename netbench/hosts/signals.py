@@ -1,0 +1,43 @@
+"""Ctrl-C and SIGTERM as an exception that unwinds and cleans up, and places where they must wait."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stopped(KeyboardInterrupt):  # noqa: N818 - named for what happened
+    """SIGINT or SIGTERM arrived. A KeyboardInterrupt, so that event loops let it pass."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+@contextmanager
+def stopping_on_signals() -> Iterator[None]:
+    """Raise Stopped on the first SIGINT or SIGTERM; ignore further ones while everything is put back."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        for one in _STOPPING:
+            signal.signal(one, signal.SIG_IGN)
+        raise Stopped(signum)
+
+    before = {one: signal.signal(one, stop) for one in _STOPPING}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the block is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

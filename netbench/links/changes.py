@@ -1,0 +1,450 @@
+"""What netbench changes on a machine, one class a kind of change.
+
+Each change is plain data, so that it can be written to the journal before it is made, shown by
+`--dry-run` as the command that would do the same, and undone later by another process. Undoing is
+tolerant: what is not there (any more) is already undone.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pyroute2 import netns as namespaces
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.links.netlink import Netlink
+
+# What would make one frame on the wire differ from one frame counted (ethtool -K names).
+OFFLOADS = ("gro", "gso", "tso", "lro")
+_LONG_NAMES = {
+    "gro": "generic-receive-offload",
+    "gso": "generic-segmentation-offload",
+    "tso": "tcp-segmentation-offload",
+    "lro": "large-receive-offload",
+}
+
+_GONE = (19, 2, 3, 99)  # ENODEV, ENOENT, ESRCH, EADDRNOTAVAIL
+_PERMANENT = 0x80  # NUD_PERMANENT, linux/neighbour.h
+_STATIC = 0x40  # NUD_NOARP: what `bridge fdb … static` sets; NUD_PERMANENT would mean the bridge's own address
+_TO_MASTER = 0x04  # NTF_MASTER, linux/neighbour.h
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a change acts with: the netlink sockets, and a host per network namespace name."""
+
+    netlink: Netlink
+    hosts: dict[str | None, Host]
+
+    def link(self, netns: str | None, verb: str, interface: str, **settings: Any) -> None:  # noqa: ANN401
+        """One `ip link` request on an interface that is there."""
+        self.netlink.socket(netns).link(verb, index=self.netlink.index(netns, interface), **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change. `inside` is the namespace it lives in; it goes with that namespace when netbench made it."""
+
+    @property
+    def inside(self) -> str | None:
+        """The namespace whose removal undoes this change; None when it must be undone by itself."""
+        return None
+
+    @property
+    def command(self) -> str:
+        """The command that would do the same."""
+        raise NotImplementedError
+
+    def as_found(self, machine: Machine) -> Self:
+        """This change with the value it will replace, read before anything is written to the journal."""
+        return self
+
+    def make(self, machine: Machine) -> None:
+        """Make the change."""
+        raise NotImplementedError
+
+    def undo(self, machine: Machine) -> None:
+        """Take it back; harmless when it was never made."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddNamespace(Change):
+    """A named network namespace."""
+
+    name: str
+
+    @property
+    def command(self) -> str:
+        return f"ip netns add {self.name}"
+
+    def make(self, machine: Machine) -> None:
+        namespaces.create(self.name)
+
+    def undo(self, machine: Machine) -> None:
+        machine.netlink.forget(self.name)
+        if (Path("/run/netns") / self.name).exists():
+            namespaces.remove(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AddVeth(Change):
+    """A veth pair, each end with a fixed MAC address, in its own namespace."""
+
+    netns: str | None
+    interface: str
+    mac: str
+    peer_netns: str | None
+    peer: str
+    peer_mac: str
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns or self.peer_netns
+
+    @property
+    def command(self) -> str:
+        return (
+            f"ip link add {self.interface}{_in(self.netns)} address {self.mac} type veth "
+            f"peer {self.peer}{_in(self.peer_netns)} address {self.peer_mac}"
+        )
+
+    def make(self, machine: Machine) -> None:
+        peer: dict[str, object] = {"ifname": self.peer, "address": self.peer_mac}
+        peer["net_ns_fd"] = f"/run/netns/{self.peer_netns}" if self.peer_netns else "/proc/self/ns/net"
+        machine.netlink.socket(self.netns).link(
+            "add", ifname=self.interface, kind="veth", address=self.mac, peer=peer
+        )
+
+    def undo(self, machine: Machine) -> None:
+        _delete_link(machine, self.netns, self.interface)
+
+
+@dataclass(frozen=True, slots=True)
+class AddBridge(Change):
+    """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
+
+    netns: str | None
+    interface: str
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        return f"{_ip(self.netns)} link add {self.interface} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"
+
+    def make(self, machine: Machine) -> None:
+        machine.netlink.socket(self.netns).link(
+            "add", ifname=self.interface, kind="bridge", br_stp_state=0, br_mcast_snooping=0, br_forward_delay=0
+        )
+
+    def undo(self, machine: Machine) -> None:
+        _delete_link(machine, self.netns, self.interface)
+
+
+@dataclass(frozen=True, slots=True)
+class MovePort(Change):
+    """A port of the machine, lent to a namespace."""
+
+    interface: str
+    netns: str
+
+    @property
+    def command(self) -> str:
+        return f"ip link set {self.interface} netns {self.netns}"
+
+    def make(self, machine: Machine) -> None:
+        machine.link(None, "set", self.interface, net_ns_fd=f"/run/netns/{self.netns}")
+
+    def undo(self, machine: Machine) -> None:
+        if not (Path("/run/netns") / self.netns).exists():
+            return
+        try:
+            machine.link(self.netns, "set", self.interface, net_ns_fd="/proc/self/ns/net")
+        except TestbedError:
+            return  # it never got there
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp(Change):
+    """An interface brought up; `was_up` is how it was found."""
+
+    netns: str | None
+    interface: str
+    was_up: bool | None = None
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        return f"{_ip(self.netns)} link set {self.interface} up"
+
+    def as_found(self, machine: Machine) -> Self:
+        index = machine.netlink.index(self.netns, self.interface)
+        flags = machine.netlink.socket(self.netns).get_links(index)[0]["flags"]
+        return replace(self, was_up=bool(flags & 1))
+
+    def make(self, machine: Machine) -> None:
+        machine.link(self.netns, "set", self.interface, state="up")
+
+    def undo(self, machine: Machine) -> None:
+        if self.was_up is False:
+            _tolerant_link(machine, self.netns, self.interface, state="down")
+
+
+@dataclass(frozen=True, slots=True)
+class Enslave(Change):
+    """An interface made a port of a bridge."""
+
+    netns: str | None
+    interface: str
+    bridge: str
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        return f"{_ip(self.netns)} link set {self.interface} master {self.bridge}"
+
+    def make(self, machine: Machine) -> None:
+        machine.link(self.netns, "set", self.interface, master=machine.netlink.index(self.netns, self.bridge))
+
+    def undo(self, machine: Machine) -> None:
+        _tolerant_link(machine, self.netns, self.interface, master=0)
+
+
+@dataclass(frozen=True, slots=True)
+class AddAddress(Change):
+    """An IPv4 address on an interface."""
+
+    netns: str | None
+    interface: str
+    address: str
+    prefix_length: int
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        return f"{_ip(self.netns)} address add {self.address}/{self.prefix_length} dev {self.interface}"
+
+    def make(self, machine: Machine) -> None:
+        self._request(machine, "add")
+
+    def undo(self, machine: Machine) -> None:
+        _tolerating_gone(lambda: self._request(machine, "del"))
+
+    def _request(self, machine: Machine, verb: str) -> None:
+        index = machine.netlink.index(self.netns, self.interface)
+        machine.netlink.socket(self.netns).addr(verb, index=index, address=self.address, prefixlen=self.prefix_length)
+
+
+@dataclass(frozen=True, slots=True)
+class AddNeighbour(Change):
+    """A permanent neighbour, so that forwarding never waits for ARP."""
+
+    netns: str | None
+    interface: str
+    address: str
+    mac: str
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        return f"{_ip(self.netns)} neigh replace {self.address} lladdr {self.mac} dev {self.interface} nud permanent"
+
+    def make(self, machine: Machine) -> None:
+        index = machine.netlink.index(self.netns, self.interface)
+        machine.netlink.socket(self.netns).neigh(
+            "replace", ifindex=index, dst=self.address, lladdr=self.mac, state=_PERMANENT
+        )
+
+    def undo(self, machine: Machine) -> None:
+        def request() -> None:
+            index = machine.netlink.index(self.netns, self.interface)
+            machine.netlink.socket(self.netns).neigh("del", ifindex=index, dst=self.address)
+
+        _tolerating_gone(request)
+
+
+@dataclass(frozen=True, slots=True)
+class AddForwardingEntry(Change):
+    """A permanent entry in a bridge's forwarding database: it goes with the bridge."""
+
+    netns: str | None
+    interface: str
+    mac: str
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        bridge = f"bridge -n {self.netns}" if self.netns else "bridge"
+        return f"{bridge} fdb replace {self.mac} dev {self.interface} master static"
+
+    def make(self, machine: Machine) -> None:
+        machine.netlink.socket(self.netns).fdb(
+            "replace",
+            ifindex=machine.netlink.index(self.netns, self.interface),
+            lladdr=self.mac,
+            state=_STATIC,
+            flags=_TO_MASTER,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SetSysctl(Change):
+    """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`."""
+
+    netns: str | None
+    key: str
+    value: str
+    optional: bool = False
+    old: str | None = None
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        run = f"ip netns exec {self.netns} " if self.netns else ""
+        return f"{run}sysctl -w {self.key}={self.value}"
+
+    @property
+    def _path(self) -> str:
+        return "/proc/sys/" + self.key.replace(".", "/")
+
+    def as_found(self, machine: Machine) -> Self:
+        try:
+            return replace(self, old=machine.hosts[self.netns].read(self._path).strip())
+        except TestbedError:
+            if self.optional:
+                return self
+            raise
+
+    def make(self, machine: Machine) -> None:
+        if self.old is not None and self.old != self.value:
+            machine.hosts[self.netns].write(self._path, self.value)
+
+    def undo(self, machine: Machine) -> None:
+        if self.old is not None and self.old != self.value:
+            machine.hosts[self.netns].write(self._path, self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadsOff(Change):
+    """GRO, GSO, TSO and LRO switched off and verified; `old` are those found on."""
+
+    netns: str | None
+    interface: str
+    old: tuple[str, ...] = ()
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
+
+    @property
+    def command(self) -> str:
+        run = f"ip netns exec {self.netns} " if self.netns else ""
+        return f"{run}ethtool -K {self.interface} " + " ".join(f"{name} off" for name in OFFLOADS)
+
+    def as_found(self, machine: Machine) -> Self:
+        return replace(self, old=tuple(name for name, state in self._read(machine).items() if state == "on"))
+
+    def make(self, machine: Machine) -> None:
+        if not self.old:
+            return
+        self._set(machine, "off")
+        still_on = [name for name, state in self._read(machine).items() if state in ("on", "on [fixed]")]
+        if still_on:
+            raise TestbedError(
+                f"{self.interface}: {', '.join(still_on)} cannot be switched off; frames would be merged or split "
+                "on the way and not be counted one by one"
+            )
+
+    def undo(self, machine: Machine) -> None:
+        if self.old:
+            self._set(machine, "on")
+
+    def _set(self, machine: Machine, state: str) -> None:
+        words = [word for name in self.old for word in (name, state)]
+        run_checked(machine.hosts[self.netns], ["ethtool", "-K", self.interface, *words])
+
+    def _read(self, machine: Machine) -> dict[str, str]:
+        return read_offloads(machine.hosts[self.netns], self.interface)
+
+
+def read_offloads(host: Host, interface: str) -> dict[str, str]:
+    """The state of each of OFFLOADS on an interface: `on`, `off`, `off [fixed]`, …; TestbedError when unknown."""
+    text = run_checked(host, ["ethtool", "-k", interface])
+    states = dict(line.strip().split(": ", 1) for line in text.splitlines() if ": " in line)
+    return {short: states[long].strip() for short, long in _LONG_NAMES.items() if long in states}
+
+
+_KINDS: tuple[type[Change], ...] = (
+    AddNamespace,
+    AddVeth,
+    AddBridge,
+    MovePort,
+    SetUp,
+    Enslave,
+    AddAddress,
+    AddNeighbour,
+    AddForwardingEntry,
+    SetSysctl,
+    OffloadsOff,
+)
+
+
+def to_json(change: Change) -> dict[str, object]:
+    """A change as JSON-able data."""
+    return {"change": type(change).__name__, **asdict(change)}
+
+
+def from_json(data: dict[str, Any]) -> Change:
+    """The change that `to_json` made this of; KeyError or TypeError for anything else."""
+    fields = dict(data)
+    kind = {kind.__name__: kind for kind in _KINDS}[str(fields.pop("change"))]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _in(netns: str | None) -> str:
+    return f" netns {netns}" if netns else ""
+
+
+def _ip(netns: str | None) -> str:
+    return f"ip -n {netns}" if netns else "ip"
+
+
+def _delete_link(machine: Machine, netns: str | None, interface: str) -> None:
+    _tolerating_gone(lambda: machine.link(netns, "del", interface))
+
+
+def _tolerant_link(machine: Machine, netns: str | None, interface: str, **settings: Any) -> None:  # noqa: ANN401
+    _tolerating_gone(lambda: machine.link(netns, "set", interface, **settings))
+
+
+def _tolerating_gone(request: Callable[[], None]) -> None:
+    try:
+        request()
+    except TestbedError:
+        return  # no such interface or namespace
+    except NetlinkError as error:
+        if error.code not in _GONE:
+            raise

@@ -1,0 +1,106 @@
+"""The journal: every change is on record before it is made, so that anyone can undo it later.
+
+A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and
+`{"undone": n}` after it was taken back. The process that owns it holds a lock on it; a journal that can
+be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Self
+
+from netbench.errors import MissingError, TestbedError
+from netbench.links.changes import Change, from_json, to_json
+from netbench.links.state import STATE_DIRECTORY, lock_file
+
+
+class Journal:
+    """The record of one run's changes, in the order they were made."""
+
+    def __init__(self, path: Path, file: IO[str], pending: dict[int, Change]) -> None:
+        self._path = path
+        self._file = file
+        self._pending = pending
+        self._next = max(pending, default=-1) + 1
+
+    @classmethod
+    def create(cls, topology: str, directory: Path = STATE_DIRECTORY) -> Self:
+        """A new, empty journal; MissingError when the state directory cannot be written."""
+        path = directory / "journals" / f"{topology}-{uuid.uuid4().hex[:12]}.jsonl"
+        try:
+            file = lock_file(path)
+        except OSError as error:
+            raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
+        assert file is not None, "a fresh name cannot be locked by someone else"
+        journal = cls(path, file, {})
+        journal._append({"topology": topology, "pid": os.getpid()})
+        return journal
+
+    @classmethod
+    def abandoned(cls, directory: Path = STATE_DIRECTORY) -> Iterator[Self]:
+        """The journals whose owner is gone, each locked by this process now."""
+        for path in sorted((directory / "journals").glob("*.jsonl")):
+            try:
+                file = lock_file(path)
+            except OSError as error:
+                raise MissingError(f"{path} cannot be opened: {error.strerror}; netbench needs root for this") from error
+            if file is not None:
+                yield cls(path, file, dict(_read(file, path)))
+
+    @property
+    def run_id(self) -> str:
+        """What names this run: its processes carry it in their environment."""
+        return self._path.stem
+
+    @property
+    def pending(self) -> list[tuple[int, Change]]:
+        """The changes not yet undone, in the order they were made."""
+        return sorted(self._pending.items())
+
+    def record(self, change: Change) -> int:
+        """Put a change on record, before it is made; its number."""
+        number = self._next
+        self._append({"seq": number, **to_json(change)})
+        self._pending[number] = change
+        self._next += 1
+        return number
+
+    def undone(self, number: int) -> None:
+        """Note that a change was taken back."""
+        self._append({"undone": number})
+        del self._pending[number]
+
+    def remove(self) -> None:
+        """Everything is undone: the record is no longer needed."""
+        self._path.unlink(missing_ok=True)
+        self._file.close()
+
+    def close(self) -> None:
+        """Leave the journal for somebody else to finish."""
+        self._file.close()
+
+    def _append(self, entry: dict[str, object]) -> None:
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise TestbedError(f"the journal {self._path} cannot be written: {error.strerror}; nothing was changed") from error
+
+
+def _read(file: IO[str], path: Path) -> list[tuple[int, Change]]:
+    """What is still to be undone; a last line cut short was never acted on."""
+    file.seek(0)
+    pending: dict[int, Change] = {}
+    for line in file.read().splitlines():
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if "seq" in entry:
+            pending[entry.pop("seq")] = from_json(entry)
+        elif "undone" in entry:
+            pending.pop(entry["undone"], None)
+    return sorted(pending.items())

@@ -1,0 +1,336 @@
+"""Which interfaces of this machine a testbed may take over, and why not the others.
+
+A port that netbench uses is emptied of everything else: its offloads change, it joins a bridge, it is
+loaded to its limit. So an interface that anything else depends on is refused before it is touched.
+"""
+
+import ipaddress
+import os
+import re
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import MissingError, UsageError
+
+_ARPHRD_ETHER = 1
+_IFF_LOOPBACK = 0x8
+_RTN_UNICAST = 1
+_TCP_ESTABLISHED = "01"
+_ADDRESS_REASON = "carries the address"
+_SSH_PORT = 22
+_SSH_SERVERS = ("sshd", "sshd-session", "sshd-auth", "dropbear")
+_TABLES = {253: "default", 254: "main", 255: "local"}
+# A NIC has no kind. The far end of a veth pair or of a tap belongs to whoever made it; every other kind
+# (bridge, bond, vlan, macvlan, tunnels, …) passes its frames on to interfaces that nobody named.
+_PORT_KINDS = (None, "veth", "tun")
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Session = tuple[_Address, _Address]  # local, remote
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An interface and why it cannot be used as a port of a testbed (`in_use` empty: it can).
+
+    `kind` is the kernel's link kind (`veth`, `bridge`, …), None for a NIC. `driver` and `speed_mbps` come
+    from /sys/class/net and are None where that is not visible or says nothing; so is `carrier` while the
+    interface is down. `addresses` are written with their prefix length.
+    """
+
+    name: str
+    mac: str
+    driver: str | None
+    speed_mbps: int | None
+    mtu: int
+    carrier: bool | None
+    kind: str | None
+    addresses: tuple[str, ...]
+    in_use: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One interface of the kernel's link dump. `lower` are the indexes of those it sends through."""
+
+    index: int
+    name: str
+    mac: str = ""
+    mtu: int = 1500
+    kind: str | None = None
+    ethernet: bool = True
+    loopback: bool = False
+    carrier: bool | None = None
+    master: int | None = None
+    lower: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What decides over the interfaces of one namespace, read in one pass; keys are interface indexes.
+
+    `default_routes` describe themselves (`IPv4, table main`); `ssh` and `wireless` are sets of indexes.
+    """
+
+    links: tuple[Link, ...]
+    addresses: Mapping[int, tuple[str, ...]]
+    default_routes: Mapping[int, tuple[str, ...]]
+    ssh: frozenset[int] = frozenset()
+    wireless: frozenset[int] = frozenset()
+
+
+def refuse_unsafe_port(name: str, allowed_addresses: Collection[str] = (), netns: str | None = None) -> None:
+    """Return when the interface `name` is free to be a port of a testbed.
+
+    `allowed_addresses` are those the user knows it carries, with or without a prefix length. Raises
+    UsageError with every reason against it, MissingError when the namespace may not be looked into.
+    """
+    ports = {port.name: port for port in read_ports(netns, allowed_addresses)}
+    if name not in ports:
+        there = ", ".join(sorted(ports)) or "none at all"
+        raise UsageError(f"port {name}: this host has no interface of that name; there are: {there}")
+    if ports[name].in_use:
+        reasons = "; ".join(ports[name].in_use)
+        raise UsageError(
+            f"port {name} is in use and netbench would take it over: it {reasons}. {_way_out(ports, name)}"
+        )
+
+
+def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()) -> list[Port]:
+    """All interfaces of a named namespace (None: the one netbench runs in), in the kernel's order.
+
+    Addresses in `allowed_addresses` count as no use. Wireless interfaces and SSH sessions are only
+    recognised in netbench's own namespace. Raises UsageError when there is no such namespace,
+    MissingError when it may not be entered.
+    """
+    allowed = frozenset(_allowed_address(text) for text in allowed_addresses)
+    snapshot = _read_snapshot(netns)
+    return [
+        Port(
+            name=link.name,
+            mac=link.mac,
+            driver=_driver(link.name) if netns is None else None,
+            speed_mbps=_speed_mbps(link.name) if netns is None else None,
+            mtu=link.mtu,
+            carrier=link.carrier,
+            kind=link.kind,
+            addresses=snapshot.addresses.get(link.index, ()),
+            in_use=tuple(uses(link, snapshot, allowed)),
+        )
+        for link in snapshot.links
+    ]
+
+
+def uses(link: Link, snapshot: Snapshot, allowed: Collection[_Address] = ()) -> Iterator[str]:
+    """Every reason why `link` must be left alone, worded to follow "it".
+
+    IPv6 link-local addresses are no reason: the kernel gives one to every interface that is up.
+    """
+    names = {other.index: other.name for other in snapshot.links}
+    if link.loopback:
+        yield "is the loopback interface"
+    elif not link.ethernet:
+        yield "is not an Ethernet interface"
+    if link.kind not in _PORT_KINDS:
+        yield f"is of kind {link.kind}, not a NIC"
+    if link.index in snapshot.wireless:
+        yield "is wireless"
+    if link.master is not None:
+        yield f"is a member of {names.get(link.master, f'interface {link.master}')}"
+    for other in snapshot.links:
+        if link.index in other.lower:
+            yield f"carries the {other.kind or 'interface'} {other.name}"
+    for route in snapshot.default_routes.get(link.index, ()):
+        yield f"carries the default route ({route})"
+    if link.index in snapshot.ssh:
+        yield "carries an SSH session to this host"
+    for text in snapshot.addresses.get(link.index, ()):
+        address = ipaddress.ip_interface(text).ip
+        if address not in allowed and not (address.version == 6 and address.is_link_local):
+            yield f"{_ADDRESS_REASON} {text}"
+
+
+def ssh_sessions(environment: Mapping[str, str], proc: Path = Path("/proc")) -> set[Session]:
+    """The SSH sessions to this host.
+
+    They come from SSH_CONNECTION (sshd(8)), which sudo drops, and from established TCP connections
+    (/proc/net/tcp, /proc/net/tcp6: proc(5)) that are at port 22 or in the hands of an SSH server.
+    """
+    sessions = set()
+    fields = environment.get("SSH_CONNECTION", "").split()
+    if len(fields) == 4:
+        local, remote = _plain_address(fields[2]), _plain_address(fields[0])
+        if local and remote:
+            sessions.add((local, remote))
+    servers = _ssh_server_sockets(proc)
+    for table in ("tcp", "tcp6"):
+        for line in _lines(proc / "net" / table)[1:]:
+            columns = line.split()
+            local_text, remote_text, state, inode = columns[1], columns[2], columns[3], columns[9]
+            local_address, local_port = _socket_address(local_text)
+            if state == _TCP_ESTABLISHED and (local_port == _SSH_PORT or inode in servers):
+                sessions.add((local_address, _socket_address(remote_text)[0]))
+    return sessions
+
+
+def _way_out(ports: Mapping[str, Port], name: str) -> str:
+    if free := sorted(port.name for port in ports.values() if not port.in_use):
+        way_out = f"Name a port that nothing else uses, here: {', '.join(free)}"
+    else:
+        way_out = "No interface here is free: add a NIC, or use a topology of veth pairs such as `netns`"
+    if all(reason.startswith(_ADDRESS_REASON) for reason in ports[name].in_use):
+        way_out += "; if the address belongs to the test, list it under `addresses` of this port"
+    return way_out
+
+
+def _allowed_address(text: str) -> _Address:
+    try:
+        return ipaddress.ip_interface(text).ip
+    except ValueError:
+        raise UsageError(
+            f"{text!r} under `addresses` of a port is not an IP address; write for example 192.0.2.1"
+        ) from None
+
+
+def _read_snapshot(netns: str | None) -> Snapshot:
+    try:
+        # Without flags=0 pyroute2 would create the namespace it does not find.
+        iproute = IPRoute(netns=netns, flags=0) if netns else IPRoute()
+    except FileNotFoundError:
+        raise UsageError(f"there is no network namespace {netns!r}; see `ip netns`") from None
+    except PermissionError:
+        raise MissingError(f"looking into the network namespace {netns!r} needs root; use sudo") from None
+    with iproute:
+        links = tuple(_link(message) for message in iproute.get_links())
+        addresses: dict[int, list[str]] = defaultdict(list)
+        for message in iproute.get_addr():
+            # On a point-to-point link IFA_ADDRESS is the peer's; IFA_LOCAL, where it exists, is ours.
+            address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+            addresses[message["index"]].append(f"{address}/{message['prefixlen']}")
+        routes: dict[int, list[str]] = defaultdict(list)
+        for family, label in ((socket.AF_INET, "IPv4"), (socket.AF_INET6, "IPv6")):
+            for message in iproute.get_routes(family=family):
+                for index in _default_route_interfaces(message):
+                    table = message.get_attr("RTA_TABLE") or message["table"]
+                    routes[index].append(f"{label}, table {_TABLES.get(table, table)}")
+        by_index = {index: tuple(texts) for index, texts in addresses.items()}
+        own = netns is None
+        return Snapshot(
+            links=links,
+            addresses=by_index,
+            default_routes={index: tuple(dict.fromkeys(texts)) for index, texts in routes.items()},
+            ssh=frozenset(_ssh_interfaces(iproute, by_index)) if own else frozenset(),
+            wireless=frozenset(link.index for link in links if own and _is_wireless(link.name)),
+        )
+
+
+def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no types
+    info = message.get_attr("IFLA_LINKINFO")
+    kind = info.get_attr("IFLA_INFO_KIND") if info else None
+    data = info.get_attr("IFLA_INFO_DATA") if info else None
+    lower = set()
+    # The link of a veth is its peer; one in another namespace has an index that means nothing here.
+    if kind != "veth" and message.get_attr("IFLA_LINK_NETNSID") is None:
+        lower.add(message.get_attr("IFLA_LINK"))
+    # Tunnels name the interface below them in their own attributes: IFLA_VXLAN_LINK, IFLA_GRE_LINK, …
+    if data:
+        lower |= {value for name, value in data["attrs"] if name.endswith("_LINK")}
+    carrier = message.get_attr("IFLA_CARRIER")
+    return Link(
+        index=message["index"],
+        name=message.get_attr("IFLA_IFNAME"),
+        mac=message.get_attr("IFLA_ADDRESS") or "",
+        mtu=message.get_attr("IFLA_MTU"),
+        kind=kind,
+        ethernet=message["ifi_type"] == _ARPHRD_ETHER,
+        loopback=bool(message["flags"] & _IFF_LOOPBACK),
+        carrier=None if carrier is None else bool(carrier),
+        master=message.get_attr("IFLA_MASTER"),
+        lower=frozenset(index for index in lower if index and index != message["index"]),
+    )
+
+
+def _default_route_interfaces(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
+    if message["dst_len"] != 0 or message["type"] != _RTN_UNICAST:
+        return set()
+    hops = message.get_attr("RTA_MULTIPATH") or ()
+    return {index for index in (message.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)) if index}
+
+
+def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401
+    """Interfaces that hold a session's local address, and those its answers leave by."""
+    for local, remote in ssh_sessions(os.environ):
+        for index, texts in addresses.items():
+            if local in {ipaddress.ip_interface(text).ip for text in texts}:
+                yield index
+        try:
+            for route in iproute.route("get", dst=str(remote)):
+                if index := route.get_attr("RTA_OIF"):
+                    yield index
+        except NetlinkError:
+            continue  # no route to the client: nothing of it to protect
+
+
+def _ssh_server_sockets(proc: Path) -> set[str]:
+    inodes = set()
+    for comm in proc.glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().strip() not in _SSH_SERVERS:
+                continue
+            targets = [str(fd.readlink()) for fd in (comm.parent / "fd").iterdir()]
+        except OSError:
+            continue  # ended meanwhile, or not ours to look into
+        inodes |= {match[1] for target in targets if (match := re.fullmatch(r"socket:\[(\d+)\]", target))}
+    return inodes
+
+
+def _socket_address(text: str) -> tuple[_Address, int]:
+    """`0100007F:0016` → 127.0.0.1, 22: 32-bit words in the byte order of the machine."""
+    address, port = text.split(":")
+    words = [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
+    return _unmapped(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))), int(port, 16)
+
+
+def _plain_address(text: str) -> _Address | None:
+    try:
+        return _unmapped(ipaddress.ip_address(text.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def _unmapped(address: _Address) -> _Address:
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _is_wireless(name: str) -> bool:
+    interface = Path("/sys/class/net", name)
+    return (interface / "wireless").exists() or (interface / "phy80211").exists()
+
+
+def _driver(name: str) -> str | None:
+    try:
+        return Path("/sys/class/net", name, "device/driver").readlink().name
+    except OSError:
+        return None
+
+
+def _speed_mbps(name: str) -> int | None:
+    try:
+        speed = int(Path("/sys/class/net", name, "speed").read_text())
+    except (OSError, ValueError):
+        return None
+    return speed if speed > 0 else None

@@ -1,0 +1,47 @@
+"""Where netbench keeps what it must know to clean up: locks and journals, gone with a reboot like the changes."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from netbench.errors import MissingError
+
+STATE_DIRECTORY = Path("/run/netbench")
+
+
+def lock_file(path: Path) -> IO[str] | None:
+    """The file, open and locked by this process until closed; None when another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    return file
+
+
+def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = STATE_DIRECTORY) -> None:
+    """Hold a lock on each resource (`netns:…`, `port:…`) until `stack` is closed.
+
+    MissingError when another netbench holds one of them, or when the state directory cannot be written.
+    """
+    for resource in sorted(resources):
+        path = directory / "locks" / re.sub(r"[^A-Za-z0-9._:-]", "_", resource)
+        try:
+            file = lock_file(path)
+        except OSError as error:
+            raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
+        if file is None:
+            owner = path.read_text().strip() or "another process"
+            raise MissingError(
+                f"the testbed is in use: {resource} is held by netbench with process id {owner}; wait until it is done"
+            )
+        stack.enter_context(file)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()

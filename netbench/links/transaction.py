@@ -1,0 +1,55 @@
+"""Changes made one after the other through the journal, and undone as a whole or back to a point."""
+
+from collections.abc import Iterable
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import TestbedError
+from netbench.links.changes import AddNamespace, Change, Machine
+from netbench.links.journal import Journal
+
+
+class Transaction:
+    """The changes of one run on one machine."""
+
+    def __init__(self, journal: Journal, machine: Machine) -> None:
+        self._journal = journal
+        self._machine = machine
+
+    def make(self, changes: Iterable[Change]) -> None:
+        """Make changes in order, each on record before; TestbedError says which one failed and why."""
+        for wanted in changes:
+            change = wanted.as_found(self._machine)
+            self._journal.record(change)
+            try:
+                change.make(self._machine)
+            except (NetlinkError, OSError) as error:
+                raise TestbedError(f"`{change.command}` failed: {_reason(error)}") from error
+
+    @property
+    def point(self) -> int:
+        """Where the transaction stands, for `undo(to=…)`."""
+        return len(self._journal.pending)
+
+    def undo(self, to: int = 0) -> list[str]:
+        """Take changes back, last first, down to a point; what could not be undone, as messages.
+
+        A change inside a namespace that is itself about to be removed goes with it.
+        """
+        doomed = self._journal.pending[to:]
+        removed = {change.name for _, change in doomed if isinstance(change, AddNamespace)}
+        failures = []
+        for number, change in reversed(doomed):
+            try:
+                if change.inside not in removed or change.inside is None:
+                    change.undo(self._machine)
+                self._journal.undone(number)
+            except (NetlinkError, OSError, TestbedError) as error:
+                failures.append(f"`{change.command}` could not be undone: {_reason(error)}")
+        return failures
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, NetlinkError):
+        return str(error.args[1] if len(error.args) > 1 else error)
+    return getattr(error, "strerror", None) or str(error)

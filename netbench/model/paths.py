@@ -1,0 +1,96 @@
+"""Where a stream runs: its interfaces, MAC and IP addresses, from source to sink. Pure."""
+
+from dataclasses import dataclass
+
+from netbench.model.topology import StreamSpec, Topology, host_of
+
+# RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
+# sinks in 198.19.n.0/24, n being the stream's number from 1.
+PREFIX_LENGTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """One NIC on a path. `mac` is empty until it is known (a port's is read from the machine)."""
+
+    host: str
+    netns: str | None
+    interface: str
+    mac: str
+    is_port: bool
+
+    @property
+    def place(self) -> tuple[str | None, str]:
+        """What names it on the machine: namespace and interface."""
+        return self.netns, self.interface
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPath:
+    """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure."""
+
+    name: str
+    number: int
+    source: Nic
+    ingress: Nic | None
+    egress: Nic | None
+    sink: Nic
+    link_bps: float
+
+    @property
+    def src_ip(self) -> str:
+        """The source's address."""
+        return f"198.18.{self.number}.2"
+
+    @property
+    def ingress_ip(self) -> str:
+        """A routing UUT's address towards the source."""
+        return f"198.18.{self.number}.1"
+
+    @property
+    def egress_ip(self) -> str:
+        """A routing UUT's address towards the sink."""
+        return f"198.19.{self.number}.1"
+
+    @property
+    def dst_ip(self) -> str:
+        """The sink's address. No interface carries it: a sink only captures and never answers."""
+        return f"198.19.{self.number}.2"
+
+    @property
+    def nics(self) -> dict[str, Nic]:
+        """Its NICs by role, in the order of the path."""
+        roles = {"source": self.source, "ingress": self.ingress, "egress": self.egress, "sink": self.sink}
+        return {role: nic for role, nic in roles.items() if nic is not None}
+
+
+def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
+    """The paths of all streams. MAC addresses of veth ends are fixed by their place in the file; ports' are empty."""
+    return tuple(_path(topology, stream, number) for number, stream in enumerate(topology.streams, start=1))
+
+
+def veth_mac(topology: Topology, end: str) -> str:
+    """The MAC address of a veth end: locally administered, `nb` in ASCII, then link number and end."""
+    link, position = next(
+        (number, link.ends.index(end)) for number, link in enumerate(topology.links, start=1) if end in link.ends
+    )
+    return f"02:6e:62:{link >> 8:02x}:{link & 0xFF:02x}:{position + 1:02x}"
+
+
+def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
+    return StreamPath(
+        name=stream.name,
+        number=number,
+        source=_nic(topology, stream.source),
+        ingress=_nic(topology, stream.ingress) if stream.ingress else None,
+        egress=_nic(topology, stream.egress) if stream.egress else None,
+        sink=_nic(topology, stream.sink),
+        link_bps=topology.stream_link(stream).rate,
+    )
+
+
+def _nic(topology: Topology, end: str) -> Nic:
+    host = host_of(end)
+    is_port = topology.is_port(end)
+    mac = "" if is_port else veth_mac(topology, end)
+    return Nic(host, topology.netns(host), topology.interface(end), mac, is_port)

@@ -1,0 +1,122 @@
+"""What is measured: frame sizes, loads, repetitions, times and what makes a trial valid."""
+
+import re
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from netbench.model.names import Name
+from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load, parse_seconds
+
+# Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
+MIN_SNAP_LENGTH = 62
+MAX_SECONDS = 86_400.0
+
+T = TypeVar("T")
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    seen: list[T] = []
+    for value in values:
+        if value in seen:
+            raise ValueError(f"{value} is there twice")
+        seen.append(value)
+    return values
+
+
+def _load(value: object) -> Load:
+    if isinstance(value, Load):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max")
+    return Load.parse(value)
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, str | int | float):
+        raise ValueError("not a time; write for example 500ms or 2s")
+    return parse_seconds(value)
+
+
+def _ratio(value: object) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("not a percentage; write for example 0.5%")
+    return float(match[1]) / 100
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100:.15g}%"
+
+
+def _generator(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=MAX_FRAME_SIZE)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1000)]
+
+
+class Settle(BaseModel):
+    """Pauses around the traffic, in seconds: after arming, and after the last frame."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    before: Annotated[Seconds, Field(le=MAX_SECONDS)] = 0.02
+    after: Annotated[Seconds, Field(le=MAX_SECONDS)] = 0.02
+
+
+class GeneratorSpec(BaseModel):
+    """Which generator sends, and whatever options its kind has."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: Name = "afpacket"
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the kind, as written."""
+        return dict(self.model_extra or {})
+
+
+class Profile(BaseModel):
+    """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS.
+
+    `streams` holds numbers of sources: 2 means that the first two streams of the topology send at
+    the same time. Left out, all of them do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    description: str = ""
+    frame_sizes: Annotated[
+        tuple[FrameSize, ...], BeforeValidator(_listed), AfterValidator(_distinct), Field(min_length=1)
+    ]
+    loads: Annotated[
+        tuple[Annotated[Load, BeforeValidator(_load), PlainSerializer(str)], ...],
+        BeforeValidator(_listed),
+        AfterValidator(_distinct),
+        Field(min_length=1),
+    ]
+    streams: Annotated[tuple[Count, ...], BeforeValidator(_listed), AfterValidator(_distinct)] = ()
+    scenarios: Annotated[tuple[Literal["dedicated"], ...], BeforeValidator(_listed), Field(min_length=1)] = (
+        "dedicated",
+    )
+    repetitions: Count = 9
+    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
+    settle: Settle = Settle()
+    drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+    order: Literal["interleaved", "sequential", "random"] = "interleaved"
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
+    tolerance: Annotated[float, BeforeValidator(_ratio), PlainSerializer(_percent), Field(le=1)] = 0.01
+    retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2
+    flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
+    snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64
+    keep_captures: Literal["none", "invalid", "all"] = "none"
+    generator: Annotated[GeneratorSpec, BeforeValidator(_generator)] = GeneratorSpec()

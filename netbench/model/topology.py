@@ -1,0 +1,189 @@
+"""What exists: hosts, NICs, links, streams and units under test."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
+from netbench.model.units import format_bit_rate, parse_bit_rate
+
+MAX_STREAMS = 250
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _positive_rate(value: object) -> float:
+    if not isinstance(value, str):
+        raise ValueError("a link rate needs a unit; write for example 1Gbit/s")
+    rate = parse_bit_rate(value)
+    if rate <= 0:
+        raise ValueError("a link rate must be more than 0")
+    return rate
+
+
+BitRate = Annotated[float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate)]
+
+
+def split_endpoint(text: str) -> tuple[str, str]:
+    """The host and the NIC of `host/nic`; ValueError for anything else."""
+    host, slash, nic = text.partition("/")
+    if not (host and slash and nic) or "/" in nic:
+        raise ValueError("not a NIC of a host; write it as host/nic, for example uut/in1")
+    return host, nic
+
+
+def _endpoint(text: str) -> str:
+    split_endpoint(text)
+    return text
+
+
+Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+class Port(_Strict):
+    """A port the machine already has and the user lends to the testbed.
+
+    `addresses` are those the user knows it carries; a port with any other address is refused.
+    """
+
+    nic: PortName
+    addresses: tuple[str, ...] = ()
+
+
+def _port(value: object) -> object:
+    return {"nic": value} if isinstance(value, str) else value
+
+
+class HostSpec(_Strict):
+    """Where NICs live: a network namespace that netbench makes (`netns`) or the machine itself (`local`)."""
+
+    kind: Literal["netns", "local"] = "netns"
+    ports: dict[NicName, Annotated[Port, BeforeValidator(_port)]] = {}
+
+
+class LinkSpec(_Strict):
+    """A link of nominal rate `rate` (bit/s, L1).
+
+    Two ends that are not ports become a veth pair; two ports are a cable that is already there; one
+    end alone is a port cabled to something netbench does not control.
+    """
+
+    ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
+    rate: BitRate
+
+
+class StreamSpec(_Strict):
+    """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
+
+    A stream through a UUT that netbench does not control has neither ingress nor egress.
+    """
+
+    name: StreamName
+    source: Endpoint
+    ingress: Endpoint | None = None
+    egress: Endpoint | None = None
+    sink: Endpoint
+
+    @property
+    def nics(self) -> tuple[str, ...]:
+        """All its NICs on the way from source to sink."""
+        return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
+
+
+class UutSpec(BaseModel):
+    """A unit under test: its name, its kind, and whatever options that kind has."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Name
+    kind: Name
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the kind, as written."""
+        return dict(self.model_extra or {})
+
+
+class Topology(_Strict):
+    """Hosts, links between their NICs, the streams over them, and the UUTs to measure."""
+
+    name: Name
+    description: str = ""
+    hosts: Annotated[dict[NicName, HostSpec], Field(min_length=1)]
+    links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
+    streams: Annotated[tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS)]
+    uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        ends = [end for link in self.links for end in link.ends]
+        yield from (f"NIC {nic} is an end of more than one link" for nic, n in Counter(ends).items() if n > 1)
+        for end in ends:
+            host, nic = split_endpoint(end)
+            if host not in self.hosts:
+                yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(self.hosts)}"
+            elif nic not in self.hosts[host].ports and not _is_nic_name(nic):
+                yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
+        for link in self.links:
+            kinds = {self.is_port(end) for end in link.ends}
+            if len(kinds) == 2:
+                yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
+            if len(link.ends) == 1 and kinds == {False}:
+                yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
+        used = Counter(nic for stream in self.streams for nic in stream.nics)
+        yield from (f"NIC {nic} is used by more than one stream; streams never share a NIC" for nic, n in used.items() if n > 1)
+        yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
+        for stream in self.streams:
+            yield from self._stream_problems(stream)
+        yield from _twice("stream", [stream.name for stream in self.streams])
+        yield from _twice("UUT", [uut.name for uut in self.uuts])
+
+    def _stream_problems(self, stream: StreamSpec) -> Iterator[str]:
+        if (stream.ingress is None) != (stream.egress is None):
+            yield f"stream {stream.name}: give both ingress and egress, or neither"
+        for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
+            if inner is not None and not any(set(link.ends) == {outer, inner} for link in self.links):
+                yield f"stream {stream.name}: there is no link between {outer} and {inner}"
+        if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
+            yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
+
+    def is_port(self, end: str) -> bool:
+        """Whether an end is a port the machine already has."""
+        host, nic = split_endpoint(end)
+        return nic in self.hosts[host].ports
+
+    def interface(self, end: str) -> str:
+        """The interface name of an end, as the kernel knows it."""
+        host, nic = split_endpoint(end)
+        port = self.hosts[host].ports.get(nic)
+        return port.nic if port else PREFIX + nic
+
+    def stream_link(self, stream: StreamSpec) -> LinkSpec:
+        """The link a stream's source sends on; its rate is what a share of line rate refers to."""
+        return next(link for link in self.links if stream.source in link.ends)
+
+    def netns(self, host: str) -> str | None:
+        """The name of a host's network namespace; None for the machine itself."""
+        return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None
+
+
+def host_of(end: str) -> str:
+    """The host part of `host/nic`."""
+    return split_endpoint(end)[0]
+
+
+def _is_nic_name(text: str) -> bool:
+    return 0 < len(text) <= 12 and text[0].isalpha() and text == text.lower() and text.replace("-", "").isalnum()
+
+
+def _twice(what: str, names: list[str]) -> Iterator[str]:
+    yield from (f"{what} {name!r} is there twice" for name, n in Counter(names).items() if n > 1)

@@ -1,0 +1,27 @@
+"""Generators and UUTs by name: whatever is installed under netbench's entry points, its own ones too."""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from netbench.errors import MissingError, UsageError
+
+GENERATORS = "netbench.generators"
+UUTS = "netbench.uuts"
+
+
+def plugins(group: str) -> dict[str, Any]:
+    """The classes of a group by name; MissingError when one that is named cannot be imported."""
+    found = {}
+    for entry in sorted(entry_points(group=group), key=lambda one: one.name):
+        try:
+            found[entry.name] = entry.load()
+        except ImportError as error:
+            raise MissingError(f"{entry.name} ({entry.value}) cannot be imported: {error}") from error
+    if not found:
+        raise UsageError("netbench is not installed: run `pip install -e .` in its checkout (or `make setup`)")
+    return found
+
+
+def option_models(group: str) -> dict[str, Any]:
+    """The pydantic model of each kind's options, by name."""
+    return {name: kind.Options for name, kind in plugins(group).items()}

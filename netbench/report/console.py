@@ -1,0 +1,88 @@
+"""The table at the end of a run: what was measured, at a glance."""
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Verdict
+from netbench.report.formats import kfps, mbps, mean, percent
+from netbench.results.campaign import CampaignResults
+from netbench.results.groups import Group, group_trials
+from netbench.results.rows import reason_kinds
+
+_STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
+
+
+def summary_table(results: CampaignResults) -> Table:
+    """A row per UUT, frame size and load: means over the valid trials, and the verdicts with their reasons.
+
+    All sources of a trial are added up. Scenario and number of sources have columns only where they differ.
+    """
+    groups = group_trials(results)
+    scenarios = len({group.scenario for group in groups}) > 1
+    sources = len({group.sources for group in groups}) > 1
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        caption="means of the valid trials; Mbit/s on the wire (L1)",
+        caption_justify="left",
+    )
+    table.add_column("UUT", overflow="fold", min_width=4)
+    if scenarios:
+        table.add_column("Scenario", overflow="fold")
+    for heading in (
+        *(("Sources",) if sources else ()),
+        "Frame\nsize",
+        "Intended\nMbit/s",
+        "Offered\nMbit/s",
+        "Throughput\nMbit/s",
+        "\nkfps",
+        "Loss\n%",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Verdict", overflow="fold", min_width=9)
+    for previous, group in zip((None, *groups), groups, strict=False):
+        if previous is not None and previous.uut != group.uut:
+            table.add_section()
+        table.add_row(
+            *map(Text, _place(group, scenarios, sources)), *map(Text, _numbers(group)), _verdict(group)
+        )
+    return table
+
+
+def _place(group: Group, scenarios: bool, sources: bool) -> Iterable[str]:
+    yield group.uut
+    if scenarios:
+        yield group.scenario
+    if sources:
+        yield str(group.sources)
+    yield f"{group.frame_size:,}"
+
+
+def _numbers(group: Group) -> tuple[str, ...]:
+    return (
+        str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps),
+        mbps(mean(group.offered_mbps)),
+        mbps(mean(group.throughput_mbps)),
+        kfps(mean(group.throughput_fps)),
+        percent(mean(group.loss_ratio)).removesuffix(" %"),
+    )
+
+
+def _verdict(group: Group) -> Text:
+    """How many trials are valid, suspicious and invalid, and for which kinds of reasons; a line each."""
+    lines = []
+    for verdict, trials in (
+        (Verdict.VALID, group.valid),
+        (Verdict.SUSPICIOUS, group.suspicious),
+        (Verdict.INVALID, group.invalid),
+    ):
+        if trials:
+            kinds = reason_kinds(reason for one in trials for reason in one.trial.reasons).replace(";", ", ")
+            remark = f": {kinds}" if kinds else ""
+            lines.append(Text(f"{len(trials):,} {verdict.value}{remark}", style=_STYLES[verdict]))
+    return Text("\n").join(lines)

@@ -1,0 +1,84 @@
+"""Numbers as people read them: thousands separators, a unit they can compare, an en dash for unknown."""
+
+from math import floor, log10
+
+from netbench.analysis.intervals import Interval
+
+UNKNOWN = "–"
+_TENTHS_FROM = 0.95  # smaller values would lose digits that matter
+
+
+def mbps(value: float | None) -> str:
+    """Mbit/s, to a tenth; small values to three significant digits."""
+    return UNKNOWN if value is None else _tenths(value)
+
+
+def kfps(fps: float | None) -> str:
+    """Thousands of frames per second."""
+    return UNKNOWN if fps is None else _tenths(fps / 1000)
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio in percent. Only zero reads as 0 %, and only one as 100 %."""
+    if ratio is None:
+        return UNKNOWN
+    if ratio in (0, 1):
+        return f"{100 * ratio:.0f} %"
+    magnitude = abs(100 * ratio)
+    if magnitude < 0.001:
+        return f"{100 * ratio:.1e} %"
+    text = f"{100 * ratio:.3f}"
+    return f"{'99.999' if text == '100.000' else text} %"
+
+
+def frames(number: int | None) -> str:
+    """A number of frames."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def mean(interval: Interval | None) -> float | None:
+    """The mean of an interval, if there is one."""
+    return None if interval is None else interval.mean
+
+
+def mbps_interval(interval: Interval | None) -> str:
+    """Mean ± half width in Mbit/s; no ± where the half width is unknown."""
+    return f"{mbps(mean(interval))} {mbps_spread(interval)}".strip()
+
+
+def mbps_spread(interval: Interval | None) -> str:
+    """± half width, to the digits of the mean; empty where unknown."""
+    if interval is None or interval.half_width is None:
+        return ""
+    if abs(interval.mean) < _TENTHS_FROM:
+        return f"± {_tenths(interval.half_width)}"
+    return f"± {interval.half_width:,.1f}"
+
+
+def kfps_interval(interval: Interval | None) -> str:
+    """Mean ± half width in thousands of frames per second."""
+    return mbps_interval(None if interval is None else interval.scaled(1e-3))
+
+
+def percent_interval(interval: Interval | None) -> str:
+    """Mean ± half width of a ratio, in percent and percentage points."""
+    return f"{percent(mean(interval))} {percent_spread(interval)}".strip()
+
+
+def percent_spread(interval: Interval | None) -> str:
+    """± half width of a ratio in percentage points; empty where unknown."""
+    if interval is None or interval.half_width is None:
+        return ""
+    return f"± {percent(interval.half_width)}".removesuffix(" %")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 trial`, `2 trials`, `1,000 trials`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _tenths(value: float) -> str:
+    if value == 0 or abs(value) >= _TENTHS_FROM:
+        return f"{value:,.1f}"
+    digits = 2 - floor(log10(abs(value)))
+    return f"{value:.{digits}f}" if digits <= 6 else f"{value:.1e}"

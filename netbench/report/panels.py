@@ -1,0 +1,168 @@
+"""Small multiples: a panel per frame size, one look per UUT, one legend for all."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil
+from string import ascii_lowercase
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.basedatatypes import BaseTraceType
+from plotly.subplots import make_subplots
+
+from netbench.model.verdict import Verdict
+from netbench.results.groups import Group
+
+INK = "#222222"
+GREY = "#767676"
+_GRID = "#e6e6e6"
+_FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+# Okabe and Ito's colours, distinguishable with any colour vision; their yellow is too pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
+_DASHES = ("solid", "dash", "dashdot", "longdash")
+
+# Pixels.
+_PANEL_HEIGHT = 300
+_BETWEEN_PANELS = 96
+_ABOVE = 84
+_BELOW = 56
+_SMALLEST_MARKER = 7.0
+_LARGEST_MARKER = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a UUT looks in every figure."""
+
+    colour: str
+    symbol: str
+    dash: str
+    size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
+
+
+def styles(uuts: Iterable[str]) -> dict[str, Style]:
+    """A style for each UUT, in order; when the colours are used up they come again with another dash."""
+    names = list(dict.fromkeys(uuts))
+    return {
+        uut: Style(
+            _COLOURS[place % len(_COLOURS)],
+            _SYMBOLS[place % len(_SYMBOLS)],
+            _DASHES[place // len(_COLOURS) % len(_DASHES)],
+            min(_LARGEST_MARKER, _SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
+        )
+        for place, uut in enumerate(names)
+    }
+
+
+def members_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
+    """The groups of each UUT, in the order they come."""
+    members: dict[str, list[Group]] = {}
+    for group in groups:
+        members.setdefault(group.uut, []).append(group)
+    return members
+
+
+class Panels:
+    """A figure with a panel per frame size in two columns, the largest size first as in the paper."""
+
+    def __init__(self, groups: Sequence[Group], x_title: str, y_title: str) -> None:
+        self._sizes = sorted({group.frame_size for group in groups}, reverse=True)
+        self._groups = groups
+        self._columns = min(2, len(self._sizes))
+        rows = ceil(len(self._sizes) / self._columns)
+        drawn = rows * _PANEL_HEIGHT + (rows - 1) * _BETWEEN_PANELS
+        self.figure = make_subplots(
+            rows=rows,
+            cols=self._columns,
+            subplot_titles=[
+                f"({letter}) {size:,}-byte frames" if len(self._sizes) > 1 else f"{size:,}-byte frames"
+                for letter, size in zip(_letters(), self._sizes, strict=False)
+            ],
+            horizontal_spacing=0.075,
+            vertical_spacing=_BETWEEN_PANELS / drawn,
+        )
+        axis = {
+            "showline": True,
+            "linecolor": GREY,
+            "ticks": "outside",
+            "tickcolor": GREY,
+            "gridcolor": _GRID,
+            "zeroline": False,
+            "title_standoff": 8,
+            "title_font_size": 13,
+            "tickformat": ",",
+        }
+        self.figure.update_xaxes(title_text=x_title, **axis)
+        self.figure.update_yaxes(title_text=y_title, **axis)
+        self.figure.update_annotations(font={"size": 14, "color": INK, "weight": "bold"}, yshift=4)
+        self.figure.update_layout(
+            template=go.layout.Template(),
+            font={"family": _FONT, "size": 13, "color": INK},
+            paper_bgcolor="white",
+            plot_bgcolor="white",
+            height=drawn + _ABOVE + _BELOW,
+            margin={"l": 70, "r": 16, "t": _ABOVE, "b": _BELOW},
+            legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 34 / drawn, "yanchor": "bottom"},
+            hovermode="closest",
+            hoverlabel={"align": "left", "bgcolor": "white", "font": {"color": INK}, "namelength": -1},
+        )
+
+    def __iter__(self) -> Iterator[tuple[int, list[Group]]]:
+        """Frame size and groups of each panel."""
+        for size in self._sizes:
+            yield size, [group for group in self._groups if group.frame_size == size]
+
+    def add(self, size: int, trace: BaseTraceType) -> None:
+        """Draw a trace in the panel of a frame size."""
+        self.figure.add_trace(trace, **self.place(size))
+
+    def scale(self, size: int, x: list[float] | None, y: list[float]) -> None:
+        """Set what the axes of a panel span."""
+        self.figure.update_xaxes(range=x, **self.place(size))
+        self.figure.update_yaxes(range=y, **self.place(size))
+
+    def place(self, size: int) -> dict[str, int]:
+        """Row and column of the panel of a frame size, as plotly counts them."""
+        row, column = divmod(self._sizes.index(size), self._columns)
+        return {"row": row + 1, "col": column + 1}
+
+    def legend(self, looks: Mapping[str, Style]) -> None:
+        """Name the line of each UUT, and the marks of the verdicts that occur, once for all panels."""
+        for uut in members_by_uut(self._groups):
+            self.figure.add_scatter(
+                x=[None],
+                y=[None],
+                mode="lines+markers",
+                line={"color": looks[uut].colour, "dash": looks[uut].dash},
+                marker={"symbol": looks[uut].symbol, "size": looks[uut].size},
+                name=escape(uut),
+                legendgroup=uut,
+            )
+        for verdict, occurs in (
+            (Verdict.SUSPICIOUS, any(group.suspicious for group in self._groups)),
+            (Verdict.INVALID, any(group.invalid for group in self._groups)),
+        ):
+            if occurs:
+                self.figure.add_scatter(
+                    x=[None],
+                    y=[None],
+                    mode="markers",
+                    marker=mark(verdict, Style(GREY, "circle", "solid", _SMALLEST_MARKER)),
+                    name=f"{verdict.value} trial (not averaged)",
+                )
+
+
+def mark(verdict: Verdict, style: Style) -> dict[str, Any]:
+    """The marker of a single trial that is not simply valid: hollow when suspicious, a cross when invalid."""
+    symbol = f"{style.symbol}-open" if verdict is Verdict.SUSPICIOUS else "x-thin"
+    outline = {"width": 2, "color": style.colour}
+    return {"symbol": symbol, "size": style.size + 5, "color": style.colour, "line": outline}
+
+
+def _letters() -> Iterator[str]:
+    for first in ("", *ascii_lowercase):
+        for second in ascii_lowercase:
+            yield first + second

@@ -1,0 +1,189 @@
+"""The tables of the report: results, where frames were lost, verdicts with their reasons, warnings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from netbench.analysis.intervals import Interval
+from netbench.model.trial import TrialResult
+from netbench.model.units import LoadKind
+from netbench.model.verdict import ReasonKind, Verdict, Warning
+from netbench.report.formats import (
+    UNKNOWN,
+    count,
+    frames,
+    kfps,
+    mbps,
+    mbps_spread,
+    mean,
+    percent,
+    percent_spread,
+)
+from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.panels import Style
+from netbench.results.groups import Group
+from netbench.results.losses import lost_frames_by_place
+
+_OPEN_UP_TO = 12  # reasons of one kind; longer lists start folded
+
+_SPREAD = Column("±", css="spread")
+_RESULTS = (
+    Column("UUT"),
+    Column("Load per source"),
+    Column("Intended Mbit/s", css="number"),
+    Column("Offered Mbit/s", css="number"),
+    _SPREAD,
+    Column("Throughput Mbit/s", css="number"),
+    _SPREAD,
+    Column("Throughput kfps", css="number"),
+    Column("Unsent", css="number"),
+    _SPREAD,
+    Column("Loss", css="number"),
+    _SPREAD,
+    Column("Valid", css="number"),
+    Column("Suspicious", css="number"),
+    Column("Invalid", css="number"),
+)
+_LOST = (
+    Column("UUT"),
+    Column("Frames were lost at"),
+    Column("In valid trials", css="number"),
+    Column("Share of the UUT's loss"),
+    Column("Share of its offered frames", css="number"),
+    Column("In suspicious trials", css="number"),
+)
+_REASONS = (
+    Column("UUT"),
+    Column("Frame size", css="number"),
+    Column("Load per source"),
+    Column("Sources", css="number"),
+    Column("Repetition", css="number"),
+    Column("Stream"),
+    Column("What was found"),
+)
+
+
+def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
+    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first."""
+    bodies = []
+    for size in sorted({group.frame_size for group in groups}, reverse=True):
+        heading = element("th", f"{size:,}-byte frames", colspan=str(len(_RESULTS)), scope="rowgroup")
+        rows = [_result(group, looks) for group in groups if group.frame_size == size]
+        bodies.append([element("tr", heading, css="block"), *rows])
+    return table(_RESULTS, bodies, css="results")
+
+
+def lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
+    """Where the frames of each UUT were lost, summed over its trials; invalid trials are left out."""
+    trials = list(trials)
+    bodies = []
+    for uut in looks:
+        own = [trial for trial in trials if trial.spec.uut == uut]
+        if own:
+            bodies.append(_lost_frames(uut, own, looks))
+    return table(_LOST, bodies, css="lost")
+
+
+def verdict_list(trials: Iterable[TrialResult]) -> Html:
+    """What speaks against each trial that is not valid, by kind of reason, invalidating kinds first."""
+    trials = list(trials)
+    blocks = []
+    for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
+        entries = [
+            row(_REASONS, _reason_cells(trial, reason.stream, reason.detail))
+            for trial in trials
+            for reason in trial.reasons
+            if reason.kind is kind
+        ]
+        if entries:
+            summary = element(
+                "summary",
+                element("span", kind.verdict.value, css=f"badge {kind.verdict.value}"),
+                join((" ", element("b", kind.value), f" – {count(len(entries), 'time')}")),
+            )
+            folded = {} if len(entries) > _OPEN_UP_TO else {"open": "open"}
+            blocks.append(element("details", summary, table(_REASONS, [entries]), **folded))
+    return join(blocks)
+
+
+def warning_list(warnings: Iterable[Warning]) -> Html:
+    """Each warning of the campaign with what it means."""
+    items = [element("li", element("b", warning.kind.value), ": ", warning.text) for warning in warnings]
+    return element("ul", *items, css="warnings")
+
+
+def uut_label(uut: str, looks: Mapping[str, Style]) -> Html:
+    """The name of a UUT behind a swatch of its colour in the figures."""
+    return join((element("span", css="swatch", style=f"background:{looks[uut].colour}"), uut))
+
+
+def _result(group: Group, looks: Mapping[str, Style]) -> Html:
+    cells = (
+        uut_label(group.uut, looks),
+        str(group.load),
+        str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps),
+        *_mbps(group.offered_mbps),
+        *_mbps(group.throughput_mbps),
+        kfps(mean(group.throughput_fps)),
+        *_percent(group.unsent_ratio),
+        *_percent(group.loss_ratio),
+        str(len(group.valid)),
+        _marked_count(len(group.suspicious), Verdict.SUSPICIOUS),
+        _marked_count(len(group.invalid), Verdict.INVALID),
+    )
+    return row(_RESULTS, cells, css="" if group.valid else "nothing-valid")
+
+
+def _mbps(interval: Interval | None) -> tuple[str, str]:
+    return mbps(mean(interval)), mbps_spread(interval)
+
+
+def _percent(interval: Interval | None) -> tuple[str, str]:
+    return percent(mean(interval)), percent_spread(interval)
+
+
+def _marked_count(number: int, verdict: Verdict) -> Html:
+    return element("span", str(number), css=f"count {verdict.value}" if number else "count none")
+
+
+def _lost_frames(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> list[Html]:
+    valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
+    suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
+    in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
+    offered = sum(counts.sent_frames for trial in valid for counts in trial.streams)
+    lost = in_valid.total()
+    places = sorted({*in_valid, *in_suspicious}, key=lambda place: (-in_valid[place], place))
+    if not places:
+        nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
+        return [row(_LOST, (uut_label(uut, looks), nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
+    return [
+        row(
+            _LOST,
+            (
+                uut_label(uut, looks),
+                place,
+                frames(in_valid[place]) if valid else UNKNOWN,
+                _bar(in_valid[place] / lost, looks[uut]) if lost else UNKNOWN,
+                percent(in_valid[place] / offered) if offered else UNKNOWN,
+                frames(in_suspicious[place]) if suspicious else UNKNOWN,
+            ),
+        )
+        for place in places
+    ]
+
+
+def _bar(share: float, style: Style) -> Html:
+    width = f"width:{100 * min(1.0, max(0.0, share)):.2f}%;background:{style.colour}"
+    track = element("span", element("span", style=width), css="track")
+    return join((track, f"{100 * share:.1f} %"))
+
+
+def _reason_cells(trial: TrialResult, stream: str, detail: str) -> tuple[str, ...]:
+    spec = trial.spec
+    return (
+        spec.uut,
+        f"{spec.frame_size:,} B",
+        str(spec.load),
+        str(len(spec.streams)),
+        str(spec.repetition),
+        stream or "all",
+        detail,
+    )

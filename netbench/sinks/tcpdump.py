@@ -1,0 +1,161 @@
+"""Sink `tcpdump`: armed before the first frame, stopped after the last one is in the file."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host
+from netbench.sinks.base import Arrived, Catch
+from netbench.sinks.flush import FLUSH_MAC
+
+# A frame in the ring costs its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
+_RING_OVERHEAD_BYTES = 112
+_RING_SECONDS = 1.0
+_MIN_RING_BYTES = 4 << 20
+_MAX_RING_BYTES = 256 << 20
+_UNKNOWN_RATE_RING_BYTES = 128 << 20
+
+# Two blocks of 256 KiB, at the least a flush frame can take in one.
+FLUSH_FRAMES = 4096
+_FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
+_TAIL_BYTES = 1 << 15
+_POLL_S = 0.005
+
+_CLOSING_LINE = re.compile(r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M)
+
+
+def ring_bytes(fps: float | None, snap_length: int) -> int:
+    """Size of the kernel's capture ring: a second's worth of the expected frames, within bounds."""
+    if fps is None:
+        return _UNKNOWN_RATE_RING_BYTES
+    wanted = int(fps * _RING_SECONDS * (min(snap_length, 1514) + _RING_OVERHEAD_BYTES))
+    return max(_MIN_RING_BYTES, min(_MAX_RING_BYTES, wanted))
+
+
+def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[str]:
+    """The tcpdump command of a trial: only this stream's frames and flush frames, snapped, to a file."""
+    pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
+    buffer_kib = ring_bytes(catch.fps, catch.snap_length) >> 10
+    ours = f"(udp and src host {catch.src_ip} and dst host {catch.dst_ip}) or ether dst {FLUSH_MAC}"
+    # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
+    options = ["-n", "-p", "-Z", "root", "-s", str(catch.snap_length), "-B", str(buffer_kib)]
+    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(catch.capture), ours]
+
+
+class TcpdumpSink:
+    """One tcpdump per trial on one NIC."""
+
+    def __init__(self) -> None:
+        self._host: Host | None = None
+        self._interface = ""
+        self._cpus: Sequence[int] = ()
+        self._process: subprocess.Popen[str] | None = None
+        self._capture = Path()
+        self._words = ""
+        self._flush_frames = 0
+        self._flushed = False
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Listen on `interface` of `host`, on `cpus`."""
+        self._host, self._interface, self._cpus = host, interface, tuple(cpus)
+
+    def arm(self, catch: Catch) -> None:
+        """Start tcpdump; returns at once."""
+        assert self._host is not None, "open() comes first"
+        self._words, self._flush_frames, self._flushed = "", 0, False
+        self._capture = catch.capture
+        self._process = self._host.spawn(tcpdump_command(self._interface, self._cpus, catch))
+
+    def armed(self, timeout_s: float) -> bool:
+        """Whether tcpdump says that it is listening; when not, `stop` tells why."""
+        process = self._running()
+        assert process.stderr is not None
+        deadline = time.monotonic() + timeout_s
+        while "listening on" not in self._words:
+            patience = max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([process.stderr], [], [], patience)
+            words = os.read(process.stderr.fileno(), 4096).decode(errors="replace") if readable else ""
+            self._words += words
+            if not words:
+                return False
+        return True
+
+    def flush(self, timeout_s: float) -> None:
+        """Send flush frames until the capture file ends with one: all frames before it are then in the file."""
+        assert self._host is not None, "open() comes first"
+        process = self._running()
+        deadline = time.monotonic() + timeout_s
+        while not self._flushed and process.poll() is None and time.monotonic() < deadline:
+            sent = self._host.run([sys.executable, "-m", "netbench.sinks.flush", self._interface, str(FLUSH_FRAMES)])
+            if sent.exit_code != 0:
+                return  # the NIC is gone or down: the judge sees that from its counters
+            self._flush_frames += FLUSH_FRAMES
+            again = time.monotonic() + max(0.2, timeout_s / 10)
+            while not self._flushed and process.poll() is None and time.monotonic() < again:
+                time.sleep(_POLL_S)
+                self._flushed = _FLUSH_BYTES in _tail(self._capture)
+
+    def stop(self) -> Arrived:
+        """Stop tcpdump; its closing report as numbers, or why there is none."""
+        process = self._running()
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        try:
+            _, words = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, words = process.communicate()
+            words += "\ntcpdump did not stop within 20 s of SIGINT and was killed"
+        self._words += words
+        self._process = None
+        numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
+        complete = process.returncode == 0 and "captured" in numbers
+        return Arrived(
+            capture=self._capture,
+            captured_frames=numbers.get("captured"),
+            filter_frames=numbers.get("received by filter"),
+            dropped_frames=_sum(numbers.get("dropped by kernel"), numbers.get("dropped by interface", 0)),
+            flush_frames=self._flush_frames,
+            flushed=self._flushed,
+            error="" if complete else _last_line(self._words, process.returncode),
+            disk_full="No space left on device" in self._words,
+        )
+
+    def close(self) -> None:
+        """End a tcpdump that is still there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            raise TestbedError(f"no capture is running on {self._interface}")
+        return self._process
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _sum(one: int | None, other: int) -> int | None:
+    return None if one is None else one + other
+
+
+def _last_line(words: str, exit_code: int) -> str:
+    lines = [line for line in words.splitlines() if line.strip() and not _CLOSING_LINE.match(line)]
+    ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    return f"tcpdump ended with {ending}" + (f": {lines[-1].strip()}" if lines else "")

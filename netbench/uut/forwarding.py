@@ -1,0 +1,60 @@
+"""What makes a Linux kernel forward between the NICs of each stream: the changes, as data."""
+
+from collections.abc import Iterator, Sequence
+
+from netbench.errors import UsageError
+from netbench.links.changes import (
+    AddAddress,
+    AddBridge,
+    AddForwardingEntry,
+    AddNeighbour,
+    Change,
+    Enslave,
+    SetSysctl,
+    SetUp,
+)
+from netbench.model.names import PREFIX
+from netbench.model.paths import PREFIX_LENGTH, Nic, StreamPath
+
+
+def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
+    """The ingress and egress NIC of a path through a UUT netbench configures; UsageError without them."""
+    if path.ingress is None or path.egress is None:
+        raise UsageError(
+            f"stream {path.name}: this kind of UUT needs an ingress and an egress NIC; name them in the topology, "
+            "or use the kind `external` for a UUT that netbench does not configure"
+        )
+    return path.ingress, path.egress
+
+
+def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """One bridge per stream between its two NICs, and no netfilter for IP on the way through any of them."""
+    for netns in _namespaces(paths):
+        for family in ("iptables", "ip6tables", "arptables"):
+            # The files appear with br_netfilter; a kernel without it needs no switching off.
+            yield SetSysctl(netns, f"net.bridge.bridge-nf-call-{family}", "0", optional=True)
+    for path in paths:
+        ingress, egress = inside_nics(path)
+        bridge = f"{PREFIX}br-{path.name}"
+        yield AddBridge(ingress.netns, bridge)
+        yield Enslave(ingress.netns, ingress.interface, bridge)
+        yield Enslave(egress.netns, egress.interface, bridge)
+        yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
+        yield SetUp(ingress.netns, bridge)
+
+
+def route_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """Addresses on both NICs of each stream, a permanent neighbour for its sink, and IPv4 forwarding."""
+    for netns in _namespaces(paths):
+        yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
+        yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
+        yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
+    for path in paths:
+        ingress, egress = inside_nics(path)
+        yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
+        yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
+        yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
+
+
+def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:
+    return list(dict.fromkeys(inside_nics(path)[0].netns for path in paths))

@@ -1,0 +1,82 @@
+"""UUT `raw`: the host's own kernel forwards, nothing in between. The yardstick for every VMM."""
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from netbench.errors import TestbedError
+from netbench.links.changes import Change
+from netbench.links.counters import read_nics
+from netbench.model.paths import StreamPath
+from netbench.uut.base import Drops, Workplace
+from netbench.uut.forwarding import bridge_changes, inside_nics, route_changes
+
+
+class RawOptions(BaseModel):
+    """How a kernel forwards: `bridge` (L2) or `route` (L3)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    forward: Literal["bridge", "route"] = "bridge"
+
+
+class Raw:
+    """The kernel of the host the NICs belong to."""
+
+    Options: ClassVar[type[BaseModel]] = RawOptions
+
+    def __init__(self, options: RawOptions) -> None:
+        self._forward = options.forward
+        self._workplace: Workplace | None = None
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """UsageError for a stream without ingress and egress NICs."""
+        for path in paths:
+            inside_nics(path)
+
+    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+        """The changes to the host, as commands."""
+        return [change.command for change in self._changes(paths)]
+
+    def provision(self, workplace: Workplace) -> None:
+        """Make the kernel forward."""
+        self._workplace = workplace
+        workplace.transaction.make(self._changes(workplace.paths))
+
+    def ready(self, timeout_s: float) -> None:
+        """Return once every NIC of the UUT has a carrier; TestbedError names those that have none in time."""
+        assert self._workplace is not None, "provision() comes first"
+        places = [nic.place for path in self._workplace.paths for nic in inside_nics(path)]
+        deadline = time.monotonic() + timeout_s
+        while True:
+            counters = read_nics(self._workplace.netlink, places)
+            down = [interface for place in places for interface in place[1:] if not _up(counters.get(place))]
+            if not down:
+                return
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{', '.join(map(str, down))}: no carrier after {timeout_s:g} s; check the cable")
+            time.sleep(0.01)
+
+    def next_hop_mac(self, path: StreamPath) -> str:
+        """The sink's MAC through a bridge, the ingress NIC's through a router."""
+        return path.sink.mac if self._forward == "bridge" else inside_nics(path)[0].mac
+
+    def reset(self) -> None:
+        """A kernel that forwards has no state to bring back."""
+
+    def drops(self) -> list[Drops]:
+        """None of its own: what dies here shows between the counters of its NICs."""
+        return []
+
+    def destroy(self) -> None:
+        """Nothing beside the changes, which the transaction undoes."""
+        self._workplace = None
+
+    def _changes(self, paths: Sequence[StreamPath]) -> list[Change]:
+        return list(bridge_changes(paths) if self._forward == "bridge" else route_changes(paths))
+
+
+def _up(counters: object) -> bool:
+    return bool(getattr(counters, "up", False))

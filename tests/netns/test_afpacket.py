@@ -1,0 +1,378 @@
+"""The built-in source on a real veth pair, counted by the kernel and captured frame by frame."""
+
+import re
+import select
+import signal
+import struct
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import dpkt
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.base import Traffic
+from netbench.generators.frames import flow_ports
+from netbench.hosts.local import NamespaceHost
+
+pytestmark = pytest.mark.root
+
+REPOSITORY = Path(__file__).parents[2]
+SNAP_BYTES = 80  # all that identifies a frame
+SOON_NS = 20_000_000
+
+
+class Lab(NamespaceHost):
+    """A namespace of the test's own with veth pairs tx0–rx0, tx1–rx1; remembers what was spawned in it."""
+
+    def __init__(self, netns: str) -> None:
+        super().__init__("lab", netns, netns)
+        self.spawned: list[subprocess.Popen[str]] = []
+
+    def spawn(self, argv):
+        process = super().spawn(argv)
+        self.spawned.append(process)
+        return process
+
+    def do(self, command: str) -> None:
+        done = self.run(command.split())
+        assert done.exit_code == 0, done.stderr
+
+    def tx(self, counter: str, interface: str = "tx0") -> int:
+        return int(self.read(f"/sys/class/net/{interface}/statistics/tx_{counter}"))
+
+
+@pytest.fixture
+def lab(request, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    name = f"nbt-afpacket-{request.node.name.split('[')[0][-20:]}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        lab = Lab(name)
+        lab.do("sysctl -qw net.ipv6.conf.default.disable_ipv6=1")
+        for pair in (0, 1):
+            lab.do(f"ip link add name tx{pair} type veth peer name rx{pair}")
+            lab.do(f"ip link set dev tx{pair} up")
+            lab.do(f"ip link set dev rx{pair} up")
+        yield lab
+        for process in lab.spawned:
+            process.kill()
+            process.communicate()
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.fixture
+def opened(lab):
+    """Opens sources; closes them afterwards."""
+    sources = []
+
+    def open_source(interface: str = "tx0", threads: int = 1) -> AfPacketSource:
+        source = AfPacketSource(AfPacketSource.Options(threads=threads))
+        sources.append(source)
+        source.open(lab, interface, [])
+        return source
+
+    yield open_source
+    for source in sources:
+        source.close()
+
+
+def traffic(fps: float | None, duration_s: float, frame_size: int = 64, flows: int = 1) -> Traffic:
+    return Traffic(
+        stream="s1",
+        src_mac="02:00:00:00:00:01",
+        dst_mac="02:00:00:00:00:02",
+        src_ip="198.18.0.1",
+        dst_ip="198.18.0.2",
+        frame_size=frame_size,
+        fps=fps,
+        duration_s=duration_s,
+        flows=flows,
+        seed=11,
+    )
+
+
+def run(source: AfPacketSource, what: Traffic, timeout_s: float = 30.0):
+    source.prepare(what)
+    source.start(time.monotonic_ns() + SOON_NS)
+    return source.wait(timeout_s)
+
+
+@dataclass
+class Captured:
+    """What arrived, in the order of arrival; send times are the headers', in µs."""
+
+    sequences: list[int]
+    send_us: list[int]
+    ports: list[tuple[int, int]]
+    lengths: set[int]
+
+
+class Capture:
+    """tcpdump on the far end of a veth pair."""
+
+    def __init__(self, lab: Lab, path: Path, interface: str = "rx0") -> None:
+        options = f"-Z root -n -U -B 131072 -s {SNAP_BYTES} -i {interface} -w {path} udp"
+        self._path = path
+        self._process = lab.spawn(["tcpdump", *options.split()])
+        assert "listening on" in self._process.stderr.readline()
+
+    def stop(self, frames: int, frame_size: int) -> Captured:
+        """Wait until `frames` frames are in the file, then end."""
+        expected_bytes = 24 + frames * (16 + min(SNAP_BYTES, frame_size - 4))
+        deadline = time.monotonic() + 10
+        while self._path.stat().st_size < expected_bytes and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._process.send_signal(signal.SIGINT)
+        _, report = self._process.communicate()
+        assert re.search(r"^0 packets dropped by kernel", report, re.MULTILINE), report
+        captured = Captured([], [], [], set())
+        with self._path.open("rb") as file:
+            for _, frame in dpkt.pcap.Reader(file):
+                ip = dpkt.ethernet.Ethernet(frame).data
+                source, destination = struct.unpack_from("!HH", frame, 34)
+                magic, sequence, seconds, microseconds = struct.unpack_from("!IIII", frame, 42)
+                assert magic == 0xBE9BE955
+                captured.sequences.append(sequence)
+                captured.send_us.append(seconds * 1_000_000 + microseconds)
+                captured.ports.append((source, destination))
+                captured.lengths.add(14 + ip.len)
+        return captured
+
+
+@pytest.mark.parametrize("frame_size", [64, 65, 500, 1518])
+def test_a_paced_trial_sends_every_frame_once(lab, opened, tmp_path, frame_size):
+    source = opened()
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+    packets, octets = lab.tx("packets"), lab.tx("bytes")
+
+    sent = run(source, traffic(20_000.0, 0.5, frame_size))
+
+    assert (sent.frames, sent.errors, sent.error) == (10_000, 0, "")
+    assert lab.tx("packets") - packets == 10_000
+    assert lab.tx("bytes") - octets == 10_000 * (frame_size - 4)
+    captured = capture.stop(10_000, frame_size)
+    assert captured.sequences == list(range(10_000))
+    assert captured.lengths == {frame_size - 4}
+    assert captured.send_us == sorted(captured.send_us)
+    assert captured.send_us[0] == sent.first_ns // 1000
+    assert captured.send_us[-1] <= sent.last_ns // 1000
+    assert set(captured.ports) == {(9, 9)}
+    # The last slot ends 0.5 s after the first frame was due, or later; sending began at that time, or later.
+    assert sent.duration_s >= 0.5 - sent.max_lateness_s
+    assert 1 <= sent.max_burst_frames <= 10_000
+
+
+def test_frame_i_belongs_to_flow_i_mod_flows(lab, opened, tmp_path):
+    source = opened()
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+
+    sent = run(source, traffic(50_000.0, 0.1, flows=300))
+
+    captured = capture.stop(sent.frames, 64)
+    expected = [tuple(pair) for pair in flow_ports(300, 11).tolist()]
+    assert captured.ports == [expected[sequence % 300] for sequence in range(5000)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, threads):
+    source = opened(threads=threads)
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+    packets = lab.tx("packets")
+
+    sent = run(source, traffic(None, 0.05))
+
+    assert sent.frames > 0
+    assert sent.error == ""
+    assert sent.duration_s >= 0.05 - sent.max_lateness_s
+    assert lab.tx("packets") - packets == sent.frames
+    captured = capture.stop(sent.frames, 64)
+    assert sorted(captured.sequences) == list(range(sent.frames))
+
+
+def test_two_threads_share_one_paced_sequence(lab, opened, tmp_path):
+    source = opened(threads=2)
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+
+    sent = run(source, traffic(40_000.0, 0.5, flows=3))
+
+    assert (sent.frames, sent.error) == (20_000, "")
+    captured = capture.stop(20_000, 64)
+    in_order = sorted(zip(captured.sequences, captured.send_us, captured.ports, strict=True))
+    assert [sequence for sequence, _, _ in in_order] == list(range(20_000))
+    assert [send_us for _, send_us, _ in in_order] == sorted(captured.send_us)
+    flows = [tuple(pair) for pair in flow_ports(3, 11).tolist()]
+    assert [ports for _, _, ports in in_order] == [flows[sequence % 3] for sequence in range(20_000)]
+
+
+def test_a_source_is_used_for_one_trial_after_another(lab, opened):
+    source = opened()
+    packets = lab.tx("packets")
+    expected = 0
+    for frame_size, fps in ((64, 10_000.0), (1518, 3_000.0), (100, 7.0), (64, 33_333.0)):
+        what = traffic(fps, 0.2, frame_size)
+        sent = run(source, what)
+        assert (sent.frames, sent.error) == (what.frames, "")
+        expected += what.frames
+    assert lab.tx("packets") - packets == expected
+
+
+def test_the_source_receives_nothing(lab, opened):
+    """A socket that also received would cost the machine under test time for every frame."""
+    opened()
+    sockets = lab.read("/proc/net/packet").splitlines()[1:]
+    assert [line.split()[3] for line in sockets] == ["0000"]  # its protocol: none
+
+
+def test_two_sources_start_together(lab, opened):
+    sources = [opened("tx0"), opened("tx1")]
+    for source in sources:
+        source.prepare(traffic(5_000.0, 0.5))
+    at_ns = time.monotonic_ns() + 50_000_000
+    realtime_ns = at_ns + time.time_ns() - time.monotonic_ns()
+    for source in sources:
+        source.start(at_ns)
+    one, other = [source.wait(30.0) for source in sources]
+
+    for sent in (one, other):
+        assert (sent.frames, sent.error) == (2500, "")
+        # As late as it says, and not too early (a millisecond for the two clocks read one after the other).
+        assert realtime_ns - 1_000_000 <= sent.first_ns
+        assert sent.first_ns <= realtime_ns + sent.max_lateness_s * 1e9 + 5_000_000
+    assert max(one.first_ns, other.first_ns) < min(one.last_ns, other.last_ns)
+    assert lab.tx("packets", "tx0") == lab.tx("packets", "tx1") == 2500
+
+
+def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened):
+    source = opened()
+    source.prepare(traffic(10_000.0, 5.0))
+    source.start(time.monotonic_ns())
+    until_sending(lab)
+    lab.do("ip link delete dev tx0")
+
+    sent = source.wait(30.0)
+
+    assert 0 < sent.frames < 50_000
+    assert re.search("ENXIO|ENETDOWN|ENODEV", sent.error)
+    with pytest.raises(TestbedError, match=r"tx0.*no such interface"):
+        source.prepare(traffic(10_000.0, 5.0))
+
+
+def test_an_interface_taken_down_ends_the_trial_and_works_again_when_up(lab, opened):
+    source = opened()
+    source.prepare(traffic(10_000.0, 5.0))
+    source.start(time.monotonic_ns())
+    until_sending(lab)
+    lab.do("ip link set dev tx0 down")
+    assert "ENETDOWN" in source.wait(30.0).error
+
+    lab.do("ip link set dev tx0 up")
+    sent = run(source, traffic(1_000.0, 0.1))
+    assert (sent.frames, sent.errors, sent.error) == (100, 0, "")
+
+
+def test_a_replaced_interface_of_the_same_name_is_used(lab, opened):
+    source = opened()
+    run(source, traffic(1_000.0, 0.1))
+    lab.do("ip link delete dev tx0")
+    lab.do("ip link add name tx0 type veth peer name rx0")
+    lab.do("ip link set dev rx0 up")
+    lab.do("ip link set dev tx0 up")
+
+    assert run(source, traffic(1_000.0, 0.1)).frames == 100
+    assert lab.tx("packets") == 100
+
+
+def test_a_link_without_carrier_is_given_up_in_bounded_time(lab, opened):
+    source = opened()
+    lab.do("ip link set dev rx0 down")
+    packets = lab.tx("packets")
+
+    sent = run(source, traffic(1_000.0, 0.05))
+
+    assert sent.frames == lab.tx("packets") - packets == 0
+    assert sent.errors > 0
+    assert "given up" in sent.error
+    assert (sent.first_ns, sent.last_ns, sent.duration_s) == (None, None, 0.0)
+
+
+def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened):
+    source = opened()
+    source.prepare(traffic(10_000.0, 5.0))
+    source.start(time.monotonic_ns())
+    until_sending(lab)
+    threading.Timer(0.1, lab.spawned[0].kill).start()
+
+    assert "signal 9" in source.wait(30.0).error
+    with pytest.raises(TestbedError, match="signal 9"):
+        source.prepare(traffic(10_000.0, 5.0))
+
+
+@pytest.mark.parametrize("fps", [None, 1_000_000.0, 10_000.0, 2.0])
+def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, fps):
+    source = opened()
+    packets = lab.tx("packets")
+    sent = run(source, traffic(fps, 600.0), timeout_s=0.2)
+
+    assert "stopped" in sent.error
+    assert sent.frames == lab.tx("packets") - packets > 0
+    # And the source is as good as new.
+    assert run(source, traffic(1_000.0, 0.1)).frames == 100
+
+
+@pytest.mark.parametrize("way", ["close", "terminate"])
+@pytest.mark.parametrize("fps", [None, 10_000.0, 0.01])
+def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way):
+    source = opened()
+    source.prepare(traffic(fps, 600.0))
+    source.start(time.monotonic_ns())
+    until_sending(lab)
+    worker = lab.spawned[0]
+    if way == "close":
+        source.close()
+        assert worker.returncode == 0  # it went when asked, without a signal
+    else:
+        worker.terminate()
+        worker.wait(10)
+    packets = lab.tx("packets")
+    assert not select.select([], [], [], 0.1)[0]
+    assert lab.tx("packets") == packets
+
+
+def test_an_interface_that_is_not_there_is_an_error_of_open(opened):
+    with pytest.raises(TestbedError, match=r"nowhere of host lab.*no such interface"):
+        opened("nowhere")
+
+
+def test_a_cpu_that_is_not_there_is_an_error_of_open(lab):
+    with pytest.raises(TestbedError, match="CPU"):
+        AfPacketSource().open(lab, "tx0", [100_000])
+
+
+def test_the_threads_run_on_the_cpus_they_are_given(lab):
+    source = AfPacketSource(AfPacketSource.Options(threads=2))
+    source.open(lab, "tx0", [0])
+    try:
+        source.prepare(traffic(10_000.0, 600.0))
+        source.start(time.monotonic_ns())
+        until_sending(lab)
+        tasks = list(Path(f"/proc/{lab.spawned[0].pid}/task").iterdir())
+        assert len(tasks) == 4  # requests, the trial, two senders
+        for task in tasks:
+            allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)$", (task / "status").read_text(), re.MULTILINE)
+            assert allowed[1] == "0"
+    finally:
+        source.close()
+
+
+def until_sending(lab: Lab) -> None:
+    """Wait until the first frames have left."""
+    deadline = time.monotonic() + 10
+    while lab.tx("packets") == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

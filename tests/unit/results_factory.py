@@ -1,0 +1,218 @@
+"""Synthetic campaigns: small ones with numbers a test chooses, and one that looks like a real comparison."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from netbench.model.counts import HopLoss, StreamCounts
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, line_rate_fps
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.results.campaign import CampaignResults
+
+LINK_BPS = 1e9
+
+MANIFEST: dict[str, object] = {
+    "netbench": "0.1.0",
+    "git_revision": "0cf0e51",
+    "command": ["netbench", "run", "netns-3", "schlosser2011-dedicated", "-o", "results/paper"],
+    "seed": 1,
+    "topology": "netns-3",
+    "profile": "schlosser2011-dedicated",
+    "started": "2025-03-04T09:15:00+00:00",
+    "finished": "2025-03-04T10:02:41+00:00",
+    "before": {
+        "kernel": "6.1.0-31-amd64",
+        "cpu": {"model": "Intel Xeon L5420", "count": 8, "governor": "performance"},
+        "clocksource": "tsc",
+        "sysctls": {"net.core.rmem_max": "212992", "net.bridge.bridge-nf-call-iptables": "0"},
+        "offloads": {"nb-s1": {"gro": "off", "tso": "off"}},
+        "tools": {"tcpdump": "4.99.3"},
+    },
+    "after": {
+        "kernel": "6.1.0-31-amd64",
+        "cpu": {"model": "Intel Xeon L5420", "count": 8, "governor": None},
+        "clocksource": "tsc",
+        "sysctls": {"net.core.rmem_max": "425984", "net.bridge.bridge-nf-call-iptables": "0"},
+        "offloads": {"nb-s1": {"gro": "off", "tso": "off"}},
+        "tools": {"tcpdump": "4.99.3"},
+    },
+}
+
+
+def stream_counts(
+    stream: str = "s1", *, sent: int = 1000, received: int | None = 1000, **changes: Any
+) -> StreamCounts:
+    """One second at 1,000 intended frames, loss placed at the hop `uut`; any field can be given."""
+    lost = None if received is None else sent - received
+    counts = StreamCounts(
+        stream=stream,
+        intended_fps=1000.0,
+        intended_frames=1000,
+        sent_frames=sent,
+        generator_errors=0,
+        duration_s=1.0,
+        first_sent_ns=0,
+        last_sent_ns=999_000_000,
+        max_burst_frames=1,
+        max_lateness_s=0.0001,
+        received_frames=received,
+        duplicate_frames=0,
+        reordered_frames=0,
+        foreign_frames=0,
+        capture_dropped_frames=0,
+        unexplained_frames=None if lost is None else 0,
+        longest_loss_run_frames=None if lost is None else min(lost, 3),
+        loss_runs=None if lost is None else -(-lost // 3),
+        first_received_ns=20_000,
+        last_received_ns=999_020_000,
+        lost_at=(HopLoss("uut", lost),) if lost else (),
+    )
+    return replace(counts, **changes)
+
+
+def trial(
+    *counts: StreamCounts,
+    uut: str = "raw",
+    scenario: str = "dedicated",
+    frame_size: int = 64,
+    load: str = "1000fps",
+    repetition: int = 1,
+    index: int = 0,
+    streams: tuple[str, ...] | None = None,
+    reasons: tuple[Reason, ...] = (),
+) -> TrialResult:
+    """A trial of the given streams; `streams` names the planned ones where not all were counted."""
+    names = streams if streams is not None else tuple(one.stream for one in counts)
+    spec = TrialSpec(index, uut, scenario, names, frame_size, Load.parse(load), repetition)
+    return TrialResult(spec, 1, 1_741_079_700_000_000_000, counts, reasons, {"send": 1.0})
+
+
+def campaign(
+    trials: Iterable[TrialResult] = (),
+    *,
+    planned: int | None = None,
+    uuts: tuple[str, ...] = ("raw",),
+    warnings: tuple[Warning, ...] = (),
+    manifest: dict[str, object] | None = None,
+) -> CampaignResults:
+    """A campaign of these trials, complete unless more are planned."""
+    kept = tuple(trials)
+    count = len(kept) if planned is None else planned
+    return CampaignResults(
+        "netns-3",
+        "schlosser2011-dedicated",
+        count,
+        uuts,
+        kept,
+        warnings,
+        MANIFEST if manifest is None else manifest,
+    )
+
+
+# How many of `offered` frames/s a made-up UUT forwards at a frame size.
+FORWARDING: dict[str, Callable[[float, int], float]] = {
+    "raw": lambda offered, size: min(offered, 1_300_000),
+    "kvm": lambda offered, size: min(offered, 95_000),
+    "openvz": lambda offered, size: offered if offered < 420_000 else max(60_000, 1_000_000 - 1.4 * offered),
+    "xen": lambda offered, size: min(offered, 60_000 + 20 * size),
+}
+PAPER_LOADS = (
+    "10Mbit/s",
+    "100Mbit/s",
+    "200Mbit/s",
+    "400Mbit/s",
+    "600Mbit/s",
+    "800Mbit/s",
+    "900Mbit/s",
+    "max",
+)
+
+
+def comparison(
+    *,
+    uuts: tuple[str, ...] = tuple(FORWARDING),
+    sizes: tuple[int, ...] = (64, 500, 1000, 1500),
+    loads: tuple[str, ...] = PAPER_LOADS,
+    sources: tuple[int, ...] = (1, 2, 3),
+    repetitions: int = 3,
+    seed: int = 1,
+) -> CampaignResults:
+    """What a campaign in the manner of the paper might have found, with a few trials gone wrong."""
+    noise = random.Random(seed)
+    trials = []
+    for uut in uuts:
+        for count in sources:
+            for size in sizes:
+                for load in loads:
+                    for repetition in range(1, repetitions + 1):
+                        trials.append(_made_up(noise, uut, count, size, load, repetition, len(trials)))
+    warnings = (
+        Warning(
+            WarningKind.SHARED_CPUS,
+            "Generator, UUT and sink share 2 CPUs: throughput is lower than the UUT alone could reach.",
+        ),
+        Warning(
+            WarningKind.VETH_OVERLOAD_IS_UNSENT, "On veth an overload shows as unsent frames, not as loss."
+        ),
+    )
+    return campaign(trials, planned=len(trials) + 4, uuts=uuts, warnings=warnings)
+
+
+def _made_up(
+    noise: random.Random, uut: str, count: int, size: int, load: str, repetition: int, index: int
+) -> TrialResult:
+    line_rate = line_rate_fps(LINK_BPS, size)
+    intended = Load.parse(load).fps(size, LINK_BPS)
+    names = tuple(f"s{number}" for number in range(1, count + 1))
+    streams = []
+    for name in names:
+        sent = round(min(intended or line_rate, line_rate, 1_050_000) * noise.uniform(0.9999, 1))
+        share = FORWARDING[uut](sent * count, size) / (sent * count)
+        share = min(1.0, share * noise.uniform(0.93, 1.07)) if share < 1 else 1.0
+        received = round(sent * share)
+        lost = sent - received
+        at_tap = lost * 9 // 10
+        streams.append(
+            stream_counts(
+                name,
+                sent=sent,
+                received=received,
+                intended_fps=intended,
+                intended_frames=None if intended is None else round(intended),
+                lost_at=(HopLoss("ingress tap", at_tap), HopLoss("guest IP layer", lost - at_tap))
+                if lost
+                else (),
+            )
+        )
+    reasons = _mishap(noise, streams)
+    return trial(
+        *streams,
+        uut=uut,
+        frame_size=size,
+        load=load,
+        repetition=repetition,
+        index=index,
+        streams=names,
+        reasons=reasons,
+    )
+
+
+def _mishap(noise: random.Random, streams: list[StreamCounts]) -> tuple[Reason, ...]:
+    """Now and then something goes wrong; the counts are changed to match."""
+    first = streams[0]
+    match noise.randrange(60):
+        case 0 if first.received_frames is not None:
+            dropped = min(first.received_frames, 1000 + noise.randrange(5000))
+            streams[0] = replace(
+                first, received_frames=first.received_frames - dropped, capture_dropped_frames=dropped
+            )
+            return (Reason(ReasonKind.CAPTURE_DROPPED, first.stream, f"tcpdump dropped {dropped:,} frames"),)
+        case 1:
+            streams[0] = replace(first, foreign_frames=12)
+            return (Reason(ReasonKind.FOREIGN_FRAMES, first.stream, "12 frames of others at the sink"),)
+        case 2 if noise.random() < 0.5:
+            streams.clear()
+            return (Reason(ReasonKind.UUT_FAILED, "", "the guest stopped answering 0.4 s after the start"),)
+    return ()

@@ -1,0 +1,255 @@
+"""The source's side of the conversation, with workers that behave and workers that do not."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.errors import TestbedError
+from netbench.generators import afpacket
+from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.base import Sent, Traffic
+
+TRAFFIC = Traffic(
+    stream="s1",
+    src_mac="02:00:00:00:00:01",
+    dst_mac="02:00:00:00:00:02",
+    src_ip="198.18.0.1",
+    dst_ip="198.18.0.2",
+    frame_size=64,
+    fps=1000.0,
+    duration_s=1.0,
+    flows=1,
+    seed=0,
+)
+SENT = Sent(
+    frames=1000,
+    errors=2,
+    duration_s=1.0,
+    first_ns=17,
+    last_ns=18,
+    max_burst_frames=3,
+    max_lateness_s=0.001,
+    error="",
+)
+
+# What a worker's script has at hand.
+PRELUDE = f"""
+import json, os, signal, sys, time
+SENT = {{"frames": 1000, "errors": 2, "duration_s": 1.0, "first_ns": 17, "last_ns": 18,
+        "max_burst_frames": 3, "max_lateness_s": 0.001, "error": ""}}
+TRAFFIC = { ({name: getattr(TRAFFIC, name) for name in Traffic.__slots__})!r}
+def say(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
+def hear(): return json.loads(sys.stdin.readline())
+READY = {{"ready": True}}
+"""
+
+
+class ScriptedHost:
+    """A host on which every command is the given Python script instead."""
+
+    name = "fake"
+    netns = None
+
+    def __init__(self, script: str) -> None:
+        self._script = PRELUDE + textwrap.dedent(script)
+        self.argv: list[str] = []
+        self.process: subprocess.Popen[str] | None = None
+
+    def spawn(self, argv):
+        self.argv = list(argv)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", self._script], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        return self.process
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    for name in ("_PREPARE_S", "_STOP_S", "_END_S"):
+        monkeypatch.setattr(afpacket, name, 0.5)
+
+
+@pytest.fixture
+def opened():
+    """Opens a source on a worker with the given script; closes it afterwards."""
+    sources = []
+
+    def open_source(script: str, *, cpus=(), options=None):
+        host = ScriptedHost(script)
+        source = AfPacketSource(options)
+        sources.append(source)
+        source.open(host, "veth0", cpus)
+        return source, host
+
+    yield open_source
+    for source in sources:
+        source.close()
+
+
+def sent_by(opened, script: str, timeout_s: float = 5.0) -> tuple[Sent, AfPacketSource, ScriptedHost]:
+    """One trial of a worker that gets ready as it should and then goes on with `script`."""
+    source, host = opened("say(READY); hear(); say(READY); hear()\n" + textwrap.dedent(script))
+    source.prepare(TRAFFIC)
+    source.start(0)
+    return source.wait(timeout_s), source, host
+
+
+def test_a_trial_is_prepare_start_and_what_was_sent(opened):
+    source, host = opened(
+        """
+        say(READY)
+        for _ in range(2):
+            assert hear() == {"do": "prepare", "traffic": TRAFFIC}
+            say(READY)
+            assert hear() == {"do": "start", "at_monotonic_ns": 123456789012345}
+            say({"sent": SENT})
+        assert sys.stdin.readline() == ""
+        """
+    )
+    for _ in range(2):
+        source.prepare(TRAFFIC)
+        source.start(123456789012345)
+        assert source.wait(5.0) == SENT
+    source.close()
+    assert host.process.returncode == 0
+
+
+def test_the_worker_is_told_interface_threads_and_cpus(opened):
+    _, host = opened("say(READY); sys.stdin.read()", cpus=[2, 5], options=AfPacketSource.Options(threads=3))
+    module = host.argv.index("-m")
+    assert host.argv[module:] == ["-m", "netbench.generators.afpacket_worker", "veth0", "3", "2", "5"]
+    assert host.argv[module - 1] == sys.executable
+
+
+@pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 65}, {"threads": 1.5}, {"thread": 1}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ValidationError):
+        AfPacketSource.Options(**options)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("print('no such thing', file=sys.stderr); sys.exit(3)", ["exit code 3", "no such thing"]),
+        ("os.kill(os.getpid(), signal.SIGKILL)", ["signal 9"]),
+        ("say('hello')", ["hello", "JSON"]),
+        ("say('[1, 2]')", ["JSON"]),
+        ("sys.stdout.buffer.write(bytes(range(256)) + b'\\n')", ["JSON"]),
+        ("say({'ready': 'perhaps'})", ["makes no sense"]),
+        ("say({'failed': 'there is no such interface'})", ["there is no such interface"]),
+        ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["without end"]),
+    ],
+)
+def test_a_worker_that_does_not_get_ready_is_an_error_of_open(opened, script, expected):
+    with pytest.raises(TestbedError) as error:
+        opened(script)
+    for part in ("veth0", "host fake", *expected):
+        assert part in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_failed_open_leaves_no_process():
+    host = ScriptedHost("say({'failed': 'no'}); time.sleep(60)")
+    with pytest.raises(TestbedError):
+        AfPacketSource().open(host, "veth0", [])
+    assert host.process.returncode is not None
+
+
+def test_a_worker_that_starts_a_line_and_hangs_does_not_hang_the_source(opened, monkeypatch):
+    monkeypatch.setattr(afpacket, "_OPEN_S", 0.5)
+    with pytest.raises(TestbedError, match="did not answer within"):
+        opened("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("sys.exit(4)", "exit code 4"),
+        ("hear(); print('out of memory', file=sys.stderr); sys.exit(5)", "exit code 5.*out of memory"),
+        ("hear(); time.sleep(60)", "did not answer within"),
+        ("hear(); say({'failed': 'there is no such interface'})", "there is no such interface"),
+        ("hear(); say({'sent': SENT})", "makes no sense"),
+    ],
+)
+def test_what_goes_wrong_in_prepare_is_raised(opened, script, expected):
+    source, _ = opened("say(READY)\n" + script)
+    with pytest.raises(TestbedError, match=expected):
+        source.prepare(TRAFFIC)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("print('oops', file=sys.stderr); sys.exit(7)", ["exit code 7", "oops"]),
+        ("os.kill(os.getpid(), signal.SIGKILL)", ["signal 9"]),
+        ("say('rubbish')", ["rubbish"]),
+        ("say({'ready': True})", ["does not say what it sent"]),
+        ("say({'sent': None})", ["does not say what it sent"]),
+        ("say({'sent': {'frames': 3}})", ["does not say what it sent"]),
+        ("say({'sent': {**SENT, 'colour': 'red'}})", ["does not say what it sent"]),
+    ],
+)
+def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected):
+    sent, _, _ = sent_by(opened, script)
+    assert (sent.frames, sent.first_ns, sent.last_ns) == (0, None, None)
+    for part in ("veth0", *expected):
+        assert part in sent.error
+
+
+def test_after_a_death_prepare_raises(opened):
+    sent, source, _ = sent_by(opened, "sys.exit(7)")
+    assert "exit code 7" in sent.error
+    with pytest.raises(TestbedError, match="exit code 7"):
+        source.prepare(TRAFFIC)
+
+
+def test_a_worker_that_takes_too_long_is_stopped_and_says_what_it_sent(opened):
+    sent, source, _ = sent_by(
+        opened,
+        """
+        assert hear() == {"do": "stop"}
+        say({"sent": {**SENT, "frames": 400, "error": "stopped"}})
+        hear()
+        say(READY)
+        hear()
+        """,
+        timeout_s=0.1,
+    )
+    assert (sent.frames, sent.error) == (400, "stopped")
+    source.prepare(TRAFFIC)
+
+
+def test_a_worker_that_does_not_even_stop_is_killed(opened):
+    sent, source, host = sent_by(opened, "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", 0.1)
+    assert "did not answer within" in sent.error
+    with pytest.raises(TestbedError, match="signal 9"):
+        source.prepare(TRAFFIC)
+    assert host.process.returncode == -9
+
+
+def test_close_before_open_and_twice_is_harmless(opened):
+    AfPacketSource().close()
+    source, host = opened("say(READY); sys.stdin.read()")
+    source.close()
+    source.close()
+    assert host.process.returncode == 0
+    with pytest.raises(TestbedError, match="open"):
+        source.prepare(TRAFFIC)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("say(READY); time.sleep(60)", -15),
+        ("signal.signal(signal.SIGTERM, signal.SIG_IGN); say(READY); time.sleep(60)", -9),
+        ("say(READY); sys.exit(3)", 3),
+    ],
+)
+def test_close_insists_as_far_as_it_must(opened, script, expected):
+    source, host = opened(script)
+    source.close()
+    assert host.process.returncode == expected

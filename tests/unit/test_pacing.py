@@ -1,0 +1,113 @@
+"""What a pacer hands out: which frames, in which blocks, and when at the earliest."""
+
+import threading
+import time
+
+import pytest
+
+from netbench.generators.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Unpaced
+
+
+def blocks(pacer) -> list[range]:
+    handed = []
+    while (block := pacer.claim()) is not None:
+        handed.append(block)
+    return handed
+
+
+def numbers(handed: list[range]) -> list[int]:
+    return [number for block in handed for number in block]
+
+
+@pytest.mark.parametrize(
+    ("frames", "fps"), [(1, 10.0), (7, 1e3), (999, 33_333.3), (20_001, 1e6), (5000, 1e9)]
+)
+def test_paced_hands_out_every_frame_once_and_in_order(frames, fps):
+    pacer = Paced(frames, fps, time.monotonic_ns(), Halt())
+    assert numbers(blocks(pacer)) == list(range(frames))
+    assert pacer.claim() is None
+
+
+def test_no_block_comes_before_its_first_frame_is_due():
+    start_ns = time.monotonic_ns() + 5_000_000
+    pacer = Paced(500, 10_000.0, start_ns, Halt())
+    while (block := pacer.claim()) is not None:
+        assert time.monotonic_ns() >= start_ns + block.start * 100_000
+
+
+@pytest.mark.parametrize(
+    ("fps", "frames"), [(1_000, 1), (39_999, 1), (100_000, 5), (1_000_000, 50), (1e8, 256)]
+)
+def test_the_first_block_is_what_is_due_within_50_us_and_never_more_than_256(fps, frames):
+    pacer = Paced(10_000, fps, time.monotonic_ns() + 2_000_000, Halt())
+    # A block that is handed out late may hold what is overdue besides.
+    late = int(fps * pacer.max_lateness_ns / 1e9)
+    assert frames <= len(pacer.claim()) <= max(frames, late + int(fps * pacer.max_lateness_ns / 1e9) + 1)
+
+
+def test_lateness_is_caught_up_in_large_blocks_and_reported_as_one_burst():
+    pacer = Paced(1_000, 100_000.0, time.monotonic_ns(), Halt())
+    time.sleep(0.02)  # 2000 frames at this rate: everything is overdue
+
+    handed = blocks(pacer)
+
+    assert [len(block) for block in handed] == [256, 256, 256, 232]
+    assert pacer.max_burst_frames == 1_000
+    assert pacer.max_lateness_ns >= 10_000_000
+
+
+def test_frames_on_time_are_no_burst():
+    pacer = Paced(5, 50.0, time.monotonic_ns(), Halt())
+    blocks(pacer)
+    # 20 ms between frames; a wait between any two of them is enough to fall short of all five.
+    assert pacer.max_burst_frames < 5
+
+
+def test_a_start_in_the_past_is_lateness_but_no_reason_to_hurry():
+    before_ns = time.monotonic_ns()
+    pacer = Paced(10, 1000.0, before_ns - 500_000_000, Halt())
+    assert pacer.max_lateness_ns >= 500_000_000
+    blocks(pacer)
+    assert time.monotonic_ns() >= before_ns + 9_000_000
+
+
+def test_a_slot_ends_one_gap_after_its_frame_is_due():
+    start_ns = time.monotonic_ns() + 60_000_000_000
+    pacer = Paced(100, 1000.0, start_ns, Halt())
+    assert pacer.end_ns(0) == start_ns
+    assert pacer.end_ns(100) == start_ns + 100_000_000
+
+
+def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
+    start_ns = time.monotonic_ns() + 1_000_000
+    pacer = Unpaced(0.01, start_ns, Halt())
+
+    first = pacer.claim()
+    assert first == range(MAX_BLOCK_FRAMES)
+    assert time.monotonic_ns() >= start_ns
+    rest = blocks(pacer)
+
+    assert time.monotonic_ns() >= start_ns + 10_000_000
+    assert {len(block) for block in rest} == {MAX_BLOCK_FRAMES}
+    assert numbers([first, *rest]) == list(range(pacer.max_burst_frames))
+
+
+@pytest.mark.parametrize("fps", [None, 0.001, 1e6])
+def test_a_halt_ends_the_wait_for_the_start(fps):
+    halt = Halt()
+    far_ns = time.monotonic_ns() + 3600 * 10**9
+    pacer = Unpaced(1.0, far_ns, halt) if fps is None else Paced(10, fps, far_ns, halt)
+    threading.Timer(0.05, halt.set, ["enough"]).start()
+
+    assert pacer.claim() is None
+    assert pacer.claim() is None
+    assert halt.reason == "enough"
+
+
+def test_the_first_reason_to_halt_stands():
+    halt = Halt()
+    assert not halt.is_set()
+    halt.set("first")
+    halt.set("second")
+    assert halt.is_set()
+    assert halt.reason == "first"
