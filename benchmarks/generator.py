@@ -1,8 +1,9 @@
 """netbench's `afpacket` source beside trafgen, and beside its own intention.
 
 Both send the same frame into the same veth pair, in a network namespace made for it, in turn, several
-rounds: first on one and the same CPU, then on all CPUs. Then the source is paced to shares of its own
-maximum. Rates are the generators' own; the kernel's counter of the interface checks every frame count.
+rounds: first on one and the same CPU, then on all CPUs. The ratio is the median of the rounds' ratios, for
+what else this host does changes from round to round. Then the source is paced to shares of its own maximum.
+Rates are the generators' own; the kernel's counter of the interface checks every frame count.
 
     sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -96,7 +97,8 @@ def compare(host: NamespaceHost, rounds: int, seconds: float, frame_size: int) -
             ours.append(sent.frames / sent.duration_s)
             theirs.append(trafgen_fps(host, len(used), frame_size, round(ours[-1] * seconds)))
         our_median, their_median = statistics.median(ours), statistics.median(theirs)
-        print(f"{label:<16}{our_median:>14,.0f}{their_median:>14,.0f}{our_median / their_median:>10.3f}")
+        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+        print(f"{label:<16}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
         ours_max = ours_max or our_median
 
     print(f"\n{'paced, 1 CPU':<16}{'intended':>14}{'sent':>14}{'ratio':>10}{'deviation':>12}{'worst':>12}")

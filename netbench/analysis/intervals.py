@@ -29,13 +29,13 @@ def mean_interval(values: Sequence[float]) -> Interval:
     """The mean of some repetitions and its two-sided 95 % Student-t interval; ValueError for none.
 
     mean ± t(0.975; n − 1) · s / √n with the sample standard deviation s (NIST/SEMATECH e-Handbook of
-    Statistical Methods, section 1.3.5.2 "Confidence Limits for the Mean"); the intervals of
-    Schlosser et al. 2011, section 4, are of this kind.
+    Statistical Methods, section 1.3.5.2 "Confidence Limits for the Mean"). Schlosser et al. 2011,
+    section 4, give 95 % intervals of means over nine repetitions.
     """
     n = len(values)
     if n == 0:
         raise ValueError("no repetitions, no mean")
-    mean = statistics.fmean(values)
+    mean = float(statistics.mean(values))  # exact: equal values have themselves as their mean
     if n == 1:
         return Interval(mean, None, 1)
     return Interval(mean, _student_t(n - 1) * statistics.stdev(values) / sqrt(n), n)

@@ -44,15 +44,14 @@ def _reader(path: Path, window: Window) -> Reader:
         if start.startswith(sign):
             raise UsageError(f"{path}: compressed; unpack it first with {tool}")
     magics = {"<": int.from_bytes(start[:4], "little"), ">": int.from_bytes(start[:4], "big")}
-    for order, magic in magics.items():
-        if magic in MAGICS and whole_header:
-            return _pcap(path, window, order)
+    orders = [order for order, magic in magics.items() if magic in MAGICS]
+    is_pcapng = magics["<"] == SECTION_HEADER
+    if not orders and not is_pcapng:
+        raise UsageError(f"{path}: neither pcap nor pcapng; see what it is with: file {path}")
     section = section_order(start)
-    if magics["<"] == SECTION_HEADER and section:
-        return PcapngReader(window, section)
-    if magics["<"] == SECTION_HEADER or any(magic in MAGICS for magic in magics.values()):
+    if not whole_header or (is_pcapng and section is None):
         raise UsageError(f"{path}: ends or is damaged within its file header")
-    raise UsageError(f"{path}: neither pcap nor pcapng; see what it is with: file {path}")
+    return _pcap(path, window, orders[0]) if section is None else PcapngReader(window, section)
 
 
 def _pcap(path: Path, window: Window, order: str) -> PcapReader:

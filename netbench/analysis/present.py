@@ -115,7 +115,7 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
             "rate",
             f"{rate.fps:,.1f} frames/s, {rate.l1_mbps:,.3f} Mbit/s L1, {rate.l2_mbps:,.3f} Mbit/s L2",
         )
-    yield "pktgen", f"{counts.pktgen_frames:,} frames in {len(counts.streams):,} streams"
+    yield "pktgen", f"{counts.pktgen_frames:,} frames; streams: {len(counts.streams):,}"
     yield (
         "foreign",
         f"{counts.foreign_frames:,} frames without pktgen's header"
@@ -195,9 +195,9 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
             "another tool has cut them, or the file is damaged and no number above can be trusted."
         )
     for kind, count in counts.unknown_blocks.items():
-        yield f"{count:,} blocks of the unknown type 0x{kind:08x} were skipped; if they held frames, those are missing."
+        yield f"{count:,} blocks of the unknown type 0x{kind:08x} were skipped, and frames in them, if any."
     if any(stream.delay and stream.delay.smallest_ns < 0 for stream in counts.streams):
-        yield "frames were captured before they were sent: the clocks of source and sink differ, delays mean nothing."
+        yield "frames were captured before they were sent: source and sink do not share a clock."
 
 
 def _name(stream: "StreamCapture") -> str:

@@ -14,6 +14,8 @@ from netbench.analysis.window import Window
 
 # libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
 MAX_CAPTURED = 262_144
+# Segmentation offload hands over up to some hundred kilobytes as one "frame"; nothing comes near this.
+MAX_ORIGINAL = 1 << 24
 # A run shorter than this is read faster record by record than as a batch of its own.
 SHORTEST_RUN = 1024
 # Records that one walk collects before they are analysed together.
@@ -93,8 +95,8 @@ def nonsense(captured: int, original: int) -> str:
     """What is wrong with the two lengths of a record; empty when they can be true."""
     if captured > MAX_CAPTURED:
         return f"a captured length of {captured} bytes, more than any capture tool writes ({MAX_CAPTURED})"
-    if original == 0:
-        return "a frame of 0 bytes"
+    if not 0 < original <= MAX_ORIGINAL:
+        return f"a frame of {original} bytes"
     if captured > original:
         return f"{captured} bytes captured of a frame of {original}"
     return ""
@@ -102,7 +104,7 @@ def nonsense(captured: int, original: int) -> str:
 
 def sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
     """How many leading records have lengths that nonsense() finds nothing wrong with."""
-    return leading((captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)))
+    return leading((captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL))
 
 
 def leading(condition: NDArray[np.bool_]) -> int:

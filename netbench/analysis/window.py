@@ -1,13 +1,13 @@
 """A sliding window over a file: constant memory, however long the file."""
 
-from typing import BinaryIO
+from io import RawIOBase
 
 import numpy as np
 from numpy.typing import NDArray
 
 # Large enough that numpy's fixed cost per call is small beside the work on a window, and small enough
-# that a window stays in the second-level cache while its columns are read one after the other.
-WINDOW_BYTES = 1 << 20
+# that it stays in the cache while one column after the other is read from it.
+WINDOW_BYTES = 1 << 22
 # The first bytes of a short record are copied at full width: what lies behind it is never used.
 SLACK_BYTES = 256
 
@@ -15,11 +15,11 @@ SLACK_BYTES = 256
 class Window:
     """The bytes of a file that are in memory, from the first one not yet consumed.
 
-    `memory[start:stop]` holds them and `offset` is the place of the first of them in the file. Views on
-    `memory` are valid until the next fill().
+    `memory[start:stop]` holds them, `data` is the same memory for struct, and `offset` is the place of the
+    first of them in the file. Views on the memory are valid until the next fill().
     """
 
-    def __init__(self, file: BinaryIO, size: int = WINDOW_BYTES) -> None:
+    def __init__(self, file: RawIOBase, size: int = WINDOW_BYTES) -> None:
         self._file = file
         self._allocate(size)
         self.start = 0
@@ -31,18 +31,13 @@ class Window:
         """How many bytes are in memory, not yet consumed."""
         return self.stop - self.start
 
-    @property
-    def data(self) -> memoryview:
-        """The memory as bytes, for struct; same positions as `memory`."""
-        return self._data
-
     def fill(self, wanted: int) -> bool:
         """Have at least `wanted` bytes available, reading on as needed; False when the file ends before."""
         if self.available >= wanted:
             return True
         self._make_room(wanted)
         while self.available < wanted:
-            count = self._file.readinto(self._data[self.stop : self._size])  # type: ignore[attr-defined]
+            count = self._file.readinto(self.data[self.stop : self._size])
             if not count:
                 return False
             self.stop += count
@@ -54,7 +49,7 @@ class Window:
         self.offset += count
 
     def _make_room(self, wanted: int) -> None:
-        left = self.memory[self.start : self.stop].copy()
+        left = self.memory[self.start : self.stop]
         if wanted > self._size:
             self._allocate(wanted)
         self.memory[: len(left)] = left
@@ -63,4 +58,4 @@ class Window:
     def _allocate(self, size: int) -> None:
         self._size = size
         self.memory: NDArray[np.uint8] = np.zeros(size + SLACK_BYTES, np.uint8)
-        self._data = self.memory.data
+        self.data = self.memory.data

@@ -14,7 +14,8 @@ PROFILES = "pktgen-profiles"
 def shipped(folder: str) -> dict[str, Path]:
     """The shipped files of `topologies` or `pktgen-profiles` by their bare names, sorted."""
     directory = _directory(folder)
-    return {path.stem: path for path in sorted(directory.glob("*.yaml"))} if directory else {}
+    files = {path.stem: path for path in directory.glob("*.yaml")} if directory else {}
+    return dict(sorted(files.items()))
 
 
 def find(folder: str, name: str) -> Path:

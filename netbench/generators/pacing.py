@@ -3,6 +3,7 @@
 A pacer is shared by the threads of a source; they call `claim` one at a time, under a lock.
 """
 
+import select
 import threading
 import time
 from typing import Protocol
@@ -24,6 +25,9 @@ class Halt:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        # Polling nothing lets go of the interpreter lock for the length of a system call. Without it, the
+        # thread that listens for a stop would starve: woken at each send, always too late for the lock.
+        self._breathe = select.poll().poll
         self.reason = ""
 
     def set(self, reason: str) -> None:
@@ -46,6 +50,7 @@ class Halt:
         if due_ns - now_ns > _SPIN_NS:
             self.sleep_until(due_ns - _SPIN_NS)
         while now_ns < due_ns and not self.is_set():
+            self._breathe(0)
             now_ns = time.monotonic_ns()
         return now_ns
 
@@ -53,6 +58,7 @@ class Halt:
 class Pacer(Protocol):
     """Hands out the frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
+    start_ns: int  # when the first frame is due
     max_burst_frames: int  # most frames handed out without a wait in between
     max_lateness_ns: int
 
@@ -74,7 +80,7 @@ class Paced:
         now_ns = time.monotonic_ns()
         self.max_burst_frames = 0
         self.max_lateness_ns = max(0, now_ns - start_ns)
-        self._start_ns = max(now_ns, start_ns)
+        self.start_ns = max(now_ns, start_ns)
         self._frames = frames
         self._frames_per_ns = fps / 1e9
         self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(fps * _EVEN_BLOCK_S)))
@@ -94,7 +100,7 @@ class Paced:
             self._burst_frames = 0
         if self._halt.is_set():
             return None
-        overdue = int((now_ns - self._start_ns) * self._frames_per_ns) + 1 - first
+        overdue = int((now_ns - self.start_ns) * self._frames_per_ns) + 1 - first
         count = min(max(self._block_frames, overdue), MAX_BLOCK_FRAMES, self._frames - first)
         self._next = first + count
         self._burst_frames += count
@@ -104,7 +110,7 @@ class Paced:
 
     def end_ns(self, sent: int) -> int:
         """1/fps after the last frame was due."""
-        return self._start_ns + round(sent / self._frames_per_ns)
+        return self.start_ns + round(sent / self._frames_per_ns)
 
 
 class Unpaced:
@@ -114,15 +120,15 @@ class Unpaced:
         now_ns = time.monotonic_ns()
         self.max_burst_frames = 0
         self.max_lateness_ns = max(0, now_ns - start_ns)
-        self._start_ns = max(now_ns, start_ns)
-        self._end_ns = self._start_ns + round(duration_s * 1e9)
+        self.start_ns = max(now_ns, start_ns)
+        self._end_ns = self.start_ns + round(duration_s * 1e9)
         self._halt = halt
         self._next = 0
 
     def claim(self) -> range | None:
         """A full block, until the time is up."""
         first = self._next
-        now_ns = time.monotonic_ns() if first else self._halt.wait_until(self._start_ns)
+        now_ns = time.monotonic_ns() if first else self._halt.wait_until(self.start_ns)
         if now_ns >= self._end_ns or self._halt.is_set():
             return None
         self._next = self.max_burst_frames = first + MAX_BLOCK_FRAMES
@@ -130,4 +136,4 @@ class Unpaced:
 
     def end_ns(self, sent: int) -> int:
         """A frame without a rate has no slot: the return of its send is its end."""
-        return self._start_ns
+        return self.start_ns

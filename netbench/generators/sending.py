@@ -132,7 +132,8 @@ class Trial:
         return Sent(
             frames=frames,
             errors=sum(lane.errors for lane in self._lanes),
-            duration_s=(end_ns - first_monotonic_ns) / 1e9 if frames else 0.0,
+            # From the due time, not from the first send: a late first frame does not raise the rate.
+            duration_s=(end_ns - pacer.start_ns) / 1e9 if frames else 0.0,
             first_ns=first_ns if frames else None,
             last_ns=first_ns + returned_ns - first_monotonic_ns if frames else None,
             max_burst_frames=pacer.max_burst_frames,

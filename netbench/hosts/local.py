@@ -19,7 +19,7 @@ class LocalHost:
 
     def __init__(self, name: str, run_id: str) -> None:
         self._name = name
-        self._environment = {**os.environ, "LC_ALL": "C", MARK: run_id}
+        self._environment = {**os.environ, "LC_ALL": "C", "PATH": search_path(), MARK: run_id}
 
     @property
     def name(self) -> str:
@@ -110,7 +110,12 @@ class NamespaceHost(LocalHost):
         return ["ip", "netns", "exec", self._netns, *super()._command(argv)]
 
 
+def search_path() -> str:
+    """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
 def require_tool(name: str) -> None:
     """MissingError unless the command `name` is on this machine."""
-    if shutil.which(name) is None:
+    if shutil.which(name, path=search_path()) is None:
         raise MissingError(f"the command `{name}` is not on this host; `netbench doctor` says how to add it")

@@ -100,7 +100,8 @@ def _read(file: IO[str], path: Path) -> list[tuple[int, Change]]:
         except json.JSONDecodeError:
             break
         if "seq" in entry:
-            pending[entry.pop("seq")] = from_json(entry)
+            number = entry.pop("seq")
+            pending[number] = from_json(entry)
         elif "undone" in entry:
             pending.pop(entry["undone"], None)
     return sorted(pending.items())

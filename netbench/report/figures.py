@@ -111,7 +111,10 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.F
                         for bar in bars
                     ],
                     hovertemplate=_HOVER,
-                    marker={"color": looks[uut].colour},
+                    marker={
+                        "color": looks[uut].colour,
+                        "pattern": {"shape": looks[uut].pattern, "fillmode": "overlay", "solidity": 0.15},
+                    },
                     name=escape(uut),
                     legendgroup=uut,
                     offsetgroup=uut,

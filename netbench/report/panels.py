@@ -23,6 +23,7 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans',
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
 _DASHES = ("solid", "dash", "dashdot", "longdash")
+_PATTERNS = ("", "/", "\\", "x")
 
 # Pixels.
 _PANEL_HEIGHT = 300
@@ -39,18 +40,20 @@ class Style:
 
     colour: str
     symbol: str
-    dash: str
+    dash: str  # of its lines
+    pattern: str  # of its bars
     size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
 
 
 def styles(uuts: Iterable[str]) -> dict[str, Style]:
-    """A style for each UUT, in order; when the colours are used up they come again with another dash."""
+    """A style for each UUT, in order; used-up colours come again with another dash and pattern."""
     names = list(dict.fromkeys(uuts))
     return {
         uut: Style(
             _COLOURS[place % len(_COLOURS)],
             _SYMBOLS[place % len(_SYMBOLS)],
             _DASHES[place // len(_COLOURS) % len(_DASHES)],
+            _PATTERNS[place // len(_COLOURS) % len(_PATTERNS)],
             min(_LARGEST_MARKER, _SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
         )
         for place, uut in enumerate(names)
@@ -150,7 +153,7 @@ class Panels:
                     x=[None],
                     y=[None],
                     mode="markers",
-                    marker=mark(verdict, Style(GREY, "circle", "solid", _SMALLEST_MARKER)),
+                    marker=mark(verdict, Style(GREY, "circle", "solid", "", _SMALLEST_MARKER)),
                     name=f"{verdict.value} trial (not averaged)",
                 )
 

@@ -1,7 +1,7 @@
 """The built-in source on a real veth pair, counted by the kernel and captured frame by frame."""
 
+import os
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -47,9 +47,9 @@ class Lab(NamespaceHost):
 
 
 @pytest.fixture
-def lab(request, monkeypatch):
+def lab(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    name = f"nbt-afpacket-{request.node.name.split('[')[0][-20:]}"
+    name = f"nbt-afpacket-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
         lab = Lab(name)
@@ -61,7 +61,9 @@ def lab(request, monkeypatch):
         yield lab
         for process in lab.spawned:
             process.kill()
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                pipe.close()
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)
 
@@ -163,8 +165,7 @@ def test_a_paced_trial_sends_every_frame_once(lab, opened, tmp_path, frame_size)
     assert captured.send_us[0] == sent.first_ns // 1000
     assert captured.send_us[-1] <= sent.last_ns // 1000
     assert set(captured.ports) == {(9, 9)}
-    # The last slot ends 0.5 s after the first frame was due, or later; sending began at that time, or later.
-    assert sent.duration_s >= 0.5 - sent.max_lateness_s
+    assert sent.duration_s >= 0.5  # 10,000 slots of 50 µs
     assert 1 <= sent.max_burst_frames <= 10_000
 
 
@@ -189,7 +190,7 @@ def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, thr
 
     assert sent.frames > 0
     assert sent.error == ""
-    assert sent.duration_s >= 0.05 - sent.max_lateness_s
+    assert sent.duration_s >= 0.05
     assert lab.tx("packets") - packets == sent.frames
     captured = capture.stop(sent.frames, 64)
     assert sorted(captured.sequences) == list(range(sent.frames))
@@ -340,7 +341,7 @@ def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way):
         worker.terminate()
         worker.wait(10)
     packets = lab.tx("packets")
-    assert not select.select([], [], [], 0.1)[0]
+    time.sleep(0.1)
     assert lab.tx("packets") == packets
 
 

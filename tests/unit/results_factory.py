@@ -141,7 +141,7 @@ def comparison(
 ) -> CampaignResults:
     """What a campaign in the manner of the paper might have found, with a few trials gone wrong."""
     noise = random.Random(seed)
-    trials = []
+    trials: list[TrialResult] = []
     for uut in uuts:
         for count in sources:
             for size in sizes:

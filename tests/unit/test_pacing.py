@@ -35,14 +35,12 @@ def test_no_block_comes_before_its_first_frame_is_due():
         assert time.monotonic_ns() >= start_ns + block.start * 100_000
 
 
-@pytest.mark.parametrize(
-    ("fps", "frames"), [(1_000, 1), (39_999, 1), (100_000, 5), (1_000_000, 50), (1e8, 256)]
-)
-def test_the_first_block_is_what_is_due_within_50_us_and_never_more_than_256(fps, frames):
+@pytest.mark.parametrize(("fps", "frames"), [(1e3, 1), (39_999, 1), (1e5, 5), (1e6, 50), (1e8, 256)])
+def test_a_block_is_what_is_due_within_50_us_and_never_more_than_256_frames(fps, frames):
     pacer = Paced(10_000, fps, time.monotonic_ns() + 2_000_000, Halt())
-    # A block that is handed out late may hold what is overdue besides.
-    late = int(fps * pacer.max_lateness_ns / 1e9)
-    assert frames <= len(pacer.claim()) <= max(frames, late + int(fps * pacer.max_lateness_ns / 1e9) + 1)
+    handed = len(pacer.claim())
+    overdue = 1 + int(fps * pacer.max_lateness_ns / 1e9)  # this machine may have been busy
+    assert frames <= handed <= min(max(frames, overdue), MAX_BLOCK_FRAMES)
 
 
 def test_lateness_is_caught_up_in_large_blocks_and_reported_as_one_burst():
@@ -88,8 +86,9 @@ def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
     rest = blocks(pacer)
 
     assert time.monotonic_ns() >= start_ns + 10_000_000
+    starts = [block.start for block in (first, *rest)]
     assert {len(block) for block in rest} == {MAX_BLOCK_FRAMES}
-    assert numbers([first, *rest]) == list(range(pacer.max_burst_frames))
+    assert starts == list(range(0, pacer.max_burst_frames, MAX_BLOCK_FRAMES))
 
 
 @pytest.mark.parametrize("fps", [None, 0.001, 1e6])

@@ -1,0 +1,60 @@
+# `make demo` and `make test` are all a newcomer needs; `make help` lists the rest.
+SHELL := /bin/bash
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
+export PATH := $(PATH):/usr/sbin:/sbin
+
+# command:package, as Debian names them
+RUN_TOOLS := ip:iproute2 tcpdump:tcpdump nft:nftables ethtool:ethtool taskset:util-linux setpriv:util-linux
+TEST_TOOLS := capinfos:wireshark-common chromium:chromium
+
+.PHONY: help setup demo test unit lint format selftest bench clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed ## install what netbench needs: system packages and .venv
+	@tools/system-packages $(RUN_TOOLS)
+
+$(VENV)/.installed: setup.cfg pyproject.toml
+	@tools/system-packages python-venv:python3-venv
+	@test -x $(PYTHON) || python3 -m venv $(VENV)
+	@echo "installing netbench and its Python packages into $(VENV)"
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: ## measure real traffic in network namespaces and write a report (root)
+	@tools/require-root 'make demo'
+	@$(MAKE) --no-print-directory setup
+	@rm -rf results/demo
+	@$(VENV)/bin/netbench run netns quick -o results/demo
+
+test: setup ## the whole test suite (root, or the parts that need it are skipped)
+	@tools/system-packages $(TEST_TOOLS)
+	@$(PYTHON) -m pytest
+
+unit: $(VENV)/.installed ## the tests that need no root, in seconds
+	@$(PYTHON) -m pytest tests/unit
+
+lint: $(VENV)/.installed ## ruff and mypy
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+format: $(VENV)/.installed ## let ruff lay out the code
+	@$(VENV)/bin/ruff check --fix .
+	@$(VENV)/bin/ruff format .
+
+selftest: setup ## is the tester right, on this machine? (root)
+	@tools/require-root 'make selftest'
+	@$(VENV)/bin/netbench selftest
+
+bench: setup ## the benchmarks: generator and capture analysis (root)
+	@tools/require-root 'make bench'
+	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
+	@$(PYTHON) benchmarks/generator.py
+	@$(PYTHON) benchmarks/capture.py
+
+clean: ## undo what a killed run left behind (root)
+	@$(VENV)/bin/netbench clean

@@ -1,0 +1,1 @@
+"""The store, the manifest of the environment, exports."""

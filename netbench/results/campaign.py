@@ -1,0 +1,24 @@
+"""Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Warning
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignResults:
+    """A campaign as stored, finished or not.
+
+    `trials` are the kept attempts in plan order; `planned_trials` tells how many there should be.
+    `manifest` is manifest.json: the environment before and after, versions, seed, command line.
+    """
+
+    topology: str
+    profile: str
+    planned_trials: int
+    uuts: tuple[str, ...]  # in the order of the topology
+    trials: tuple[TrialResult, ...]
+    warnings: tuple[Warning, ...]
+    manifest: Mapping[str, object]

@@ -1,0 +1,87 @@
+"""What the environment says against the numbers measured in it."""
+
+from collections.abc import Iterator, Mapping
+
+from netbench.model.verdict import Warning, WarningKind
+
+MAX_STEAL_RATIO = 0.01
+MAX_LOAD_PER_CPU = 0.5
+
+
+def host_warnings(
+    environment_before: Mapping[str, object], environment_after: Mapping[str, object] | None
+) -> list[Warning]:
+    """Warnings about the host, from its environment (`read_environment`) before and after a campaign.
+
+    `environment_after` is None for a campaign that has not ended. What is unknown warns of nothing.
+    """
+    return [
+        *_frequency(environment_before),
+        *_virtual(environment_before),
+        *_busy(environment_before),
+        *_stolen(environment_before, environment_after or {}),
+    ]
+
+
+def _frequency(environment: Mapping[str, object]) -> Iterator[Warning]:
+    governor = _get(environment, "cpu", "governor")
+    if isinstance(governor, str) and governor != "performance":
+        yield Warning(
+            WarningKind.CPU_FREQUENCY_VARIES,
+            f"The CPU frequency governor is {governor}, not performance: the speed of the CPUs, and with it "
+            "every rate near a maximum, can change during a trial. Set it before measuring: "
+            "`echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor`.",
+        )
+
+
+def _virtual(environment: Mapping[str, object]) -> Iterator[Warning]:
+    machine = _get(environment, "virtualisation", "machine")
+    if isinstance(machine, str) and machine != "none":
+        yield Warning(
+            WarningKind.HOST_IS_VIRTUAL,
+            f"netbench ran inside a virtual machine ({machine}): its neighbours can take CPU time at any "
+            "moment, and its timers pass through the hypervisor. UUTs measured in turns can be compared with "
+            "each other; maximum rates and delays describe this virtual machine at that time. Measure on "
+            "bare metal for numbers that hold elsewhere.",
+        )
+
+
+def _busy(environment: Mapping[str, object]) -> Iterator[Warning]:
+    loads = _get(environment, "load_average")
+    cpus = _get(environment, "cpu", "online_count")
+    if not (isinstance(loads, list) and loads and isinstance(cpus, int)):
+        return
+    if loads[0] > cpus * MAX_LOAD_PER_CPU:
+        yield Warning(
+            WarningKind.HOST_WAS_BUSY,
+            f"The host was busy before the campaign started: load average {loads[0]:.2f} over the last "
+            f"minute on {cpus} CPUs. If that went on, it took CPU time from generator, UUT and sink, and "
+            "unsent frames and loss may be its doing. Stop other programs, wait a minute and measure again.",
+        )
+
+
+def _stolen(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[Warning]:
+    total = _growth(before, after, "total")
+    steal = _growth(before, after, "steal")
+    if total and steal is not None and steal > total * MAX_STEAL_RATIO:
+        yield Warning(
+            WarningKind.HOST_WAS_BUSY,
+            f"The hypervisor gave {steal / total:.1%} of this host's CPU time to others during the campaign "
+            f"({steal} of {total} ticks were stolen): unsent frames and loss may be their doing, and maxima "
+            "too low. Measure again on a quieter machine or with dedicated CPUs.",
+        )
+
+
+def _growth(before: Mapping[str, object], after: Mapping[str, object], counter: str) -> int | None:
+    """By how many ticks a CPU time grew; None when unknown, or when the host was restarted in between."""
+    first, last = _get(before, "cpu_ticks", counter), _get(after, "cpu_ticks", counter)
+    if not (isinstance(first, int) and isinstance(last, int)) or last < first:
+        return None
+    return last - first
+
+
+def _get(environment: Mapping[str, object], *path: str) -> object:
+    value: object = environment
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

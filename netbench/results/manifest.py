@@ -1,0 +1,54 @@
+"""manifest.json: what a campaign was, and the environment it ran in, before and after."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+from netbench.results.environment import git_revision, read_environment
+
+
+def begin_manifest(
+    topology: Topology,
+    profile: Profile,
+    command: Sequence[str],
+    uuts: Sequence[str],
+    scenarios: Sequence[str],
+    planned_trials: int,
+) -> dict[str, Any]:
+    """The manifest of a campaign about to start. `uuts` and `scenarios` are the chosen ones, all of them listed."""
+    return {
+        "netbench": version("netbench"),
+        "git_revision": git_revision(),
+        "command": list(command),
+        "topology": topology.name,
+        "profile": profile.name,
+        "seed": profile.seed,
+        "uuts": list(uuts),
+        "scenarios": list(scenarios),
+        "planned_trials": planned_trials,
+        "started": _now(),
+        "finished": None,
+        "sessions": [],
+        "before": read_environment(),
+        "after": None,
+    }
+
+
+def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
+    """The manifest with one more session noted."""
+    return {
+        **manifest,
+        "sessions": [*manifest.get("sessions", []), {"command": list(command), "started": _now()}],
+    }
+
+
+def finished(manifest: dict[str, Any], offloads: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """The manifest of a campaign that is complete, with the environment as it is now."""
+    return {**manifest, "finished": _now(), "after": read_environment(), "offloads": offloads}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

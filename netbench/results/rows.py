@@ -1,0 +1,165 @@
+"""Results as flat rows: the columns of every export, each with its unit in its name.
+
+Bandwidths are Mbit/s on the wire (L1) unless named `_l2`. None means unknown. Columns may be added at the
+end, never renamed or moved.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from netbench.analysis.intervals import Interval
+from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Reason
+from netbench.results.campaign import CampaignResults
+from netbench.results.groups import Group, group_trials
+
+Cell = str | int | float | None
+Row = dict[str, Cell]
+Source = TypeVar("Source")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Source]):
+    """A column: its name, the type of its known cells, and how a cell is read from what the row is about."""
+
+    name: str
+    type: type[str] | type[int] | type[float]
+    read: Callable[[Source], Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOfTrial:
+    """What one row is about: a planned stream of a trial; no counts where the trial broke before them."""
+
+    trial: TrialResult
+    stream: str
+    counts: StreamCounts | None
+
+
+def stream_rows(results: CampaignResults) -> list[Row]:
+    """One row of `STREAM_COLUMNS` per trial and stream, in plan order."""
+    rows = []
+    for trial in results.trials:
+        counted = {counts.stream: counts for counts in trial.streams}
+        for stream in trial.spec.streams:
+            rows.append(_row(STREAM_COLUMNS, StreamOfTrial(trial, stream, counted.get(stream))))
+    return rows
+
+
+def group_rows(results: CampaignResults) -> list[Row]:
+    """One row of `GROUP_COLUMNS` per group of repetitions: means over its valid trials, streams added up.
+
+    `_ci95` is the half width of the 95 % interval: None for a single valid trial.
+    """
+    return [_row(GROUP_COLUMNS, group) for group in group_trials(results)]
+
+
+def reason_kinds(reasons: Iterable[Reason]) -> str:
+    """The kinds of some reasons, each once, separated by `;`."""
+    return ";".join(dict.fromkeys(reason.kind.value for reason in reasons))
+
+
+def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
+    return {column.name: column.read(source) for column in columns}
+
+
+def _reasons(row: StreamOfTrial) -> str:
+    return reason_kinds(reason for reason in row.trial.reasons if reason.stream in ("", row.stream))
+
+
+def _lost_at(counts: StreamCounts) -> str:
+    return ";".join(f"{loss.hop}={loss.frames}" for loss in counts.lost_at)
+
+
+def _counted(
+    name: str, kind: type[str] | type[int] | type[float], read: Callable[[StreamCounts], Cell]
+) -> Column[StreamOfTrial]:
+    return Column(name, kind, lambda row: None if row.counts is None else read(row.counts))
+
+
+def _bandwidth(
+    name: str,
+    unit: Callable[[float | None, int], float | None],
+    read: Callable[[StreamCounts], float | None],
+) -> Column[StreamOfTrial]:
+    def mbps(row: StreamOfTrial) -> float | None:
+        return None if row.counts is None else unit(read(row.counts), row.trial.spec.frame_size)
+
+    return Column(name, float, mbps)
+
+
+def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Column[Group], Column[Group]]:
+    def mean(group: Group) -> float | None:
+        interval = read(group)
+        return None if interval is None else interval.mean
+
+    def half_width(group: Group) -> float | None:
+        interval = read(group)
+        return None if interval is None else interval.half_width
+
+    return Column(name, float, mean), Column(f"{name}_ci95", float, half_width)
+
+
+STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
+    Column("uut", str, lambda row: row.trial.spec.uut),
+    Column("scenario", str, lambda row: row.trial.spec.scenario),
+    Column("streams", int, lambda row: len(row.trial.spec.streams)),
+    Column("stream", str, lambda row: row.stream),
+    Column("frame_size", int, lambda row: row.trial.spec.frame_size),
+    Column("repetition", int, lambda row: row.trial.spec.repetition),
+    _counted("intended_fps", float, lambda counts: counts.intended_fps),
+    _counted("sent_frames", int, lambda counts: counts.sent_frames),
+    _counted("unsent_frames", int, lambda counts: counts.unsent_frames),
+    _counted("received_frames", int, lambda counts: counts.received_frames),
+    _counted("lost_frames", int, lambda counts: counts.lost_frames),
+    _counted("duplicate_frames", int, lambda counts: counts.duplicate_frames),
+    _counted("reordered_frames", int, lambda counts: counts.reordered_frames),
+    _counted("capture_dropped_frames", int, lambda counts: counts.capture_dropped_frames),
+    _counted("unexplained_frames", int, lambda counts: counts.unexplained_frames),
+    _counted("loss_ratio", float, lambda counts: counts.loss_ratio),
+    _counted("duration_s", float, lambda counts: counts.duration_s),
+    _bandwidth("offered_mbps", l1_mbps, lambda counts: counts.offered_fps),
+    _bandwidth("throughput_mbps", l1_mbps, lambda counts: counts.throughput_fps),
+    _bandwidth("offered_l2_mbps", l2_mbps, lambda counts: counts.offered_fps),
+    _bandwidth("throughput_l2_mbps", l2_mbps, lambda counts: counts.throughput_fps),
+    Column("verdict", str, lambda row: row.trial.verdict.value),
+    Column("reasons", str, _reasons),
+    Column("trial", int, lambda row: row.trial.spec.index),
+    Column("attempt", int, lambda row: row.trial.attempt),
+    Column("load", str, lambda row: str(row.trial.spec.load)),
+    Column("started_ns", int, lambda row: row.trial.started_ns),
+    _bandwidth("intended_mbps", l1_mbps, lambda counts: counts.intended_fps),
+    _counted("offered_fps", float, lambda counts: counts.offered_fps),
+    _counted("throughput_fps", float, lambda counts: counts.throughput_fps),
+    _counted("foreign_frames", int, lambda counts: counts.foreign_frames),
+    _counted("loss_runs", int, lambda counts: counts.loss_runs),
+    _counted("longest_loss_run_frames", int, lambda counts: counts.longest_loss_run_frames),
+    _counted("generator_errors", int, lambda counts: counts.generator_errors),
+    _counted("max_burst_frames", int, lambda counts: counts.max_burst_frames),
+    _counted("max_lateness_s", float, lambda counts: counts.max_lateness_s),
+    _counted("lost_at", str, _lost_at),
+)
+
+GROUP_COLUMNS: tuple[Column[Group], ...] = (
+    Column("uut", str, lambda group: group.uut),
+    Column("scenario", str, lambda group: group.scenario),
+    Column("streams", int, lambda group: group.sources),
+    Column("frame_size", int, lambda group: group.frame_size),
+    Column("load", str, lambda group: str(group.load)),
+    Column("valid_trials", int, lambda group: len(group.valid)),
+    Column("suspicious_trials", int, lambda group: len(group.suspicious)),
+    Column("invalid_trials", int, lambda group: len(group.invalid)),
+    Column("intended_fps", float, lambda group: group.intended_fps),
+    Column("intended_mbps", float, lambda group: group.intended_mbps),
+    *_interval("offered_mbps", lambda group: group.offered_mbps),
+    *_interval("throughput_mbps", lambda group: group.throughput_mbps),
+    *_interval("loss_ratio", lambda group: group.loss_ratio),
+    *_interval("unsent_ratio", lambda group: group.unsent_ratio),
+    *_interval("offered_fps", lambda group: group.offered_fps),
+    *_interval("throughput_fps", lambda group: group.throughput_fps),
+    *_interval("offered_l2_mbps", lambda group: group.offered_l2_mbps),
+    *_interval("throughput_l2_mbps", lambda group: group.throughput_l2_mbps),
+    Column("reasons", str, lambda group: reason_kinds(group.reasons)),
+)

@@ -1,0 +1,305 @@
+"""Whole campaigns on real traffic, and everything that can happen to them."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.commands import netbench, rows, start
+
+pytestmark = pytest.mark.root
+
+SMALL = [
+    "--set", "frame_sizes=64", "--set", "loads=5000fps", "--set", "repetitions=1", "--set", "duration=100ms",
+    "--set", "tolerance=10%",
+]  # fmt: skip
+SIX = [*SMALL, "--set", "repetitions=6"]
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def events(results: Path) -> list[dict]:
+    try:
+        return [json.loads(line) for line in (results / "events.jsonl").read_text().splitlines()]
+    except (OSError, ValueError):
+        return []
+
+
+def stored(results: Path) -> int:
+    return sum(1 for event in events(results) if event["kind"] == "trial-stored")
+
+
+def test_a_campaign_from_one_command(results):
+    done = netbench("run", "netns", "quick", "-o", results, *SMALL)
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert {row["uut"]: row["lost_frames"] for row in found} == {"bridge": "0", "route": "0", "drops-7-of-100": "35"}
+    assert {row["sent_frames"] for row in found} == {"500"}
+    assert f"report: {results}/report.html" in done.stdout
+    names = {path.name for path in results.iterdir()}
+    assert {"campaign.sqlite", "manifest.json", "topology.yaml", "profile.yaml", "events.jsonl", "report.html"} <= names
+    assert list((results / "captures").iterdir()) == []
+    manifest = json.loads((results / "manifest.json").read_text())
+    assert manifest["finished"]
+    assert manifest["before"]["kernel"]
+    assert manifest["offloads"]["uut/nb-in1"] == {name: "off" for name in ("gro", "gso", "tso")} | {
+        "lro": manifest["offloads"]["uut/nb-in1"]["lro"]
+    }
+
+
+def test_three_streams_at_once(results):
+    done = netbench("run", "netns-3", "quick", "-o", results, *SMALL, "--set", "streams=1,2,3", "--uut", "bridge")
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert sorted((row["streams"], row["stream"]) for row in found) == [
+        ("1", "s1"), ("2", "s1"), ("2", "s2"), ("3", "s1"), ("3", "s2"), ("3", "s3"),
+    ]  # fmt: skip
+    assert {(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found} == {("500", "500", "valid")}
+
+
+def test_captures_are_kept_when_asked_for(results):
+    done = netbench("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "keep_captures=all")
+    assert done.returncode == 0, done.stderr
+    (capture,) = (results / "captures").iterdir()
+    answer = json.loads(netbench("analyze", capture, "--json").stdout)
+    assert [stream["received"] for stream in answer["streams"]] == [500]
+
+
+def test_many_flows_and_the_fastest_load(results):
+    done = netbench(
+        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "route", "--set", "flows=100", "--set", "loads=max"
+    )
+    assert done.returncode in (0, 1), done.stderr
+    (row,) = rows(results)
+    assert (row["intended_fps"], row["unsent_frames"]) == ("", "")
+    if row["verdict"] == "valid":
+        assert int(row["sent_frames"]) == int(row["received_frames"]) + int(row["lost_frames"]) > 1000
+
+
+def test_dry_run_touches_nothing(tmp_path):
+    done = netbench("run", "netns", "quick", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "ip netns add nb-netns-uut" in done.stdout
+    assert "81 trials" in done.stdout
+    assert "expected total time" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drop_rule_from_outside_is_reported_exactly(results):
+    campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
+    wait_for(lambda: Path("/run/netns/nb-netns-uut").exists() and stored(results) >= 1)
+    rules = """
+        table bridge outside {
+            chain forward {
+                type filter hook forward priority 10;
+                ip saddr 198.18.0.0/15 numgen inc mod 5 < 2 counter drop
+            }
+        }
+    """
+    subprocess.run(["ip", "netns", "exec", "nb-netns-uut", "nft", "-f", "-"], input=rules, text=True, check=True)
+    out, err = campaign.communicate(timeout=60)
+    assert campaign.returncode in (0, 1), err
+    found = sorted(rows(results), key=lambda row: int(row["started_ns"]))
+    assert found[0]["lost_frames"] == "0"
+    assert found[-1]["lost_frames"] == "200"
+    assert (found[-1]["verdict"], found[-1]["unexplained_frames"]) == ("valid", "0")
+    assert found[-1]["lost_at"] == "uut (between ingress and egress NIC)=200"
+
+
+FOREIGN = """
+import socket, sys, time
+sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+sender.bind((sys.argv[1], 0))
+address = bytes((198, 19, 1, 2))
+udp = bytes.fromhex("45000020000000004011") + bytes(2) + bytes((198, 18, 1, 2)) + address + bytes(12)
+frames = {"arp": bytes.fromhex("ffffffffffff0253000000010806") + bytes(46), "udp": bytes.fromhex("026e62000202" "025300000001" "0800") + udp}
+end = time.monotonic() + float(sys.argv[3])
+while time.monotonic() < end:
+    sender.send(frames[sys.argv[2]].ljust(60, b"\\0"))
+    time.sleep(0.002)
+"""
+
+
+@pytest.mark.parametrize("kind", ["arp", "udp"])
+def test_foreign_traffic_at_the_sink_is_noticed_and_not_counted(results, kind):
+    """Both a kind that the capture's filter lets through and one that only the NIC counts."""
+    import sys
+
+    campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=500ms")
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
+    inject = ["ip", "netns", "exec", "nb-netns-uut", sys.executable, "-c", FOREIGN, "nb-out1", kind, "0.4"]
+    subprocess.run(inject, check=True, timeout=10)
+    campaign.communicate(timeout=60)
+    (row,) = rows(results)
+    assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("2500", "2500", "0")
+    assert int(row["foreign_frames"]) > 10
+    assert (row["verdict"], row["reasons"]) == ("suspicious", "foreign-frames")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_keeps_what_was_measured(results, how):
+    campaign = start("run", "netns", "quick", "-o", results, *SIX)
+    wait_for(lambda: stored(results) >= 3)
+    campaign.send_signal(how)
+    _, err = campaign.communicate(timeout=20)
+    assert campaign.returncode == 128 + how
+    assert f"netbench resume {results}" in err
+    assert not list(Path("/run/netns").glob("nb-netns-*"))
+    before = {row["trial"]: row["started_ns"] for row in rows(results)}
+    assert len(before) >= 3
+    assert netbench("resume", results).returncode == 0
+    after = {row["trial"]: row["started_ns"] for row in rows(results)}
+    assert len(after) == len(rows(results)) == 18
+    assert before.items() <= after.items()
+
+
+def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    command = ("run", "netns", "quick", "-o", results, *SIX)
+    for _ in range(6):
+        campaign = start(*command)
+        time.sleep(moments.uniform(0.3, 2.5))
+        campaign.kill()
+        campaign.communicate(timeout=20)
+        if (results / "manifest.json").exists():
+            command = ("resume", results)
+    done = netbench("clean") if not (results / "manifest.json").exists() else netbench("resume", results)
+    assert done.returncode == 0, done.stderr
+    if (results / "manifest.json").exists():
+        found = rows(results)
+        assert len(found) == 18
+        assert len({row["trial"] for row in found}) == 18
+        assert {row["sent_frames"] for row in found} == {"500"}
+
+
+def test_clean_undoes_what_a_killed_run_left(results):
+    campaign = start("run", "netns", "quick", "-o", results, *SIX)
+    wait_for(lambda: stored(results) >= 1)
+    campaign.kill()
+    campaign.communicate(timeout=20)
+    assert Path("/run/netns/nb-netns-uut").exists()
+    told = netbench("clean", "--dry-run").stdout
+    assert "would be undone: ip netns add nb-netns-uut" in told
+    assert Path("/run/netns/nb-netns-uut").exists()
+    assert netbench("clean").returncode == 0
+    assert netbench("clean").stdout == "nothing to clean up\n"
+
+
+def test_two_at_once_do_not_disturb_each_other(results, tmp_path):
+    first = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
+    wait_for(lambda: stored(results) >= 1)
+    second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *SMALL)
+    assert second.returncode == 3
+    assert f"held by netbench with process id {first.pid}" in second.stderr
+    assert not (tmp_path / "second").exists()
+    assert netbench("resume", results).returncode in (3, 4)
+    assert netbench("clean").stdout == "nothing to clean up\n"
+    first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert len(rows(results)) == 6
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "nb-test", str(mount)], check=True)
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_capture_that_fills_the_disk_is_an_invalid_trial(small_disk):
+    results = small_disk / "results"
+    more = ["--uut", "bridge", "--set", "loads=50000fps", "--set", "duration=500ms", "--set", "retries=0"]
+    done = netbench("run", "netns", "quick", "-o", results, *SMALL, *more)
+    assert done.returncode == 1, done.stderr + done.stdout
+    # The page with its plotly.js has no room there either, so the table and the export must tell.
+    (row,) = rows(results)
+    assert (row["verdict"], row["received_frames"], row["lost_frames"]) == ("invalid", "", "")
+    assert "capture-disk-full" in row["reasons"]
+
+
+def test_a_full_disk_loses_no_finished_trial(small_disk):
+    results = small_disk / "results"
+    campaign = start("run", "netns", "quick", "-o", results, *SIX)
+    wait_for(lambda: stored(results) >= 2)
+    free = shutil.disk_usage(small_disk).free
+    with (small_disk / "filler").open("wb") as filler:
+        try:
+            filler.write(bytes(free + 4096))
+        except OSError:
+            pass
+    _, err = campaign.communicate(timeout=60)
+    assert campaign.returncode == 4, err
+    assert "disk full" in err or "No space left" in err or "is the disk full" in err
+    assert "Traceback" not in err
+    (small_disk / "filler").unlink()
+    before = {row["trial"] for row in rows(results)}
+    assert len(before) >= 2
+    netbench("resume", results)
+    found = [row["trial"] for row in rows(results)]
+    assert len(found) == len(set(found)) == 18
+    assert before <= set(found)
+
+
+def pids_in(netns: str, word: str) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False).stdout.split()
+    return [pid for pid in map(int, listed) if word in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_a_killed_tcpdump_makes_an_invalid_trial(results):
+    campaign = start(
+        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s", "--set", "retries=0"
+    )
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.3)
+    os.kill(pids_in("nb-netns-sink", "tcpdump")[0], signal.SIGKILL)
+    campaign.communicate(timeout=60)
+    assert campaign.returncode == 1
+    (row,) = rows(results)
+    assert (row["verdict"], row["reasons"], row["received_frames"]) == ("invalid", "capture-failed", "")
+
+
+def test_a_killed_generator_is_replaced_and_the_trial_repeated(results):
+    campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s")
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.3)
+    os.kill(pids_in("nb-netns-source", "afpacket")[0], signal.SIGKILL)
+    _, err = campaign.communicate(timeout=60)
+    assert campaign.returncode == 0, err
+    (row,) = rows(results)
+    assert (row["verdict"], row["attempt"], row["received_frames"]) == ("valid", "2", "5000")
+
+
+def test_a_link_that_goes_down_makes_an_invalid_trial(results):
+    campaign = start(
+        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s", "--set", "retries=0"
+    )
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.3)
+    for state in ("down", "up"):
+        subprocess.run(["ip", "-n", "nb-netns-uut", "link", "set", "nb-out1", state], check=True)
+        time.sleep(0.1)
+    campaign.communicate(timeout=60)
+    assert campaign.returncode == 1
+    (row,) = rows(results)
+    assert row["verdict"] == "invalid"
+    assert "link-down" in row["reasons"]

@@ -1,0 +1,155 @@
+"""The report in a real browser, without a network: are the charts drawn, is the console quiet?"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.page import write_report
+from netbench.results.campaign import CampaignResults
+from netbench.results.groups import best_groups, group_trials
+from tests.unit.results_factory import MANIFEST, campaign, comparison, stream_counts, trial
+
+pytestmark = pytest.mark.chromium
+
+Browse = Callable[..., subprocess.CompletedProcess[str]]
+
+# Added to a copy of the page: what a reader would see, before and after choosing the second view.
+PROBE = """
+<pre id="probe"></pre>
+<script>
+const many = selector => document.querySelectorAll(selector).length;
+const shown = () => [...document.querySelectorAll(".view")].filter(part => part.offsetHeight)
+  .map(part => part.dataset.view);
+const widths = () => [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight)
+  .map(chart => Math.abs(chart.querySelector(".main-svg").getBoundingClientRect().width - chart.offsetWidth));
+addEventListener("load", () => {
+  const seen = {
+    charts: many(".js-plotly-plot .main-svg:first-child"),
+    points: many(".scatterlayer .points path"),
+    bars: many(".barlayer .point path"),
+    bands: many(".scatterlayer .errorbar .yerror") + many(".barlayer .errorbar .yerror"),
+    pageWidth: document.documentElement.scrollWidth,
+    before: shown(),
+  };
+  document.querySelector('.choice button[data-view="view-1"]')?.click();
+  seen.after = shown();
+  seen.misfit = Math.max(0, ...widths());
+  document.getElementById("probe").textContent = JSON.stringify(seen);
+});
+</script>
+"""
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Browse:
+    """Open a file in headless Chromium; what it printed, the messages of the page's console among it."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs headless Chromium: apt-get install chromium")
+
+    def run(page: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                chromium,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                f"--user-data-dir={tmp_path / 'browser'}",
+                "--enable-logging=stderr",
+                "--v=0",
+                "--virtual-time-budget=20000",
+                "--window-size=1366,4000",
+                *arguments,
+                page.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+
+    return run
+
+
+def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path) -> dict[str, Any]:
+    """Open the report of some results with the probe in it; its console must be quiet."""
+    page = tmp_path / "probed.html"
+    write_report(results, page)
+    page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
+    result = browse(page, "--dump-dom")
+    assert [line for line in result.stderr.splitlines() if "CONSOLE" in line] == []
+    probe = re.search(r'<pre id="probe">(.+?)</pre>', result.stdout)
+    assert probe is not None
+    seen: dict[str, Any] = json.loads(unescape(probe[1]))
+    return seen
+
+
+def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: Path) -> None:
+    results = comparison(sources=(1, 2), repetitions=2)
+    groups = group_trials(results)
+    means = sum(1 for group in groups if group.valid)
+    doubtful = [one for group in groups for one in (*group.suspicious, *group.invalid)]
+    assert doubtful
+    seen = seen_in(browse, results, tmp_path)
+    assert seen["charts"] == 2 * 2 + 1  # two figures for each number of sources, one for the maxima
+    assert seen["points"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
+    assert seen["bars"] == len(best_groups(groups))
+    assert seen["bands"] > means
+    assert seen["pageWidth"] <= 1366
+
+
+def test_choosing_a_number_of_sources_applies_to_the_whole_page(browse: Browse, tmp_path: Path) -> None:
+    seen = seen_in(browse, comparison(sizes=(64,), sources=(1, 2, 3), repetitions=1), tmp_path)
+    assert seen["before"] == ["view-0"] * 3
+    assert seen["after"] == ["view-1"] * 3
+    assert seen["misfit"] <= 1
+
+
+def test_a_single_repetition_has_no_error_bars(browse: Browse, tmp_path: Path) -> None:
+    seen = seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path)
+    assert seen["points"] > 0
+    assert seen["bands"] == 0
+
+
+@pytest.mark.parametrize(
+    ("results", "charts"),
+    [
+        (campaign(planned=12, manifest={**MANIFEST, "finished": None, "after": None}), 0),
+        (campaign([trial(stream_counts(), reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),))]), 3),
+        (campaign([trial(streams=("s1",), reasons=(Reason(ReasonKind.UUT_FAILED, "", "gone"),))]), 3),
+    ],
+    ids=["no trials", "only an invalid trial", "nothing counted"],
+)
+def test_poor_campaigns_give_a_quiet_page(
+    browse: Browse, tmp_path: Path, results: CampaignResults, charts: int
+) -> None:
+    assert seen_in(browse, results, tmp_path)["charts"] == charts
+
+
+def test_names_with_markup_do_not_reach_the_page_as_markup(browse: Browse, tmp_path: Path) -> None:
+    name = "</script><script>console.log('ran')</script><b>&amp;"
+    reasons = (Reason(ReasonKind.FOREIGN_FRAMES, name, name),)
+    trials = [trial(stream_counts(name), uut=name), trial(stream_counts(name), uut=name, reasons=reasons)]
+    assert seen_in(browse, campaign(trials, uuts=(name,)), tmp_path)["charts"] == 3
+
+
+def test_a_screenshot_can_be_taken(browse: Browse, tmp_path: Path) -> None:
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    write_report(comparison(sizes=(64, 1500), sources=(1,), repetitions=2), page)
+    browse(page, f"--screenshot={picture}")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 50_000  # an empty page of this size compresses to far less

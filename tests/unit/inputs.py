@@ -1,0 +1,36 @@
+"""Topologies and profiles for tests, as short as they can be."""
+
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+
+
+def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more) -> Topology:
+    """A topology of namespaces with this many streams."""
+    numbers = range(1, streams + 1)
+    data = {
+        "name": "lab",
+        "hosts": {"source": {}, "uut": {}, "sink": {}},
+        "links": [
+            {"ends": ends, "rate": "1Gbit/s"}
+            for n in numbers
+            for ends in ([f"source/tx{n}", f"uut/in{n}"], [f"uut/out{n}", f"sink/rx{n}"])
+        ],
+        "streams": [
+            {
+                "name": f"s{n}",
+                "source": f"source/tx{n}",
+                "ingress": f"uut/in{n}",
+                "egress": f"uut/out{n}",
+                "sink": f"sink/rx{n}",
+            }
+            for n in numbers
+        ],
+        "uuts": list(uuts),
+    }
+    return Topology.model_validate({**data, **more})
+
+
+def profile(**more) -> Profile:
+    """A profile of one trial, unless told otherwise."""
+    data = {"name": "one", "frame_sizes": [64], "loads": ["1000fps"], "repetitions": 1, "duration": "1s"}
+    return Profile.model_validate({**data, **more})

@@ -1,0 +1,235 @@
+"""Truncated and damaged files: the right counts or a clear word, never a wrong total or a traceback."""
+
+import os
+import random
+
+import pytest
+
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.present import analyze_command
+from netbench.errors import UsageError
+from tests.unit.capture_files import Blocks, pcap, pcap_header, pcap_record, pcapng, stream_frame
+
+MUTANTS = 400
+
+
+def frames_of(sizes, count):
+    return [stream_frame(i, size=sizes[i % len(sizes)]) for i in range(count)]
+
+
+def pcap_parts(frames, order="<"):
+    return [pcap_header(order), *(pcap_record(frame, order) for frame in frames)]
+
+
+def pcapng_parts(frames, order="<"):
+    blocks = Blocks(order)
+    return [blocks.section() + blocks.interface(), *(blocks.enhanced(frame) for frame in frames)]
+
+
+@pytest.mark.parametrize("parts_of", [pcap_parts, pcapng_parts])
+@pytest.mark.parametrize("sizes", [(64,), (64, 90, 65)])
+def test_truncated_at_every_byte(tmp_path, parts_of, sizes):
+    parts = parts_of(frames_of(sizes, 5))
+    content = b"".join(parts)
+    ends = [len(b"".join(parts[: i + 1])) for i in range(len(parts))]
+    path = tmp_path / "capture"
+    for length in range(len(content) + 1):
+        path.write_bytes(content[:length])
+        if length < 24:
+            with pytest.raises(UsageError):
+                analyze_capture(path)
+            continue
+        whole = sum(end <= length for end in ends[1:])
+        counts = analyze_capture(path)
+        assert counts.frames == whole
+        assert counts.damaged_at is None
+        if length >= ends[0]:
+            assert counts.leftover_bytes == length - ends[whole]
+            assert counts.truncated == (length not in ends)
+
+
+@pytest.mark.parametrize("write", [pcap, pcapng])
+def test_a_long_truncated_file(tmp_path, write):
+    content = write(frames_of((64,), 70_000))
+    path = tmp_path / "capture"
+    record = (len(content) - len(write([]))) // 70_000
+    rng = random.Random(1)
+    for missing in (1, record - 1, record, record + 1, *(rng.randrange(len(content) // 2) for _ in range(10))):
+        path.write_bytes(content[: len(content) - missing])
+        counts = analyze_capture(path)
+        assert counts.frames == 70_000 - -(-missing // record)
+        assert counts.streams[0].received == counts.frames
+        assert counts.leftover_bytes == -missing % record
+
+
+@pytest.mark.parametrize("before", [0, 3, 5000])
+@pytest.mark.parametrize(
+    ("lengths", "why"),
+    [
+        ((2**31, 2**31), "captured length"),
+        ((262_145, 262_145), "captured length"),
+        ((61, 60), "61 bytes captured of a frame of 60"),
+        ((0, 0), "frame of 0 bytes"),
+        ((60, 2**32 - 1), "frame of 4294967295 bytes"),
+    ],
+)
+def test_nonsense_lengths_stop_a_pcap_there(tmp_path, before, lengths, why):
+    content = pcap(frames_of((64,), before + 3000))
+    at = len(pcap(frames_of((64,), before)))
+    words = b"".join(length.to_bytes(4, "little") for length in lengths)
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(content[: at + 8] + words + content[at + 16 :])
+    counts = analyze_capture(path)
+    assert (counts.frames, counts.damaged_at) == (before, at)
+    assert why in counts.damage
+    assert sum(stream.received for stream in counts.streams) == before
+    assert f"damaged at byte {at:,}" in analyze_command(path, as_json=False)
+
+
+@pytest.mark.parametrize("before", [0, 3, 5000])
+@pytest.mark.parametrize(
+    ("offset", "word", "why"),
+    [
+        (4, 2**31, "with 2147483648 bytes"),
+        (4, 93, "with 93 bytes"),
+        (4, 8, "with 8 bytes"),
+        (4, 28, "with 28 bytes"),
+        (8, 1, "interface 1"),
+        (20, 61, "captured"),
+        (20, 2**32 - 1, "captured"),
+        (24, 59, "60 bytes captured of a frame of 59"),
+        (88, 96, "does not end with its length"),
+    ],
+)
+def test_nonsense_blocks_stop_a_pcapng_there(tmp_path, before, offset, word, why):
+    content = pcapng(frames_of((64,), before + 3000))
+    at = len(pcapng(frames_of((64,), before)))
+    path = tmp_path / "capture.pcapng"
+    path.write_bytes(content[: at + offset] + word.to_bytes(4, "little") + content[at + offset + 4 :])
+    counts = analyze_capture(path)
+    assert (counts.frames, counts.damaged_at) == (before, at)
+    assert why in counts.damage
+
+
+def test_damaged_interface_descriptions(tmp_path):
+    blocks = Blocks()
+    path = tmp_path / "capture.pcapng"
+    good = blocks.section() + blocks.interface()
+    frame = blocks.enhanced(stream_frame(0))
+    for body, why in (
+        (bytes.fromhex("01000000 00000000 09000200 06060000".replace(" ", "")), "option 9 of 2 bytes"),
+        (bytes.fromhex("01000000 00000000 0900ff00 06000000".replace(" ", "")), "runs past its end"),
+    ):
+        path.write_bytes(good + frame + blocks.block(1, body) + frame)
+        counts = analyze_capture(path)
+        assert (counts.frames, counts.damaged_at) == (1, len(good + frame))
+        assert why in counts.damage
+    path.write_bytes(good + frame + blocks.section(version=(2, 0)) + frame)
+    assert "version 2.0" in analyze_capture(path).damage
+    path.write_bytes(good + frame + blocks.section()[:8] + bytes(20))
+    assert "byte-order magic" in analyze_capture(path).damage
+
+
+def mutate(content, rng):
+    """A few bytes changed, a part removed or a part repeated, at random places."""
+    data = bytearray(content)
+    for _ in range(rng.choice([1, 1, 1, 2, 8])):
+        place = rng.randrange(len(data))
+        match rng.randrange(4):
+            case 0:
+                data[place] ^= 1 << rng.randrange(8)
+            case 1:
+                data[place] = rng.choice([0, 0xFF, rng.randrange(256)])
+            case 2:
+                del data[place : place + rng.choice([1, 4, 16, 400])]
+            case 3:
+                data[place:place] = data[place : place + rng.choice([1, 4, 16, 400])]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("write", [pcap, pcapng])
+@pytest.mark.parametrize("sizes", [(64,), (64, 90, 65, 1518)])
+def test_mutated_files_never_raise_anything_else(tmp_path, write, order, sizes):
+    content = write(frames_of(sizes, 40), order=order)
+    path = tmp_path / "capture"
+    rng = random.Random(f"{write.__name__} {order} {sizes}")
+    outcomes = set()
+    for _ in range(MUTANTS):
+        path.write_bytes(mutate(content, rng))
+        try:
+            counts = analyze_capture(path)
+            analyze_command(path, as_json=False)
+            analyze_command(path, as_json=True)
+        except UsageError as error:
+            assert "\n" not in str(error)
+            outcomes.add("refused")
+            continue
+        ours = sum(stream.received + stream.duplicates for stream in counts.streams)
+        assert counts.frames == ours + counts.foreign_frames + counts.flush_frames
+        outcomes.add("damaged" if counts.damaged_at is not None else "truncated" if counts.truncated else "read")
+    assert outcomes >= {"damaged", "truncated", "read"}
+
+
+@pytest.mark.parametrize("write", [pcap, pcapng])
+@pytest.mark.parametrize("sizes", [(64,), (64, 90, 65, 1518)])
+def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(tmp_path, write, sizes):
+    """Whatever byte of the file changes: the total is right, or the file is refused, or the result says so."""
+    content = write(frames_of(sizes, 40), snap=262_144)
+    path = tmp_path / "capture"
+    rng = random.Random(7)
+    for _ in range(MUTANTS):
+        place, value = rng.randrange(len(content)), rng.randrange(256)
+        path.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
+        try:
+            counts = analyze_capture(path)
+        except UsageError:
+            continue
+        told = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames or counts.unknown_blocks
+        assert counts.frames == 40 or told, (place, value)
+
+
+def test_files_that_are_no_captures(tmp_path):
+    path = tmp_path / "file"
+
+    def refusal():
+        with pytest.raises(UsageError) as refused:
+            analyze_command(path, as_json=False)
+        assert "\n" not in str(refused.value)
+        assert str(path) in str(refused.value)
+        return str(refused.value)
+
+    assert "No such file" in refusal()
+    path.mkdir()
+    assert "not a regular file" in refusal()
+    path.rmdir()
+    os.mkfifo(path)
+    assert "not a regular file" in refusal()
+    path.unlink()
+    for content, why in (
+        (b"", "empty"),
+        (b"\x1f\x8b\x08" + bytes(40), "gunzip"),
+        (b"\x28\xb5\x2f\xfd" + bytes(40), "unzstd"),
+        (b"hello", "neither pcap nor pcapng"),
+        (bytes(5000), "neither pcap nor pcapng"),
+        (random.Random(3).randbytes(5000), "neither pcap nor pcapng"),
+        (pcap_header()[:20], "within its file header"),
+        (pcap_header(version=(543, 0)) + pcap_record(stream_frame(0)), "version 543.0"),
+        (pcapng([])[:10], "within its file header"),
+        (pcap(frames_of((64,), 2), link=105), "link type 105 (IEEE 802.11)"),
+        (pcap(frames_of((64,), 2), link=147), "link type 147"),
+    ):
+        path.write_bytes(content)
+        assert why in refusal()
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(pcap([]))
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    with pytest.raises(UsageError, match="Permission denied"):
+        analyze_capture(path)

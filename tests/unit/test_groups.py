@@ -1,0 +1,114 @@
+from netbench.model.counts import HopLoss
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.results.groups import best_groups, group_trials
+from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE, lost_frames_by_place
+from tests.unit.results_factory import campaign, comparison, stream_counts, trial
+
+SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),)
+INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
+
+
+def test_streams_of_a_trial_are_added_up() -> None:
+    one = trial(
+        stream_counts("s1", sent=1000, received=900, duration_s=1.0),
+        stream_counts("s2", sent=1000, received=1000, duration_s=2.0),
+    )
+    (group,) = group_trials(campaign([one]))
+    assert group.sources == 2
+    (totals,) = group.valid
+    assert (totals.sent_frames, totals.received_frames, totals.lost_frames) == (2000, 1900, 100)
+    assert (totals.intended_fps, totals.offered_fps, totals.throughput_fps) == (2000, 1500, 1400)
+    assert totals.loss_ratio == 0.05
+
+
+def test_only_valid_trials_are_averaged_and_the_others_are_kept() -> None:
+    trials = [
+        trial(stream_counts(sent=1000, received=1000), repetition=1),
+        trial(stream_counts(sent=1000, received=990), repetition=2),
+        trial(stream_counts(sent=1000, received=1), repetition=3, reasons=SUSPICIOUS),
+        trial(stream_counts(sent=1, received=0), repetition=4, reasons=INVALID),
+    ]
+    (group,) = group_trials(campaign(trials))
+    assert (len(group.valid), len(group.suspicious), len(group.invalid)) == (2, 1, 1)
+    assert group.throughput_fps is not None
+    assert (group.throughput_fps.mean, group.throughput_fps.n) == (995, 2)
+    assert [one.trial.spec.repetition for one in (*group.suspicious, *group.invalid)] == [3, 4]
+    assert [reason.kind for reason in group.reasons] == [ReasonKind.FOREIGN_FRAMES, ReasonKind.LINK_DOWN]
+
+
+def test_a_single_valid_trial_has_a_mean_but_no_interval() -> None:
+    (group,) = group_trials(campaign([trial(stream_counts())]))
+    assert group.offered_mbps is not None
+    assert group.offered_mbps.half_width is None
+
+
+def test_a_stream_without_counts_makes_the_sum_unknown() -> None:
+    (group,) = group_trials(campaign([trial(stream_counts("s1"), streams=("s1", "s2"), reasons=INVALID)]))
+    (totals,) = group.invalid
+    assert totals.sent_frames is None
+    assert totals.offered_mbps is None
+    assert totals.loss_ratio is None
+
+
+def test_unsent_is_unknown_for_max_and_a_share_of_intended_otherwise() -> None:
+    paced = trial(stream_counts(sent=900, received=900), load="1000fps")
+    unpaced = trial(
+        stream_counts(sent=900, received=900, intended_fps=None, intended_frames=None), load="max"
+    )
+    first, last = group_trials(campaign([unpaced, paced]))
+    assert first.unsent_ratio is not None
+    assert first.unsent_ratio.mean == 0.1
+    assert last.unsent_ratio is None
+    assert last.intended_mbps is None
+
+
+def test_order_is_uut_of_the_topology_then_sources_size_and_load() -> None:
+    trials = [
+        trial(*(stream_counts(name) for name in names), uut=uut, frame_size=size, load=load)
+        for uut in ("unlisted", "b", "a")
+        for names in (("s1", "s2"), ("s1",))
+        for size in (1500, 64)
+        for load in ("max", "900Mbit/s", "10Mbit/s")
+    ]
+    groups = group_trials(campaign(trials, uuts=("b", "a")))
+    assert list(dict.fromkeys(group.uut for group in groups)) == ["b", "a", "unlisted"]
+    assert [(g.sources, g.frame_size, str(g.load)) for g in groups if g.uut == "b"] == [
+        (sources, size, load)
+        for sources in (1, 2)
+        for size in (64, 1500)
+        for load in ("10Mbit/s", "900Mbit/s", "max")
+    ]
+
+
+def test_the_most_throughput_is_not_always_at_the_highest_load() -> None:
+    results = comparison(uuts=("openvz",), sizes=(64,), sources=(1,))
+    (best,) = best_groups(group_trials(results))
+    assert str(best.load) == "200Mbit/s"
+
+
+def test_a_group_without_valid_trials_is_never_the_best() -> None:
+    trials = [
+        trial(stream_counts(received=500), load="500fps"),
+        trial(stream_counts(received=1000), load="1000fps", reasons=INVALID),
+    ]
+    (best,) = best_groups(group_trials(campaign(trials)))
+    assert str(best.load) == "500fps"
+
+
+def test_losses_by_place_add_up_to_what_was_lost() -> None:
+    trials = [
+        trial(
+            stream_counts("s1", sent=1000, received=900, lost_at=(HopLoss("tap", 60), HopLoss("guest", 40)))
+        ),
+        trial(
+            stream_counts("s1", sent=1000, received=990, lost_at=(HopLoss("tap", 7),), unexplained_frames=3)
+        ),
+        trial(
+            stream_counts(
+                "s1", sent=1000, received=995, lost_at=(HopLoss("tap", 1),), unexplained_frames=None
+            )
+        ),
+    ]
+    places = lost_frames_by_place(trials)
+    assert places == {"tap": 68, "guest": 40, UNEXPLAINED: 3, UNKNOWN_PLACE: 4}
+    assert places.total() == sum(counts.lost_frames or 0 for one in trials for counts in one.streams)

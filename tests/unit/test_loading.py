@@ -1,0 +1,196 @@
+"""Everything a user can get wrong in a file or on the command line: one clear message each, with its place."""
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from netbench.config.loading import load_profile, load_topology
+from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
+from netbench.errors import UsageError
+from netbench.generators.afpacket import AfPacketSource
+from netbench.uut.external import ExternalOptions
+from netbench.uut.raw import RawOptions
+from netbench.uut.reference import ReferenceOptions
+
+UUT_KINDS = {"raw": RawOptions, "reference": ReferenceOptions, "external": ExternalOptions}
+
+
+class _Any(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+GENERATOR_KINDS = {"afpacket": AfPacketSource.Options, "anything": _Any}
+
+
+def read_profile(*settings, path=None):
+    return load_profile(path or find(PROFILES, "quick"), GENERATOR_KINDS, settings)
+
+
+def read_topology(*settings, path=None):
+    return load_topology(path or find(TOPOLOGIES, "netns"), UUT_KINDS, settings)
+
+
+@pytest.mark.parametrize("name", ["netns", "netns-3", "two-nics"])
+def test_shipped_topologies_are_right(name):
+    assert read_topology(path=shipped(TOPOLOGIES)[name]).name == name
+
+
+def test_shipped_profiles_are_right():
+    assert [str(load) for load in read_profile().loads] == ["10Mbit/s", "50Mbit/s", "100Mbit/s"]
+    paper = read_profile(path=shipped(PROFILES)["schlosser2011-dedicated"])
+    assert paper.frame_sizes == (64, 500, 1000, 1500)
+    assert [str(load) for load in paper.loads[:8]] == [
+        f"{rate}" for rate in ("10Mbit/s", "100Mbit/s", "200Mbit/s", "400Mbit/s", "600Mbit/s", "800Mbit/s", "900Mbit/s", "1Gbit/s")
+    ]
+    assert (paper.repetitions, paper.streams) == (9, (1, 2, 3))
+
+
+@pytest.mark.parametrize("name", ["netns", "netns-3", "two-nics"])
+def test_a_resolved_topology_reads_back_the_same(name, tmp_path):
+    import yaml
+
+    topology = read_topology(path=shipped(TOPOLOGIES)[name])
+    path = tmp_path / "topology.yaml"
+    path.write_text(yaml.safe_dump(topology.model_dump(mode="json", exclude_none=True)))
+    assert read_topology(path=path) == topology
+
+
+def test_a_resolved_profile_reads_back_the_same(tmp_path):
+    import yaml
+
+    profile = read_profile("loads=33.3%,1234567fps,max", "tolerance=0.7%", "duration=1.5ms", "streams=1,2")
+    path = tmp_path / "profile.yaml"
+    path.write_text(yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True)))
+    assert read_profile(path=path) == profile
+
+
+def test_settings_override():
+    profile = read_profile("frame_sizes=64,1518", "settle.before=1s", "generator.threads=2", "generator.kind=afpacket")
+    assert profile.frame_sizes == (64, 1518)
+    assert (profile.settle.before, profile.settle.after) == (1.0, 0.02)
+    assert profile.generator.options == {"threads": 2}
+    topology = read_topology("topology.uuts.2.drop.k=13", "topology.uuts.2.drop.n=997")
+    assert topology.uuts[2].options["drop"] == {"k": 13, "n": 997}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("frame_sizes=63", "frame_sizes[0]: 63 is not allowed"),
+        ("frame_sizes=64,1519", "frame_sizes[1]: 1519 is not allowed"),
+        ("frame_sizes=64.5", "frame_sizes[0]: 64.5 is not allowed"),
+        ("frame_sizes=64,64", "64 is there twice"),
+        ("frame_sizes=[]", "at least 1"),
+        ("frame_sizes=yes", "frame_sizes[0]"),
+        ("repetitions=0", "repetitions: 0 is not allowed"),
+        ("repetitions=1000000000000", "repetitions: 1000000000000 is not allowed"),
+        ("loads=-5Mbit/s", "'-5Mbit/s' is not allowed"),
+        ("loads=100", "needs a unit"),
+        ("loads=.nan", "needs a unit"),
+        ("loads=101%", "at most 100%"),
+        ("duration=.nan", "duration: nan is not allowed"),
+        ("duration=.inf", "duration: inf is not allowed"),
+        ("duration=0", "duration: 0 is not allowed"),
+        ("duration=-3s", "duration: '-3s' is not allowed"),
+        ("seed=-1", "seed: -1 is not allowed"),
+        ("tolerance=5", "write for example 0.5%"),
+        ("snap_length=40", "snap_length: 40 is not allowed"),
+        ("keep_captures=some", "'none', 'invalid' or 'all'"),
+        ("scenarios=shared", "scenarios[0]: 'shared' is not allowed"),
+        ("frame_size=64", "did you mean 'frame_sizes'?"),
+        ("settle.befor=1", "did you mean 'before'?"),
+        ("generator=pktgenn", "'pktgenn' is no kind of generator; there are afpacket"),
+        ("generator.thread=2", "did you mean 'threads'?"),
+        ("name=../../etc", "name: '../../etc' is not allowed"),
+        ("frame_sizes.0.1=4", "has no place for it"),
+        ("nonsense", "write it as key=value"),
+        ("loads=[", "is not valid YAML"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(setting, says):
+    with pytest.raises(UsageError) as caught:
+        read_profile(setting)
+    assert says in str(caught.value)
+    assert f"--set {setting}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("frame_sizes: [64]\nloads: [max]\nrepetition: 3\n", ":3: repetition: unknown key; did you mean 'repetitions'?"),
+        ("frame_sizes:\n  - 64\n  - 99999\nloads: [max]\n", ":3: frame_sizes[1]: 99999 is not allowed"),
+        ("loads: [max]\n", "frame_sizes: is missing"),
+        ("loads: [max]\nloads: [max]\n", ":2: 'loads' is given twice"),
+        ("a: &x [1]\nb: *x\n", ":2: is not valid YAML: aliases"),
+        ("- 1\n- 2\n", "not a mapping"),
+        ("", "is empty"),
+        ("a: [1, 2\nb: 3", "is not valid YAML"),
+        ("a: {b: 1\n", "is not valid YAML"),
+        ("\ta: 1\n", "is not valid YAML"),
+        ("? [a, b]\n: 1\n", "a key must be plain text"),
+        ("a: !!python/object:os.system x\n", "cannot be read"),
+        ("a: 2001-99-99\n", "cannot be read"),
+        ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("a: " + "{b: " * 100 + "1" + "}" * 100, "nested too deeply"),
+    ],
+)
+def test_wrong_files_are_refused_with_their_line(tmp_path, text, says):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_profile(path=path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_are_no_text_are_refused(tmp_path):
+    binary, huge = tmp_path / "binary.yaml", tmp_path / "huge.yaml"
+    binary.write_bytes(bytes(range(256)))
+    huge.write_bytes(b"#" * (2 << 20))
+    for path, says in ((binary, "not text"), (huge, "larger than 1 MiB"), (tmp_path, "cannot be read"), (tmp_path / "no", "cannot be read")):
+        with pytest.raises(UsageError, match=says):
+            read_profile(path=path)
+
+
+def test_control_characters_are_refused(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("a: \x00\n")
+    with pytest.raises(UsageError, match="not valid YAML"):
+        read_profile(path=path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, raw, reference"),
+        ("uuts.0.forward=teleport", "'bridge' or 'route'"),
+        ("uuts.2.drop.k=101", "cannot drop 101 of every 100"),
+        ("uuts.2.drop.n=0", "greater than or equal to 1"),
+        ("uuts.1.name=bridge", "UUT 'bridge' is there twice"),
+        ("streams.0.sink=sink/rx9", "used by a stream but is the end of no link"),
+        ("streams.0.sink=sink", "write it as host/nic"),
+        ("streams.0.sink=uut/in1", "used by more than one stream"),
+        ("links.0.rate=1000", "needs a unit"),
+        ("links.0.rate=0bit/s", "more than 0"),
+        ("links.0.ends=[source/tx1]", "a link with one end needs a port"),
+        ("links.0.ends=[nowhere/tx1, uut/in1]", "there is no host 'nowhere'"),
+        ("links.0.ends=[source/a-very-long-name, uut/in1]", "at most 12 long"),
+        ("hosts.source.kind=vm", "'netns' or 'local'"),
+        ("hosts.sink.ports={x: a/b}", "hosts.sink.ports.x"),
+        ("streams=[]", "at least 1"),
+    ],
+)
+def test_wrong_topologies_are_refused(setting, says):
+    with pytest.raises(UsageError) as caught:
+        read_topology(f"topology.{setting}")
+    assert says in str(caught.value)
+
+
+def test_every_problem_of_a_file_is_told_at_once():
+    with pytest.raises(UsageError) as caught:
+        read_profile("frame_sizes=63", "repetitions=0")
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_an_unknown_name_lists_the_shipped_ones():
+    with pytest.raises(UsageError, match="netns, netns-3, two-nics"):
+        find(TOPOLOGIES, "nets")

@@ -1,0 +1,126 @@
+"""The sequence tracker against a model that keeps every number in a set."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from netbench.analysis.sequence import PAGE_NUMBERS, Losses, SequenceTracker
+
+LAST = 2**32 - 1
+
+
+def track(batches):
+    tracker = SequenceTracker()
+    for batch in batches:
+        tracker.add(np.array(batch, np.uint32))
+    return tracker
+
+
+def model(numbers):
+    """Distinct, duplicates and reordered, straight from the words of RFC 4737, section 3.3."""
+    seen, duplicates, reordered, next_expected = set(), 0, 0, 0
+    for number in numbers:
+        if number in seen:
+            duplicates += 1
+            continue
+        if number < next_expected:
+            reordered += 1
+        seen.add(number)
+        next_expected = max(next_expected, number + 1)
+    return seen, duplicates, reordered
+
+
+def model_losses(seen, start, stop):
+    gaps, previous = [], start - 1
+    for number in [*sorted(n for n in seen if start <= n < stop), stop]:
+        if number - previous > 1:
+            gaps.append(number - previous - 1)
+        previous = number
+    return Losses(sum(gaps), len(gaps), max(gaps, default=0))
+
+
+def split(numbers, cuts):
+    edges = sorted({0, len(numbers), *(cut for cut in cuts if cut < len(numbers))})
+    return [numbers[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@st.composite
+def streams(draw):
+    """Runs with losses, repeats and jumps back, near page edges and the ends of the number space too."""
+    base = draw(st.sampled_from([0, PAGE_NUMBERS - 40, 3 * PAGE_NUMBERS - 5, 2**31, LAST - 2 * PAGE_NUMBERS]))
+    numbers = []
+    for _ in range(draw(st.integers(1, 6))):
+        start = base + draw(st.integers(0, 400))
+        numbers += range(start, start + draw(st.integers(1, 200)), draw(st.sampled_from([1, 1, 1, 2, 7])))
+        if draw(st.booleans()):
+            numbers += draw(st.permutations(numbers[-40:]))
+        if draw(st.booleans()):
+            base += draw(st.sampled_from([0, 500, PAGE_NUMBERS]))
+    return [number for number in numbers if number <= LAST]
+
+
+@given(numbers=streams(), cuts=st.lists(st.integers(1, 600), max_size=6), margin=st.integers(0, 300))
+def test_counts_are_those_of_the_model(numbers, cuts, margin):
+    tracker = track(split(numbers, cuts))
+    seen, duplicates, reordered = model(numbers)
+    assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (len(seen), duplicates, reordered)
+    assert (tracker.lowest, tracker.highest) == (min(seen), max(seen))
+    for start, stop in (
+        (min(seen), max(seen) + 1),
+        (0, max(seen) + 1 + margin),
+        (min(seen) + margin, max(seen) - margin),
+        (max(seen) + 1, max(seen) + 1 + margin),
+    ):
+        if start <= stop:
+            assert tracker.losses(start, stop) == model_losses(seen, start, stop)
+
+
+@given(st.lists(st.one_of(st.integers(0, LAST), st.sampled_from([0, LAST, LAST - 1])), max_size=80))
+@example([LAST, 0, LAST])
+def test_any_numbers_in_any_order(numbers):
+    tracker = track(split(numbers, [17, 40]))
+    seen, duplicates, reordered = model(numbers)
+    assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (len(seen), duplicates, reordered)
+    assert tracker.losses(0, LAST + 1) == model_losses(seen, 0, LAST + 1)
+
+
+def test_counting_goes_on_after_losses_were_asked_for():
+    tracker = track([range(10), range(12, 20)])
+    assert tracker.losses(0, 20) == Losses(2, 1, 2)
+    tracker.add(np.array([10, 20, 21], np.uint32))
+    assert (tracker.distinct, tracker.reordered, tracker.duplicates) == (21, 1, 0)
+    assert tracker.losses(0, 22) == Losses(1, 1, 1)
+
+
+def test_a_loss_run_across_several_pages_is_one_run():
+    tracker = track([range(10), range(5 * PAGE_NUMBERS + 3, 5 * PAGE_NUMBERS + 20)])
+    gap = 5 * PAGE_NUMBERS + 3 - 10
+    assert tracker.losses(0, 5 * PAGE_NUMBERS + 20) == Losses(gap, 1, gap)
+    after = PAGE_NUMBERS - 20
+    assert tracker.losses(0, 6 * PAGE_NUMBERS) == Losses(gap + after, 2, gap)
+
+
+def test_nothing_received_is_one_loss_run():
+    assert SequenceTracker().losses(0, 1000) == Losses(1000, 1, 1000)
+    assert SequenceTracker().losses(0, 0) == Losses(0, 0, 0)
+    assert SequenceTracker().highest is None
+
+
+@pytest.mark.parametrize("batch", [1000, 65_536, 100_000])
+def test_every_frame_twice_the_second_time_backwards(batch):
+    numbers = np.arange(300_000, dtype=np.uint32)
+    tracker = track(np.array_split(np.concatenate([numbers, numbers[::-1]]), 600_000 // batch))
+    assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (300_000, 300_000, 0)
+    assert tracker.losses(0, 300_000) == Losses(0, 0, 0)
+
+
+def test_a_page_that_fills_up_late_is_complete():
+    late = np.arange(0, 4 * PAGE_NUMBERS - 1, 3, dtype=np.uint32)
+    early = np.setdiff1d(np.arange(4 * PAGE_NUMBERS, dtype=np.uint32), late)
+    tracker = track([early, late])
+    assert tracker.distinct == 4 * PAGE_NUMBERS
+    assert tracker.reordered == len(late)
+    assert tracker.losses(0, 4 * PAGE_NUMBERS) == Losses(0, 0, 0)
+    tracker.add(late)
+    assert tracker.duplicates == len(late)

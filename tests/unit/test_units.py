@@ -1,0 +1,75 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.model.units import Load, LoadKind, format_bit_rate, line_rate_fps, parse_bit_rate, parse_seconds
+
+
+@pytest.mark.parametrize(
+    ("size", "fps"), [(64, 1_488_095), (500, 240_385), (1000, 122_549), (1500, 82_237), (1518, 81_274)]
+)
+def test_line_rate_of_a_gigabit_link(size, fps):
+    assert round(line_rate_fps(1e9, size)) == fps
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "fps"),
+    [
+        ("400Mbit/s", 64, 595_238.095),
+        ("148809fps", 64, 148_809),
+        ("1.5kfps", 1500, 1_500),
+        ("50%", 64, 744_047.619),
+        ("100%", 1500, 82_236.842),
+        ("10 Gbit/s", 1000, 1_225_490.196),
+    ],
+)
+def test_a_load_becomes_frames_per_second(text, size, fps):
+    assert Load.parse(text).fps(size, 1e9) == pytest.approx(fps, rel=1e-6)
+
+
+def test_max_intends_no_rate():
+    assert Load.parse("max").fps(64, 1e9) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "400", "400Mbit", "400mbit/s", "-1Mbit/s", "0fps", "0%", "101%", "nanfps", "infbit/s", "1e3fps", "MAX"]
+)
+def test_what_is_no_load_is_refused(text):
+    with pytest.raises(ValueError, match="load|share"):
+        Load.parse(text)
+
+
+@given(
+    st.one_of(
+        st.floats(1, 1e12).map(lambda value: Load(LoadKind.L1_BIT_RATE, value)),
+        st.floats(1, 1e9).map(lambda value: Load(LoadKind.FRAME_RATE, value)),
+        st.floats(0.001, 100).map(lambda value: Load(LoadKind.SHARE, value)),
+        st.just(Load(LoadKind.MAX)),
+    )
+)
+def test_a_load_survives_being_written_down(load):
+    again = Load.parse(str(load))
+    assert again.kind is load.kind
+    assert again.value == pytest.approx(load.value, rel=1e-12)
+
+
+@given(st.floats(1, 1e13))
+def test_a_bit_rate_survives_being_written_down(rate):
+    assert parse_bit_rate(format_bit_rate(rate)) == pytest.approx(rate, rel=1e-12)
+
+
+@given(st.floats(1e3, 1e12), st.integers(64, 1518), st.floats(0.01, 100))
+def test_a_share_is_that_share_of_line_rate(link, size, share):
+    fps = Load(LoadKind.SHARE, share).fps(size, link)
+    assert fps == pytest.approx(link / (8 * (size + 20)) * share / 100)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5min", 90), ("20us", 2e-5), (3, 3), (0, 0)])
+def test_times(text, seconds):
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "1", "-1s", "1 day", float("nan"), float("inf"), -1, True])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ValueError, match="time"):
+        parse_seconds(text)
