@@ -1,7 +1,8 @@
 """pcapng files (draft-ietf-opsawg-pcapng): sections, interfaces and every kind of packet block.
 
-Blocks without packets are skipped, except that interface statistics tell what the capture dropped. A
-block whose type is not in the specification is counted, since it may be a damaged packet block.
+Blocks without packets are skipped, except that interface statistics tell what the capture dropped. One
+changed bit can make a packet block look like one of those, so what they hold is checked, and blocks that
+cannot be checked because their type is not known are counted.
 """
 
 from collections.abc import Iterator
@@ -33,8 +34,9 @@ _OBSOLETE_PACKET: Final = 2
 _SIMPLE_PACKET: Final = 3
 _STATISTICS: Final = 5
 _ENHANCED_PACKET: Final = 6
-# Name resolution, systemd journal, decryption secrets, and the two custom blocks.
-_WITHOUT_FRAMES: Final = (4, 9, 10, 0x00000BAD, 0x40000BAD)
+_NAMES: Final = 4
+_SECRETS: Final = 10
+_CUSTOM: Final = (0x00000BAD, 0x40000BAD)
 
 _MAX_BLOCK_BYTES = 1 << 24  # as in Wireshark
 _MIN_BLOCK_BYTES = {
@@ -44,7 +46,12 @@ _MIN_BLOCK_BYTES = {
     _SIMPLE_PACKET: 16,
     _STATISTICS: 24,
     _ENHANCED_PACKET: 32,
+    _SECRETS: 20,
 }
+
+# Codes in lists of options and of name records: those of the specification end well below the first number.
+_UNUSED_CODES = range(32, 1 << 15)
+_CUSTOM_CODES = (2988, 2989, 19372, 19373)
 
 # Options of the interface description (section 4.2) and of the interface statistics (4.6).
 _IF_TSRESOL, _IF_FCSLEN, _IF_TSOFFSET = 9, 13, 14
@@ -151,7 +158,11 @@ class PcapngReader:
             self._describe_interface(length)
         elif kind == _STATISTICS:
             self._note_drops(length)
-        elif kind not in _WITHOUT_FRAMES:
+        elif kind == _NAMES:
+            self._options(self._list(8, length)[1], length)
+        elif kind == _SECRETS:
+            self._options(16 + _padded(self._value(12)), length)
+        elif kind not in _CUSTOM:
             self.unknown_blocks[kind] = self.unknown_blocks.get(kind, 0) + 1
         return [], length
 
@@ -294,19 +305,28 @@ class PcapngReader:
             )
 
     def _options(self, at: int, length: int) -> dict[int, bytes]:
-        """The options from offset `at` of this block on, the last of each code (section 3.5)."""
+        """The options from offset `at` of this block to its end (section 3.5)."""
+        options, end = self._list(at, length)
+        if end != length - 4:
+            raise _DamagedError("a block whose content does not fill it")
+        return options
+
+    def _list(self, at: int, length: int) -> tuple[dict[int, bytes], int]:
+        """Values by code from offset `at` of this block on, and the offset where they end."""
         block = bytes(self._window.data[self._window.start : self._window.start + length - 4])
-        options: dict[int, bytes] = {}
+        values: dict[int, bytes] = {}
         while at + 4 <= len(block):
             code, size = self._two_shorts.unpack_from(block, at)
+            at += 4
             if code == 0:
                 break
-            at += 4
+            if code in _UNUSED_CODES and code not in _CUSTOM_CODES:
+                raise _DamagedError(f"a block with an option of unknown code {code}")
             if at + size > len(block):
                 raise _DamagedError("a block with an option that runs past its end")
-            options[code] = block[at : at + size]
-            at += size + -size % 4
-        return options
+            values[code] = block[at : at + size]
+            at += _padded(size)
+        return values, at
 
     def _option(self, options: dict[int, bytes], code: int, form: str, default: int) -> int:
         packed = Struct(self._order + form)
@@ -342,3 +362,7 @@ class PcapngReader:
         self._word, self._short = np.dtype(order + "u4"), np.dtype(order + "u2")
         self._one_word, self._two_words = Struct(order + "I"), Struct(order + "II")
         self._two_shorts = Struct(order + "HH")
+
+
+def _padded(size: int) -> int:
+    return size + -size % 4

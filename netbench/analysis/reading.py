@@ -104,7 +104,9 @@ def nonsense(captured: int, original: int) -> str:
 
 def sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
     """How many leading records have lengths that nonsense() finds nothing wrong with."""
-    return leading((captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL))
+    return leading(
+        (captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL)
+    )
 
 
 def leading(condition: NDArray[np.bool_]) -> int:

@@ -75,10 +75,8 @@ class AfPacketSource:
                 worker.request({"do": "stop"})
                 reply = worker.reply(_STOP_S)
             return worker.sent(reply)
-        except TimeoutError as error:
-            worker.kill()
-            return _unknown(str(error))
-        except TestbedError as error:
+        except (TimeoutError, TestbedError) as error:
+            worker.kill()  # whatever it is doing, it is not to send on
             return _unknown(str(error))
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM as an exception that unwinds and cleans up, and places where they must wait."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,13 @@ class Stopped(KeyboardInterrupt):  # noqa: N818 - named for what happened
 def stopping_on_signals() -> Iterator[None]:
     """Raise Stopped on the first SIGINT or SIGTERM; ignore further ones while everything is put back."""
 
+    owner = os.getpid()
+
     def stop(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            # A fork (pyroute2 opens sockets in namespaces from one, and ends it by SIGTERM): unwinding there
+            # would take down what the original still uses.
+            os._exit(128 + signum)
         for one in _STOPPING:
             signal.signal(one, signal.SIG_IGN)
         raise Stopped(signum)

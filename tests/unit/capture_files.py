@@ -62,7 +62,9 @@ def pktgen(seq: int, sent_ns: int = START_NS, magic: int = MAGIC) -> bytes:
     return struct.pack(">IIII", magic, seq, sent_ns // 10**9, sent_ns // 1000 % 10**6)
 
 
-def ethernet(packet: bytes, *, dst: bytes = DST_MAC, tags: Sequence[int] = (), ether_type: int = 0x0800) -> bytes:
+def ethernet(
+    packet: bytes, *, dst: bytes = DST_MAC, tags: Sequence[int] = (), ether_type: int = 0x0800
+) -> bytes:
     types = b"".join(struct.pack(">HH", tag, 7) for tag in tags)
     return dst + SRC_MAC + types + struct.pack(">H", ether_type) + packet
 
@@ -93,7 +95,11 @@ def pcap_record(frame: Frame, order: str = "<", fraction_ns: int = 1000, more: b
 
 
 def pcap_header(
-    order: str = "<", magic: int = 0xA1B2C3D4, snap: int = 262_144, link: int = 1, version: tuple[int, int] = (2, 4)
+    order: str = "<",
+    magic: int = 0xA1B2C3D4,
+    snap: int = 262_144,
+    link: int = 1,
+    version: tuple[int, int] = (2, 4),
 ) -> bytes:
     return struct.pack(order + "IHHiIII", magic, *version, 0, 0, snap, link)
 
@@ -154,7 +160,9 @@ class Blocks:
 
     def obsolete(self, frame: Frame) -> bytes:
         high, low = divmod(frame.time_ns // 1000, 2**32)
-        head = struct.pack(self.order + "HHIIII", frame.interface, 0, high, low, len(frame.data), frame.length)
+        head = struct.pack(
+            self.order + "HHIIII", frame.interface, 0, high, low, len(frame.data), frame.length
+        )
         return self.block(2, head + frame.data)
 
     def simple(self, frame: Frame) -> bytes:

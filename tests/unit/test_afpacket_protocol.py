@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 
 import pytest
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from netbench.errors import TestbedError
 from netbench.generators import afpacket
 from netbench.generators.afpacket import AfPacketSource
 from netbench.generators.base import Sent, Traffic
+from netbench.hosts.local import LocalHost
 
 TRAFFIC = Traffic(
     stream="s1",
@@ -47,23 +49,17 @@ READY = {{"ready": True}}
 """
 
 
-class ScriptedHost:
+class ScriptedHost(LocalHost):
     """A host on which every command is the given Python script instead."""
 
-    name = "fake"
-    netns = None
-
     def __init__(self, script: str) -> None:
+        super().__init__("fake", "test")
         self._script = PRELUDE + textwrap.dedent(script)
         self.argv: list[str] = []
-        self.process: subprocess.Popen[str] | None = None
 
-    def spawn(self, argv):
+    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
         self.argv = list(argv)
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", self._script], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
+        self.process = super().spawn([sys.executable, "-c", self._script])
         return self.process
 
 
@@ -198,6 +194,11 @@ def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected)
     assert (sent.frames, sent.first_ns, sent.last_ns) == (0, None, None)
     for part in ("veth0", *expected):
         assert part in sent.error
+
+
+def test_a_worker_that_talks_nonsense_sends_no_longer(opened):
+    _, _, host = sent_by(opened, "say('rubbish'); time.sleep(60)")
+    assert host.process.wait(10) == -9
 
 
 def test_after_a_death_prepare_raises(opened):

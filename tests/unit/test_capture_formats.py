@@ -1,20 +1,24 @@
 """Every kind of capture file, against dpkt and scapy reading the same file."""
 
 import shutil
+import struct
 import subprocess
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import dpkt
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
-from netbench.analysis.capture import analyze_capture
+from netbench.analysis.capture import CaptureCounts, analyze_capture
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 
 MS = 1_000_000
 
 
-def traffic(count=2500, sizes=(64,), **options):
+def traffic(count: int = 2500, sizes: tuple[int, ...] = (64,), **options: Any) -> list[Frame]:
     """Frames of two streams with a loss, a duplicate and a late one, and some that are not pktgen's."""
     numbers = [*range(count // 2), *range(count // 2 + 5, count + 5)]
     numbers[100:100] = [99]
@@ -31,11 +35,11 @@ def traffic(count=2500, sizes=(64,), **options):
     return frames
 
 
-def dpkt_counts(path):
+def dpkt_counts(path: Path) -> tuple[Counter[tuple[str, str, int]], int]:
     """How often each (source, destination, sequence) occurs, and how many frames are in the file."""
     with path.open("rb") as file:
         packets = [data for _, data in dpkt.pcap.UniversalReader(file)]
-    found = Counter()
+    found: Counter[tuple[str, str, int]] = Counter()
     for data in packets:
         ip = dpkt.ethernet.Ethernet(data).data
         if isinstance(ip, dpkt.ip.IP) and isinstance(ip.data, dpkt.udp.UDP):
@@ -46,7 +50,7 @@ def dpkt_counts(path):
     return found, len(packets)
 
 
-def assert_agrees_with_dpkt(path):
+def assert_agrees_with_dpkt(path: Path) -> CaptureCounts:
     counts = analyze_capture(path)
     found, total = dpkt_counts(path)
     assert counts.frames == total
@@ -57,26 +61,33 @@ def assert_agrees_with_dpkt(path):
         assert stream.received == len(of_stream)
         assert stream.duplicates == sum(of_stream.values()) - len(of_stream)
         assert (stream.min_seq, stream.max_seq) == (min(of_stream), max(of_stream))
-        assert stream.missing == stream.max_seq - stream.min_seq + 1 - len(of_stream)
+        assert stream.missing == max(of_stream) - min(of_stream) + 1 - len(of_stream)
     return counts
 
 
 @pytest.mark.parametrize("sizes", [(64,), (64, 590, 1518, 65, 66, 67, 64)], ids=["one size", "mixed sizes"])
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("form", ["us", "ns", "pcapng"])
-def test_every_form_and_byte_order(tmp_path, form, order, sizes):
+def test_every_form_and_byte_order(tmp_path: Path, form: str, order: str, sizes: tuple[int, ...]) -> None:
     frames = traffic(sizes=sizes)
     path = tmp_path / "capture"
     path.write_bytes(
-        pcapng(frames, order=order) if form == "pcapng" else pcap(frames, order=order, nanoseconds=form == "ns")
+        pcapng(frames, order=order)
+        if form == "pcapng"
+        else pcap(frames, order=order, nanoseconds=form == "ns")
     )
     counts = assert_agrees_with_dpkt(path)
     first, second = counts.streams
     assert (first.received, first.missing, first.loss_runs, first.longest_loss_run) == (2500, 5, 1, 5)
     assert (first.duplicates, first.reordered) == (1, 10)
-    assert (second.missing, second.duplicates, second.reordered) == (2500 // 3 * 3 - second.received + 1, 0, 0)
+    assert (second.missing, second.duplicates, second.reordered) == (
+        2500 // 3 * 3 - second.received + 1,
+        0,
+        0,
+    )
     assert counts.span.first_ns == START_NS + 5000
     assert counts.span.last_ns == max(frame.time_ns for frame in frames) // 1000 * 1000
+    assert first.delay is not None
     assert (first.delay.smallest_ns, first.delay.mean_ns, first.delay.largest_ns) == (5000, 5000.0, 5000)
     assert counts.span.total_bytes == sum(frame.length + 4 for frame in frames)
     assert {first.span.smallest, first.span.largest} == {min(sizes), max(sizes)}
@@ -88,7 +99,7 @@ def test_every_form_and_byte_order(tmp_path, form, order, sizes):
 
 @pytest.mark.parametrize("snap", [58, 60, 64, 96])
 @pytest.mark.parametrize("write", [pcap, pcapng])
-def test_frames_cut_at_the_snap_length(tmp_path, write, snap):
+def test_frames_cut_at_the_snap_length(tmp_path: Path, write: Callable[..., bytes], snap: int) -> None:
     path = tmp_path / "capture"
     whole = traffic(sizes=(64, 590, 1518))
     path.write_bytes(write([cut(frame, snap) for frame in whole], snap=snap))
@@ -100,15 +111,20 @@ def test_frames_cut_at_the_snap_length(tmp_path, write, snap):
     assert counts.streams[0].span.largest == 1518
 
 
-def test_frames_cut_below_the_snap_length_are_told(tmp_path):
+def test_frames_cut_below_the_snap_length_are_told(tmp_path: Path) -> None:
     path = tmp_path / "capture.pcap"
-    frames = [stream_frame(0), cut(stream_frame(1, size=200), 96), stream_frame(2), cut(stream_frame(3, size=200), 90)]
+    frames = [
+        stream_frame(0),
+        cut(stream_frame(1, size=200), 96),
+        stream_frame(2),
+        cut(stream_frame(3, size=200), 90),
+    ]
     path.write_bytes(pcap(frames, snap=96))
     counts = analyze_capture(path)
     assert (counts.frames, counts.streams[0].received, counts.odd_length_frames) == (4, 4, 1)
 
 
-def test_the_modified_record_header(tmp_path):
+def test_the_modified_record_header(tmp_path: Path) -> None:
     path = tmp_path / "capture.pcap"
     path.write_bytes(pcap(traffic(), modified=True))
     counts = analyze_capture(path)
@@ -116,7 +132,7 @@ def test_the_modified_record_header(tmp_path):
     assert (counts.streams[0].received, counts.streams[0].missing) == (2500, 5)
 
 
-def test_a_capture_without_frames(tmp_path):
+def test_a_capture_without_frames(tmp_path: Path) -> None:
     for name, content in (("a", pcap([])), ("b", pcapng([])), ("c", Blocks().section())):
         path = tmp_path / name
         path.write_bytes(content)
@@ -124,7 +140,7 @@ def test_a_capture_without_frames(tmp_path):
         assert (counts.frames, counts.streams, counts.span.first_ns) == (0, (), None)
 
 
-def test_an_fcs_in_the_file_is_not_counted_twice(tmp_path):
+def test_an_fcs_in_the_file_is_not_counted_twice(tmp_path: Path) -> None:
     frames = [Frame(stream_frame(i).data + b"FCS!") for i in range(3)]
     path = tmp_path / "fcs.pcap"
     path.write_bytes(pcap(frames, link=1 | 0x24000000))
@@ -138,9 +154,20 @@ def test_an_fcs_in_the_file_is_not_counted_twice(tmp_path):
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(
     ("resolution", "ticks_per_s"),
-    [(None, 10**6), (3, 10**3), (6, 10**6), (9, 10**9), (12, 10**12), (0x80 | 20, 2**20), (0x80 | 30, 2**30), (0x80 | 33, 2**33)],
+    [
+        (None, 10**6),
+        (3, 10**3),
+        (6, 10**6),
+        (9, 10**9),
+        (12, 10**12),
+        (0x80 | 20, 2**20),
+        (0x80 | 30, 2**30),
+        (0x80 | 33, 2**33),
+    ],
 )
-def test_time_resolutions_and_offsets(tmp_path, order, resolution, ticks_per_s, count):
+def test_time_resolutions_and_offsets(
+    tmp_path: Path, order: str, resolution: int | None, ticks_per_s: int, count: int
+) -> None:
     offset_s = 1_699_999_000
     blocks = Blocks(order)
     times = [START_NS + i * 7 * MS + 123_456_789 for i in range(count)]
@@ -156,19 +183,21 @@ def test_time_resolutions_and_offsets(tmp_path, order, resolution, ticks_per_s, 
     assert span.last_ns == ticks[-1] * 10**9 // ticks_per_s + offset_s * 10**9
 
 
-def test_an_impossible_resolution_leaves_times_unknown(tmp_path):
+def test_an_impossible_resolution_leaves_times_unknown(tmp_path: Path) -> None:
     blocks = Blocks()
     path = tmp_path / "capture.pcapng"
     for options in ({"resolution": 127}, {"resolution": 255}, {"offset_s": 2**62}):
         path.write_bytes(
-            blocks.section() + blocks.interface(**options) + b"".join(blocks.enhanced(stream_frame(i)) for i in range(9))
+            blocks.section()
+            + blocks.interface(**options)
+            + b"".join(blocks.enhanced(stream_frame(i)) for i in range(9))
         )
         counts = analyze_capture(path)
         assert (counts.frames, counts.span.first_ns, counts.streams[0].delay) == (9, None, None)
         assert counts.streams[0].rate is None
 
 
-def test_every_kind_of_packet_block(tmp_path):
+def test_every_kind_of_packet_block(tmp_path: Path) -> None:
     blocks = Blocks()
     kinds = (blocks.enhanced, blocks.obsolete, blocks.simple)
     frames = [kinds[i % 3](stream_frame(i, size=100 + i % 5)) for i in range(300)]
@@ -181,7 +210,7 @@ def test_every_kind_of_packet_block(tmp_path):
     assert counts.span.first_ns == START_NS + 5000
 
 
-def test_a_simple_packet_is_cut_at_the_snap_length(tmp_path):
+def test_a_simple_packet_is_cut_at_the_snap_length(tmp_path: Path) -> None:
     blocks = Blocks()
     path = tmp_path / "capture.pcapng"
     frames = [cut(stream_frame(i, size=200), 64) for i in range(5)]
@@ -191,7 +220,7 @@ def test_a_simple_packet_is_cut_at_the_snap_length(tmp_path):
     assert counts.span.first_ns is None
 
 
-def test_sections_in_both_byte_orders_with_several_interfaces(tmp_path):
+def test_sections_in_both_byte_orders_with_several_interfaces(tmp_path: Path) -> None:
     little, big = Blocks("<"), Blocks(">")
     content = little.section() + little.interface(snap=2000) + little.interface(resolution=9, snap=1000)
     for i in range(2000):
@@ -211,10 +240,20 @@ def test_sections_in_both_byte_orders_with_several_interfaces(tmp_path):
     assert counts.snap_length is None
 
 
-def test_blocks_without_frames_are_skipped_and_unknown_ones_counted(tmp_path):
+def test_blocks_without_frames_are_skipped_and_unknown_ones_counted(tmp_path: Path) -> None:
     blocks = Blocks()
-    others = [blocks.block(kind, bytes(40)) for kind in (4, 9, 10, 0x0BAD, 0x40000BAD, 7, 7, 0x80001234)]
-    frames = [blocks.enhanced(stream_frame(i), options=blocks.option(1, b"comment") * (i % 2)) for i in range(80)]
+    name = struct.pack("<HH4s4sHH", 1, 8, bytes(4), b"abc", 0, 0)
+    secrets = struct.pack("<II", 0x544C534B, 5) + b"12345"
+    known = [
+        blocks.block(4, name),
+        blocks.block(10, secrets),
+        blocks.block(0x0BAD, b"1234567"),
+        blocks.block(0x40000BAD, b"1234"),
+    ]
+    others = [*known, known[0], *(blocks.block(kind, bytes(40)) for kind in (7, 7, 0x80001234))]
+    frames = [
+        blocks.enhanced(stream_frame(i), options=blocks.option(1, b"comment") * (i % 2)) for i in range(80)
+    ]
     path = tmp_path / "capture.pcapng"
     content = blocks.section() + blocks.interface()
     for i, frame in enumerate(frames):
@@ -223,9 +262,10 @@ def test_blocks_without_frames_are_skipped_and_unknown_ones_counted(tmp_path):
     counts = analyze_capture(path)
     assert (counts.frames, counts.streams[0].received) == (80, 80)
     assert counts.unknown_blocks == {7: 20, 0x80001234: 10}
+    assert counts.damaged_at is None
 
 
-def test_drops_are_those_of_the_last_statistics_of_each_interface(tmp_path):
+def test_drops_are_those_of_the_last_statistics_of_each_interface(tmp_path: Path) -> None:
     blocks = Blocks()
     path = tmp_path / "capture.pcapng"
     content = blocks.section() + blocks.interface() + blocks.interface() + blocks.enhanced(stream_frame(0))
@@ -237,12 +277,16 @@ def test_drops_are_those_of_the_last_statistics_of_each_interface(tmp_path):
     assert analyze_capture(path).capture_dropped_frames == 12 + 7 + 100
 
 
-def test_a_block_larger_than_the_window_is_skipped(tmp_path):
+def test_a_block_larger_than_the_window_is_skipped(tmp_path: Path) -> None:
     blocks = Blocks()
     path = tmp_path / "capture.pcapng"
     frames = [blocks.enhanced(stream_frame(i)) for i in range(3)]
     path.write_bytes(
-        blocks.section() + blocks.interface() + frames[0] + blocks.block(10, bytes(9_000_000)) + b"".join(frames[1:])
+        blocks.section()
+        + blocks.interface()
+        + frames[0]
+        + blocks.block(0x0BAD, bytes(9_000_000))
+        + b"".join(frames[1:])
     )
     counts = analyze_capture(path)
     assert (counts.frames, counts.streams[0].received, counts.damaged_at) == (3, 3, None)
@@ -251,16 +295,13 @@ def test_a_block_larger_than_the_window_is_skipped(tmp_path):
 @pytest.mark.parametrize(
     ("link", "header"),
     [
-        (113, bytes.fromhex("0000000100060200000000020000")),
-        (276, None),
+        (113, bytes.fromhex("00000001000602000000000200000800")),
+        (276, b"\x08\x00" + bytes(18)),
     ],
 )
-def test_linux_cooked_captures(tmp_path, link, header):
+def test_linux_cooked_captures(tmp_path: Path, link: int, header: bytes) -> None:
     packets = [udp(bytes.fromhex("be9be955") + bytes([0, 0, 0, i]) + bytes(8), size=100) for i in range(9)]
-    if link == 113:
-        frames = [Frame(header + b"\x08\x00" + packet) for packet in packets]
-    else:
-        frames = [Frame(b"\x08\x00" + bytes(18) + packet) for packet in packets]
+    frames = [Frame(header + packet) for packet in packets]
     path = tmp_path / "cooked.pcap"
     path.write_bytes(pcap(frames, link=link))
     counts = analyze_capture(path)
@@ -268,7 +309,7 @@ def test_linux_cooked_captures(tmp_path, link, header):
     assert counts.span.total_bytes == 900
 
 
-TOOLS = {
+TOOLS: dict[str, list[tuple[list[str], int | None]]] = {
     "editcap": [
         (["editcap", "-F", "pcap", "{source}", "{target}"], 0),
         (["editcap", "-F", "nsecpcap", "{source}", "{target}"], 0),
@@ -291,7 +332,7 @@ TOOLS = {
 
 @pytest.mark.parametrize("tool", TOOLS)
 @pytest.mark.parametrize("sizes", [(64,), (64, 590, 1518)], ids=["one size", "mixed sizes"])
-def test_files_other_tools_write(tmp_path, tool, sizes):
+def test_files_other_tools_write(tmp_path: Path, tool: str, sizes: tuple[int, ...]) -> None:
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
     source = tmp_path / "source.pcap"

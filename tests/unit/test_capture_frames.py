@@ -3,6 +3,9 @@
 import dataclasses
 import itertools
 import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,18 +37,18 @@ EXPECTED = Expected(
 )
 
 
-def write(path, frames, **options):
+def write(path: Path, frames: list[Frame], **options: Any) -> Path:
     path.write_bytes(pcap(frames, **options))
     return path
 
 
-def sent(seq, **options):
+def sent(seq: int, **options: Any) -> Frame:
     return stream_frame(seq, size=128, sent_ns=START_NS + seq * MS, **options)
 
 
 @pytest.mark.parametrize("words", [0, 1, 5, 10])
 @pytest.mark.parametrize("tags", [(), (0x8100,), (0x88A8, 0x8100), (0x9100, 0x8100)])
-def test_vlan_tags_and_ip_options(tmp_path, tags, words):
+def test_vlan_tags_and_ip_options(tmp_path: Path, tags: tuple[int, ...], words: int) -> None:
     frames = [
         Frame(ethernet(udp(pktgen(i), size=200, options=b"\x01" * 4 * words), tags=tags)) for i in range(40)
     ]
@@ -54,38 +57,37 @@ def test_vlan_tags_and_ip_options(tmp_path, tags, words):
     assert counts.foreign_frames == 0
     needed = 14 + 4 * len(tags) + 20 + 4 * words + 8 + 16
     for length, received in ((needed, 40), (needed - 1, 0)):
-        counts = analyze_capture(write(tmp_path / "c.pcap", [cut(frame, length) for frame in frames], snap=length))
+        counts = analyze_capture(
+            write(tmp_path / "c.pcap", [cut(frame, length) for frame in frames], snap=length)
+        )
         assert sum(stream.received for stream in counts.streams) == received
         assert (counts.too_short_frames, counts.foreign_frames) == (40 - received, 40 - received)
 
 
-def test_frames_of_one_stream_in_several_layouts_keep_their_order(tmp_path):
+def test_frames_of_one_stream_in_several_layouts_keep_their_order(tmp_path: Path) -> None:
     layouts = [
-        {"tags": tags, "options": b"\x01" * 4 * words}
-        for tags in ((), (0x8100,), (0x88A8, 0x8100))
-        for words in (0, 1, 10)
+        (tags, b"\x01" * 4 * words) for tags in ((), (0x8100,), (0x88A8, 0x8100)) for words in (0, 1, 10)
     ]
     numbers = list(range(3000))
     numbers[500], numbers[501] = numbers[501], numbers[500]
     frames = []
     for i, number in enumerate(numbers):
-        layout = layouts[i % len(layouts)]
-        packet = udp(pktgen(number), size=200, options=layout["options"])
-        frames.append(Frame(ethernet(packet, tags=layout["tags"]), START_NS + i * 1000))
+        tags, options = layouts[i % len(layouts)]
+        packet = udp(pktgen(number), size=200, options=options)
+        frames.append(Frame(ethernet(packet, tags=tags), START_NS + i * 1000))
     counts = analyze_capture(write(tmp_path / "c.pcap", frames))
     (stream,) = counts.streams
     assert (stream.received, stream.reordered, stream.duplicates, counts.foreign_frames) == (3000, 1, 0, 0)
 
 
-def not_ours():
-    good = {"size": 128}
-    frame = ethernet(udp(pktgen(5), **good))
-    yield "wrong magic", ethernet(udp(pktgen(5, magic=0xBE9BE954), **good))
-    yield "later fragment", ethernet(udp(pktgen(5), fragment=1, **good))
-    yield "last later fragment", ethernet(udp(pktgen(5), fragment=0x1FFF, **good))
-    yield "not UDP", ethernet(udp(pktgen(5), protocol=6, **good))
-    yield "not IPv4", ethernet(udp(pktgen(5), **good), ether_type=0x86DD)
-    yield "three tags", ethernet(udp(pktgen(5), **good), tags=(0x8100, 0x8100, 0x8100))
+def not_ours() -> Iterator[tuple[str, bytes]]:
+    frame = ethernet(udp(pktgen(5), size=128))
+    yield "wrong magic", ethernet(udp(pktgen(5, magic=0xBE9BE954), size=128))
+    yield "later fragment", ethernet(udp(pktgen(5), fragment=1, size=128))
+    yield "last later fragment", ethernet(udp(pktgen(5), fragment=0x1FFF, size=128))
+    yield "not UDP", ethernet(udp(pktgen(5), protocol=6, size=128))
+    yield "not IPv4", ethernet(udp(pktgen(5), size=128), ether_type=0x86DD)
+    yield "three tags", ethernet(udp(pktgen(5), size=128), tags=(0x8100, 0x8100, 0x8100))
     yield "version 6", frame[:14] + b"\x65" + frame[15:]
     yield "header too short to be one", frame[:14] + b"\x44" + frame[15:]
     yield "ARP", ethernet(bytes(28), ether_type=0x0806)
@@ -95,7 +97,7 @@ def not_ours():
 
 @pytest.mark.parametrize(("why", "data"), [*not_ours()], ids=[why for why, _ in not_ours()])
 @pytest.mark.parametrize("among", [0, 20, 3000])
-def test_frames_that_are_not_pktgens(tmp_path, why, data, among):
+def test_frames_that_are_not_pktgens(tmp_path: Path, why: str, data: bytes, among: int) -> None:
     frames = [sent(i) for i in range(among)]
     frames[among // 2 : among // 2] = [Frame(data, START_NS)]
     counts = analyze_capture(write(tmp_path / "c.pcap", frames))
@@ -104,13 +106,15 @@ def test_frames_that_are_not_pktgens(tmp_path, why, data, among):
     assert counts.too_short_frames == (len(data) < 58)
 
 
-def test_first_fragments_and_dont_fragment_are_ours(tmp_path):
-    frames = [Frame(ethernet(udp(pktgen(i), size=128, fragment=bits))) for i, bits in enumerate((0x2000, 0x4000))]
+def test_first_fragments_and_dont_fragment_are_ours(tmp_path: Path) -> None:
+    frames = [
+        Frame(ethernet(udp(pktgen(i), size=128, fragment=bits))) for i, bits in enumerate((0x2000, 0x4000))
+    ]
     assert analyze_capture(write(tmp_path / "c.pcap", frames)).streams[0].received == 2
 
 
 @pytest.mark.parametrize("snap", [60, 262_144])
-def test_flush_frames_are_neither_foreign_nor_ours(tmp_path, snap):
+def test_flush_frames_are_neither_foreign_nor_ours(tmp_path: Path, snap: int) -> None:
     frames = [sent(i) for i in range(2000)]
     for place in (0, 700, 701, 2003):
         frames.insert(place, Frame(ethernet(udp(b"", size=64), dst=FLUSH_MAC), START_NS))
@@ -124,7 +128,7 @@ def test_flush_frames_are_neither_foreign_nor_ours(tmp_path, snap):
 
 
 @pytest.mark.parametrize("snap", [58, 64, 262_144])
-def test_an_expected_stream_counts_only_what_was_sent(tmp_path, snap):
+def test_an_expected_stream_counts_only_what_was_sent(tmp_path: Path, snap: int) -> None:
     foreign = [
         stream_frame(5, size=127, sent_ns=START_NS),
         stream_frame(5, size=132, sent_ns=START_NS),
@@ -149,7 +153,7 @@ def test_an_expected_stream_counts_only_what_was_sent(tmp_path, snap):
     assert (stream.min_seq, stream.max_seq) == (0, 998)
 
 
-def test_expected_streams_come_in_their_order_even_when_nothing_arrived(tmp_path):
+def test_expected_streams_come_in_their_order_even_when_nothing_arrived(tmp_path: Path) -> None:
     other = dataclasses.replace(EXPECTED, stream="b", src_ip="198.18.0.3", dst_ip="198.18.0.4")
     path = write(tmp_path / "c.pcap", [sent(i) for i in range(10)])
     silent, heard = analyze_capture(path, [other, EXPECTED]).streams
@@ -158,16 +162,20 @@ def test_expected_streams_come_in_their_order_even_when_nothing_arrived(tmp_path
     assert (heard.stream, heard.received, heard.missing) == ("a", 10, 990)
 
 
-def test_two_expected_streams_of_one_pair_of_addresses_are_refused(tmp_path):
+def test_two_expected_streams_of_one_pair_of_addresses_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "c.pcap", [])
     with pytest.raises(ValueError, match="told apart"):
         analyze_capture(path, [EXPECTED, EXPECTED])
 
 
-def test_rate_and_delay_of_a_stream(tmp_path):
+def test_rate_and_delay_of_a_stream(tmp_path: Path) -> None:
     delays = (3000, 9000, 6000)
     frames = [sent(i, delay_ns=delays[i % 3]) for i in range(999)] + [sent(998, delay_ns=MS)]
     (stream,) = analyze_capture(write(tmp_path / "c.pcap", frames, nanoseconds=True)).streams
+    assert stream.first_ns is not None
+    assert stream.last_ns is not None
+    assert stream.rate is not None
+    assert stream.delay is not None
     assert stream.last_ns - stream.first_ns == 998 * MS + MS - 3000
     assert stream.rate.fps == pytest.approx(998 / (0.998 + 0.001 - 0.000003))
     assert stream.rate.l1_mbps == pytest.approx(stream.rate.fps * 148 * 8 / 1e6)
@@ -176,20 +184,23 @@ def test_rate_and_delay_of_a_stream(tmp_path):
     assert stream.delay.mean_ns == (999 * 6000 + MS) / 1000
 
 
-def test_absurd_time_stamps_do_not_disturb_the_counts(tmp_path):
+def test_absurd_time_stamps_do_not_disturb_the_counts(tmp_path: Path) -> None:
     late = 2**32 - 1
     records = [pcap_record(stream_frame(i)) for i in range(2000)]
-    records[7] = pcap_record(stream_frame(7)._replace(data=ethernet(udp(pktgen(7)[:8] + b"\xff" * 8, size=64))))
+    records[7] = pcap_record(
+        stream_frame(7)._replace(data=ethernet(udp(pktgen(7)[:8] + b"\xff" * 8, size=64)))
+    )
     records[9] = late.to_bytes(4, "little") * 2 + records[9][8:]
     path = tmp_path / "c.pcap"
     path.write_bytes(pcap_header() + b"".join(records))
     (stream,) = analyze_capture(path).streams
     assert (stream.received, stream.missing) == (2000, 0)
     assert stream.last_ns == late * 10**9 + late * 1000
+    assert stream.delay is not None
     assert stream.delay.smallest_ns == START_NS + 5000 - late * 10**9 - late * 1000
 
 
-def test_many_streams_interleaved(tmp_path):
+def test_many_streams_interleaved(tmp_path: Path) -> None:
     pairs = [(f"198.18.{i}.1", f"198.19.{i}.2") for i in range(20)]
     numbers = {pair: itertools.count() for pair in pairs}
     rng = random.Random(4)
@@ -200,7 +211,7 @@ def test_many_streams_interleaved(tmp_path):
     assert sum(stream.missing + stream.reordered + stream.duplicates for stream in counts.streams) == 0
 
 
-def test_too_many_streams_are_refused(tmp_path):
+def test_too_many_streams_are_refused(tmp_path: Path) -> None:
     frames = [stream_frame(0, src=f"198.18.{i >> 8}.{i & 255}") for i in range(MAX_STREAMS + 1)]
     assert len(analyze_capture(write(tmp_path / "c.pcap", frames[:-1])).streams) == MAX_STREAMS
     with pytest.raises(UsageError, match="1024 pairs"):

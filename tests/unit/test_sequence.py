@@ -1,23 +1,27 @@
 """The sequence tracker against a model that keeps every number in a set."""
 
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from netbench.analysis.sequence import PAGE_NUMBERS, Losses, SequenceTracker
 
 LAST = 2**32 - 1
 
 
-def track(batches):
+def track(batches: Iterable[Sequence[int] | NDArray[np.uint32]]) -> SequenceTracker:
     tracker = SequenceTracker()
     for batch in batches:
         tracker.add(np.array(batch, np.uint32))
     return tracker
 
 
-def model(numbers):
+def model(numbers: list[int]) -> tuple[set[int], int, int]:
     """Distinct, duplicates and reordered, straight from the words of RFC 4737, section 3.3."""
     seen, duplicates, reordered, next_expected = set(), 0, 0, 0
     for number in numbers:
@@ -31,7 +35,7 @@ def model(numbers):
     return seen, duplicates, reordered
 
 
-def model_losses(seen, start, stop):
+def model_losses(seen: set[int], start: int, stop: int) -> Losses:
     gaps, previous = [], start - 1
     for number in [*sorted(n for n in seen if start <= n < stop), stop]:
         if number - previous > 1:
@@ -40,16 +44,16 @@ def model_losses(seen, start, stop):
     return Losses(sum(gaps), len(gaps), max(gaps, default=0))
 
 
-def split(numbers, cuts):
+def split(numbers: list[int], cuts: list[int]) -> list[list[int]]:
     edges = sorted({0, len(numbers), *(cut for cut in cuts if cut < len(numbers))})
-    return [numbers[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [numbers[a:b] for a, b in pairwise(edges)]
 
 
 @st.composite
-def streams(draw):
+def streams(draw: st.DrawFn) -> list[int]:
     """Runs with losses, repeats and jumps back, near page edges and the ends of the number space too."""
     base = draw(st.sampled_from([0, PAGE_NUMBERS - 40, 3 * PAGE_NUMBERS - 5, 2**31, LAST - 2 * PAGE_NUMBERS]))
-    numbers = []
+    numbers: list[int] = []
     for _ in range(draw(st.integers(1, 6))):
         start = base + draw(st.integers(0, 400))
         numbers += range(start, start + draw(st.integers(1, 200)), draw(st.sampled_from([1, 1, 1, 2, 7])))
@@ -61,7 +65,7 @@ def streams(draw):
 
 
 @given(numbers=streams(), cuts=st.lists(st.integers(1, 600), max_size=6), margin=st.integers(0, 300))
-def test_counts_are_those_of_the_model(numbers, cuts, margin):
+def test_counts_are_those_of_the_model(numbers: list[int], cuts: list[int], margin: int) -> None:
     tracker = track(split(numbers, cuts))
     seen, duplicates, reordered = model(numbers)
     assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (len(seen), duplicates, reordered)
@@ -78,14 +82,14 @@ def test_counts_are_those_of_the_model(numbers, cuts, margin):
 
 @given(st.lists(st.one_of(st.integers(0, LAST), st.sampled_from([0, LAST, LAST - 1])), max_size=80))
 @example([LAST, 0, LAST])
-def test_any_numbers_in_any_order(numbers):
+def test_any_numbers_in_any_order(numbers: list[int]) -> None:
     tracker = track(split(numbers, [17, 40]))
     seen, duplicates, reordered = model(numbers)
     assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (len(seen), duplicates, reordered)
     assert tracker.losses(0, LAST + 1) == model_losses(seen, 0, LAST + 1)
 
 
-def test_counting_goes_on_after_losses_were_asked_for():
+def test_counting_goes_on_after_losses_were_asked_for() -> None:
     tracker = track([range(10), range(12, 20)])
     assert tracker.losses(0, 20) == Losses(2, 1, 2)
     tracker.add(np.array([10, 20, 21], np.uint32))
@@ -93,7 +97,7 @@ def test_counting_goes_on_after_losses_were_asked_for():
     assert tracker.losses(0, 22) == Losses(1, 1, 1)
 
 
-def test_a_loss_run_across_several_pages_is_one_run():
+def test_a_loss_run_across_several_pages_is_one_run() -> None:
     tracker = track([range(10), range(5 * PAGE_NUMBERS + 3, 5 * PAGE_NUMBERS + 20)])
     gap = 5 * PAGE_NUMBERS + 3 - 10
     assert tracker.losses(0, 5 * PAGE_NUMBERS + 20) == Losses(gap, 1, gap)
@@ -101,21 +105,21 @@ def test_a_loss_run_across_several_pages_is_one_run():
     assert tracker.losses(0, 6 * PAGE_NUMBERS) == Losses(gap + after, 2, gap)
 
 
-def test_nothing_received_is_one_loss_run():
+def test_nothing_received_is_one_loss_run() -> None:
     assert SequenceTracker().losses(0, 1000) == Losses(1000, 1, 1000)
     assert SequenceTracker().losses(0, 0) == Losses(0, 0, 0)
     assert SequenceTracker().highest is None
 
 
 @pytest.mark.parametrize("batch", [1000, 65_536, 100_000])
-def test_every_frame_twice_the_second_time_backwards(batch):
+def test_every_frame_twice_the_second_time_backwards(batch: int) -> None:
     numbers = np.arange(300_000, dtype=np.uint32)
     tracker = track(np.array_split(np.concatenate([numbers, numbers[::-1]]), 600_000 // batch))
     assert (tracker.distinct, tracker.duplicates, tracker.reordered) == (300_000, 300_000, 0)
     assert tracker.losses(0, 300_000) == Losses(0, 0, 0)
 
 
-def test_a_page_that_fills_up_late_is_complete():
+def test_a_page_that_fills_up_late_is_complete() -> None:
     late = np.arange(0, 4 * PAGE_NUMBERS - 1, 3, dtype=np.uint32)
     early = np.setdiff1d(np.arange(4 * PAGE_NUMBERS, dtype=np.uint32), late)
     tracker = track([early, late])

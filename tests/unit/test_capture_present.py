@@ -1,0 +1,127 @@
+"""What `netbench analyze` prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from netbench.analysis.present import analyze_command
+from tests.unit.capture_files import (
+    FLUSH_MAC,
+    START_NS,
+    Blocks,
+    Frame,
+    cut,
+    ethernet,
+    pcap,
+    stream_frame,
+    udp,
+)
+
+MS = 1_000_000
+
+
+def two_streams() -> list[Frame]:
+    frames = [stream_frame(i, sent_ns=START_NS + i * MS) for i in range(10, 1011) if i not in (20, 21, 500)]
+    frames += [stream_frame(30, sent_ns=START_NS + 30 * MS)]
+    frames += [stream_frame(i, size=1518, src="198.18.0.3", sent_ns=START_NS + i * MS) for i in range(3)]
+    frames.append(Frame(ethernet(udp(b"", size=64), dst=FLUSH_MAC), START_NS))
+    frames.append(Frame(ethernet(bytes(28), ether_type=0x0806), START_NS + 3 * MS))
+    return frames
+
+
+def analyzed(path: Path, content: bytes) -> tuple[str, dict[str, Any]]:
+    path.write_bytes(content)
+    return analyze_command(path, as_json=False), json.loads(analyze_command(path, as_json=True))
+
+
+def test_every_number_is_in_both(tmp_path: Path) -> None:
+    path = tmp_path / "c.pcap"
+    text, found = analyzed(path, pcap(two_streams(), nanoseconds=True))
+    assert found["file"] == str(path)
+    assert found["format"] == "pcap, nanoseconds, little-endian"
+    assert (found["frames"], found["pktgen_frames"]) == (1004, 1002)
+    assert (found["foreign_frames"], found["flush_frames"], found["too_short_frames"]) == (1, 1, 1)
+    assert found["warnings"] == []
+    stream, other = found["streams"]
+    assert {key: stream[key] for key in list(stream)[:10]} == {
+        "src_ip": "198.18.0.1",
+        "dst_ip": "198.18.0.2",
+        "received_frames": 998,
+        "missing_frames": 3,
+        "duplicate_frames": 1,
+        "reordered_frames": 0,
+        "loss_runs": 2,
+        "longest_loss_run_frames": 2,
+        "min_seq": 10,
+        "max_seq": 1010,
+    }
+    assert stream["last_ns"] - stream["first_ns"] == 1000 * MS
+    assert abs(stream["rate_fps"] - 997) < 1e-6
+    assert (stream["delay_min_ns"], stream["delay_mean_ns"], stream["delay_max_ns"]) == (5000, 5000.0, 5000)
+    assert (other["frame_size_min"], other["bytes"]) == (1518, 3 * 1518)
+    assert "1,004 of 46-1518 bytes with FCS" in text
+    assert "2023-11-14 22:13:20.000000000 UTC" in text
+    assert "1 frames that netbench's sink sent itself" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("198.18.0.1 > 198.18.0.2")]
+    assert rows[0][3:] == ["998", "3", "1", "0", "2", "2", "10-1,010"]
+    assert rows[1][3:] == ["64", "997.0", "0.670", "0.510", "5.0", "µs", "5.0", "µs", "5.0", "µs"]
+    assert "one clock" in text
+    assert "WARNING" not in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_a_capture_of_something_else(tmp_path: Path) -> None:
+    frames = [Frame(ethernet(bytes(46 + i), ether_type=0x86DD), START_NS + i) for i in range(100)]
+    text, found = analyzed(tmp_path / "c.pcap", pcap(frames))
+    assert "No stream found" in text
+    assert (found["frames"], found["foreign_frames"], found["streams"]) == (100, 100, [])
+    assert (found["frame_size_min"], found["frame_size_max"]) == (64, 163)
+    assert found["bytes"] == sum(64 + i for i in range(100))
+
+
+def test_what_is_not_known_is_null(tmp_path: Path) -> None:
+    blocks = Blocks()
+    content = blocks.section() + blocks.interface() + blocks.simple(stream_frame(0))
+    text, found = analyzed(tmp_path / "c.pcapng", content)
+    for key in (
+        "snap_length_bytes",
+        "capture_dropped_frames",
+        "first_ns",
+        "rate_fps",
+        "damaged_at",
+        "damage",
+    ):
+        assert found[key] is None
+    for key in ("delay_min_ns", "rate_l1_mbps", "last_ns"):
+        assert found["streams"][0][key] is None
+    assert "0-0" in text
+
+
+def test_an_empty_capture(tmp_path: Path) -> None:
+    text, found = analyzed(tmp_path / "c.pcap", pcap([]))
+    assert (found["frames"], found["frame_size_min"], found["streams"]) == (0, None, [])
+    assert "No stream found" not in text
+
+
+def test_warnings_say_what_they_mean(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    good = pcap([stream_frame(i) for i in range(5)])
+    text, found = analyzed(path, good + bytes(3))
+    assert (found["truncated"], found["leftover_bytes"]) == (True, 3)
+    assert "WARNING: truncated: 3 bytes" in text
+    text, found = analyzed(path, good + bytes(16))
+    assert (found["truncated"], found["damaged_at"], found["frames"]) == (False, len(good), 5)
+    assert "WARNING: damaged at byte 404: a frame of 0 bytes." in text
+    text, found = analyzed(path, pcap([cut(stream_frame(0), 58)]))
+    assert found["odd_length_frames"] == 1
+    assert "WARNING: 1 frames were captured neither whole" in text
+    text, found = analyzed(path, pcap([stream_frame(0, delay_ns=-1000)]))
+    assert "do not share a clock" in text
+    assert len(found["warnings"]) == 1
+    blocks = Blocks()
+    content = blocks.section() + blocks.interface() + blocks.block(77, b"") + blocks.statistics(0, 3, 4)
+    text, found = analyzed(path, content)
+    assert found["unknown_blocks"] == {"0x0000004d": 1}
+    assert found["capture_dropped_frames"] == 7
+    assert "WARNING: 1 blocks of the unknown type 0x0000004d" in text
+    assert "7 frames, by the capture's own statistics" in text

@@ -1,0 +1,123 @@
+"""Files larger than memory: window edges change nothing, and memory does not grow with the file."""
+
+import io
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.pcap import FILE_HEADER_BYTES, PcapReader
+from netbench.analysis.pcapng import PcapngReader
+from netbench.analysis.reading import Reader
+from netbench.analysis.window import Window
+from tests.unit.capture_files import Frame, cut, pcap, pcap_header, pcapng, stream_frame
+
+
+def read_all(content: bytes, window_bytes: int) -> list[tuple[bytes, int]]:
+    """The first 58 bytes and the original length of every frame, read through a small window."""
+    window = Window(io.FileIO(in_memory(content)), window_bytes)
+    window.fill(FILE_HEADER_BYTES)
+    is_pcap = content[:4] == pcap_header()[:4]
+    reader: Reader = PcapReader(window, "<") if is_pcap else PcapngReader(window, "<")
+    frames: list[tuple[bytes, int]] = []
+    for batch in reader.batches():
+        frames += zip(map(bytes, batch.frames[:, :58]), batch.original.tolist(), strict=True)
+    assert reader.ending.leftover_bytes == 0
+    assert reader.ending.damaged_at is None
+    return frames
+
+
+def in_memory(content: bytes) -> int:
+    """A file without a name that holds `content`, as a descriptor."""
+    descriptor = os.memfd_create("capture")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def patterns() -> dict[str, list[Frame]]:
+    rng = random.Random(5)
+    runs = [size for size in (64, 65, 64, 500, 64, 1518, 90) for _ in range(rng.choice([1, 3, 1100, 1500]))]
+    return {
+        "one size": [stream_frame(i) for i in range(3000)],
+        "runs": [stream_frame(i, size=size) for i, size in enumerate(runs)],
+        "alternating": [stream_frame(i, size=(64, 1518)[i % 2]) for i in range(1500)],
+        "random": [stream_frame(i, size=rng.randrange(64, 1519)) for i in range(1500)],
+        "a long run, then others": [stream_frame(i, size=64 if i < 2500 else 66) for i in range(2700)],
+    }
+
+
+@pytest.mark.parametrize("window_bytes", [1600, 1601, 4096, 100_003])
+@pytest.mark.parametrize("write", [pcap, pcapng])
+@pytest.mark.parametrize("pattern", patterns())
+def test_frames_do_not_depend_on_where_the_window_ends(
+    pattern: str, write: Callable[..., bytes], window_bytes: int
+) -> None:
+    frames = patterns()[pattern]
+    assert read_all(write(frames), window_bytes) == [(frame.data[:58], frame.length) for frame in frames]
+
+
+@pytest.mark.parametrize("write", [pcap, pcapng])
+def test_runs_that_cross_the_edge_of_the_real_window(tmp_path: Path, write: Callable[..., bytes]) -> None:
+    """More than one window full, in runs of several lengths, with a foreign frame amid each."""
+    sizes = [64] * 60_000 + [66] * 30_000 + [64, 1000] * 5_000 + [1500] * 3_000
+    frames = [cut(stream_frame(i, size=size), 96) for i, size in enumerate(sizes)]
+    for place in (100, 55_190, 70_000, 95_000, 101_000):
+        frames[place] = frames[place]._replace(data=frames[place].data[:42] + bytes(16))
+    path = tmp_path / "capture"
+    path.write_bytes(write(frames, snap=96))
+    counts = analyze_capture(path)
+    (stream,) = counts.streams
+    assert (counts.frames, counts.foreign_frames) == (len(sizes), 5)
+    assert (stream.received, stream.missing, stream.loss_runs, stream.longest_loss_run) == (
+        len(sizes) - 5,
+        5,
+        5,
+        1,
+    )
+    assert (stream.duplicates, stream.reordered) == (0, 0)
+    assert counts.span.total_bytes == sum(sizes)
+
+
+def write_many(path: Path, count: int, lost_of_1000: int) -> None:
+    """A capture of `count` frames of 64 bytes, of which every thousand lacks its first few."""
+    template = np.frombuffer(pcap([stream_frame(0)])[24:], np.uint8)
+    with path.open("wb") as file:
+        file.write(pcap_header())
+        for start in range(0, count, 100_000):
+            numbers = np.arange(start, min(start + 100_000, count))
+            records = np.tile(template, (len(numbers), 1))
+            records[:, 62:66] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+            records[numbers % 1000 >= lost_of_1000].tofile(file)
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from netbench.analysis.capture import analyze_capture
+(stream,) = analyze_capture(Path(sys.argv[1])).streams
+print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("lost_of_1000", [0, 10])
+def test_memory_stays_flat(tmp_path: Path, lost_of_1000: int) -> None:
+    """Ten times the frames; with loss, a bit for each frame may be kept."""
+    peaks_kib = []
+    for count in (200_000, 2_000_000):
+        path = tmp_path / "capture.pcap"
+        write_many(path, count, lost_of_1000)
+        received, missing, peak_kib = map(
+            int, subprocess.check_output([sys.executable, "-c", MEASURE, path], text=True).split()
+        )
+        assert received == count * (1000 - lost_of_1000) // 1000
+        assert missing == (count // 1000 - 1) * lost_of_1000
+        peaks_kib.append(peak_kib)
+        path.unlink()
+    assert peaks_kib[1] < peaks_kib[0] + 4096
