@@ -58,12 +58,8 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="netbench's analysis of a capture beside other tools")
-    parser.add_argument(
-        "--frames", type=int, default=2_000_000, help="frames in the file (default: 2,000,000)"
-    )
-    parser.add_argument(
-        "--captured", type=int, default=60, help="bytes captured of each, 58–1514 (default: 60)"
-    )
+    parser.add_argument("--frames", type=int, default=2_000_000, help="frames in the file (default: 2,000,000)")
+    parser.add_argument("--captured", type=int, default=60, help="bytes captured of each, 58–1514 (default: 60)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each tool runs (default: 3)")
     parser.add_argument("--tshark", action="store_true", help="tshark too, which takes long")
     parser.add_argument("--directory", type=Path, help="where the file goes for the time being")
@@ -130,9 +126,7 @@ def report(names: Sequence[str], costs: dict[str, Cost], frames: int) -> None:
             continue
         cost = costs[name]
         rate = frames / max(cost.cpu_s, 1e-3)
-        print(
-            f"{name:18} {cost.cpu_s:8.3f} {rate:14,.0f} {cost.peak_kib / 1024:9.1f} {cost.cpu_s / ours:15.2f}"
-        )
+        print(f"{name:18} {cost.cpu_s:8.3f} {rate:14,.0f} {cost.peak_kib / 1024:9.1f} {cost.cpu_s / ours:15.2f}")
 
 
 if __name__ == "__main__":

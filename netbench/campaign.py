@@ -12,6 +12,7 @@ from netbench.caveats import caveats, refused_loads
 from netbench.config.loading import load_profile, load_topology
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
+from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult, TrialSpec
@@ -24,7 +25,6 @@ from netbench.results.host_warnings import host_warnings
 from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
 from netbench.testbed import Testbed, make_uut, open_testbed
-from netbench.model.paths import stream_paths
 from netbench.trial import Bench, run_trial
 
 
@@ -73,7 +73,9 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
     manifest = begin_manifest(
         request.topology, request.profile, command, request.uuts, request.scenarios, len(request.plan.trials)
     )
-    with _ready(request, directory, observers, lambda: directory.create(request.topology, request.profile, manifest)) as (
+    with _ready(
+        request, directory, observers, lambda: directory.create(request.topology, request.profile, manifest)
+    ) as (
         testbed,
         announcer,
     ):
@@ -92,14 +94,20 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
     if len(done) == len(request.plan.trials) and manifest["finished"]:
         return request
     manifest = resumed(manifest, command)
-    with _ready(request, directory, observers, lambda: directory.write_manifest(manifest)) as (testbed, announcer):
+    with _ready(request, directory, observers, lambda: directory.write_manifest(manifest)) as (
+        testbed,
+        announcer,
+    ):
         _walk(request, testbed, directory, manifest, announcer)
     return request
 
 
 @contextmanager
 def _ready(
-    request: Request, directory: ResultDirectory, observers: Sequence[Observer], write: Any  # noqa: ANN401
+    request: Request,
+    directory: ResultDirectory,
+    observers: Sequence[Observer],
+    write: Any,  # noqa: ANN401
 ) -> Iterator[tuple[Testbed, Announcer]]:
     """The testbed up and the directory written and locked: in this order, so that a refusal leaves no directory."""
     with open_testbed(request.topology, request.profile) as testbed:
@@ -109,7 +117,11 @@ def _ready(
 
 
 def _walk(
-    request: Request, testbed: Testbed, directory: ResultDirectory, manifest: dict[str, Any], announcer: Announcer
+    request: Request,
+    testbed: Testbed,
+    directory: ResultDirectory,
+    manifest: dict[str, Any],
+    announcer: Announcer,
 ) -> None:
     """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
     store = Store.open(directory.store)

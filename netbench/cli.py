@@ -3,7 +3,8 @@
 import os
 import sys
 import time
-from enum import Enum
+from enum import StrEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,7 +32,7 @@ ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bar
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
 
 
-class ExportFormat(str, Enum):
+class ExportFormat(StrEnum):
     """What `netbench export` can write."""
 
     CSV = "csv"
@@ -144,7 +145,8 @@ def analyze(
 def selftest(
     frames: Annotated[int, typer.Option(min=100, help="Frames per trial, about.")] = 20_000,
     keep: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Keep the results of the self-test there.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Keep the results of the self-test there."),
     ] = None,
 ) -> None:
     """Measure reference UUTs whose true loss is known, and say whether the tester can be trusted here."""
@@ -257,6 +259,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
 
 def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
     try:
         app()
     except NetbenchError as error:

@@ -26,17 +26,20 @@ def describe(request: Request) -> Iterator[str]:
             yield from (f"  {command}" for command in make_uut(uut).commands(paths))
     yield "# per trial and stream"
     for path in paths:
-        yield f"  {path.name}: generator {profile.generator.kind} on {path.source.host}/{path.source.interface}, frames to {path.dst_ip}"
+        source = f"{path.source.host}/{path.source.interface}"
+        yield f"  {path.name}: generator {profile.generator.kind} on {source}, frames to {path.dst_ip}"
         fps = profile.loads[0].fps(profile.frame_sizes[0], path.link_bps)
-        catch = Catch(path.src_ip, path.dst_ip, fps, profile.snap_length, Path("captures") / f"trial-…-{path.name}.pcap")
+        catch = Catch(
+            path.src_ip, path.dst_ip, fps, profile.snap_length, Path("captures") / f"trial-…-{path.name}.pcap"
+        )
         command = tcpdump_command(path.sink.interface, (), catch)
         yield f"  {path.name}: on {path.sink.host}: {shlex.join(command)}"
     yield "# trials, in order"
     for uut_name, trials in groupby(plan.trials, key=lambda trial: trial.uut):
         yield f"  {uut_name}"
         for trial in trials:
-            streams = "+".join(trial.streams)
-            yield f"    {trial.index:>6}  {trial.scenario}  {streams}  {trial.frame_size} B  {trial.load}  repetition {trial.repetition}"
+            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
+            yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
     yield f"# expected total time: {_clock(plan.expected_s)} ({plan.expected_s:.0f} s)"
 
 

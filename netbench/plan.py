@@ -26,9 +26,7 @@ class Plan:
     expected_s: float
 
 
-def make_plan(
-    topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
-) -> Plan:
+def make_plan(topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()) -> Plan:
     """The plan of a campaign; UsageError for an unknown UUT or scenario, too many streams or trials.
 
     `interleaved` visits every UUT in each repetition, in shuffled order, and shuffles the trials within

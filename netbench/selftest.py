@@ -79,7 +79,12 @@ def _selftest_topology() -> Topology:
     topology = load_topology(find(TOPOLOGIES, "netns-3"), option_models(UUTS))
     uuts = tuple(
         UutSpec.model_validate(
-            {"name": f"{forward}-{k}-of-{n}", "kind": "reference", "forward": forward, "drop": {"k": k, "n": n}}
+            {
+                "name": f"{forward}-{k}-of-{n}",
+                "kind": "reference",
+                "forward": forward,
+                "drop": {"k": k, "n": n},
+            }
         )
         for forward in ("bridge", "route")
         for k, n in _DROPS
@@ -96,7 +101,7 @@ def _selftest_profile(frames: int) -> Profile:
             "streams": [1, 3],
             "repetitions": 1,
             "duration": frames / _FRAMES_PER_SECOND,
-            "tolerance": "5%",
+            "tolerance": "100%",  # counts are what is tested here, not timing
         }
     )
 
@@ -124,11 +129,24 @@ def _answer(trial: TrialResult, counts: StreamCounts, drop: Drop) -> Answer:
 
 def _table(answers: list[Answer]) -> Table:
     table = Table(title="truth beside measurement, in frames")
-    for heading in ("UUT", "streams", "stream", "size", "sent", "truly lost", "measured lost", "error", "verdict", ""):
+    for heading in (
+        "UUT",
+        "streams",
+        "stream",
+        "size",
+        "sent",
+        "truly lost",
+        "measured lost",
+        "error",
+        "verdict",
+        "",
+    ):
         table.add_column(heading, justify="left" if heading in ("UUT", "stream", "verdict", "") else "right")
     for answer in sorted(answers, key=lambda a: (a.uut, a.streams, a.frame_size, a.stream)):
         measured = answer.measured_lost
-        error = "?" if measured is None else f"{measured - answer.true_lost:+,}" if measured != answer.true_lost else "0"
+        error = (
+            "?" if measured is None else f"{measured - answer.true_lost:+,}" if measured != answer.true_lost else "0"
+        )
         table.add_row(
             answer.uut,
             str(answer.streams),

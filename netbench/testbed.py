@@ -12,7 +12,17 @@ from netbench.hosts.clock import SystemClock
 from netbench.hosts.local import LocalHost, NamespaceHost, require_tool
 from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
-from netbench.links.changes import AddNamespace, AddVeth, Change, Machine, MovePort, OffloadsOff, SetSysctl, SetUp, read_offloads
+from netbench.links.changes import (
+    AddNamespace,
+    AddVeth,
+    Change,
+    Machine,
+    MovePort,
+    OffloadsOff,
+    SetSysctl,
+    SetUp,
+    read_offloads,
+)
 from netbench.links.cleaning import clean
 from netbench.links.counters import read_nics
 from netbench.links.journal import Journal
@@ -56,7 +66,9 @@ def base_changes(topology: Topology) -> list[Change]:
         if netns:
             changes.append(AddNamespace(netns))
             # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
-            changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
+            changes += [
+                SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")
+            ]
     nics: list[tuple[str | None, str]] = []
     for link in topology.links:
         for end in link.ends:
@@ -260,7 +272,5 @@ def _known_paths(topology: Topology, netlink: Netlink) -> tuple[StreamPath, ...]
         source, sink = known(path.source), known(path.sink)
         assert source is not None
         assert sink is not None
-        paths.append(
-            replace(path, source=source, ingress=known(path.ingress), egress=known(path.egress), sink=sink)
-        )
+        paths.append(replace(path, source=source, ingress=known(path.ingress), egress=known(path.egress), sink=sink))
     return tuple(paths)

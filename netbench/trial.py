@@ -89,7 +89,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         for lane in lanes:
             lane.source.prepare(traffic[lane.path.name])
         bench.uut.reset()
-        all_armed = all([lane.sink.armed(_ARM_LIMIT_S) for lane in lanes])
+        all_armed = all(lane.sink.armed(_ARM_LIMIT_S) for lane in lanes)
     before = _snapshot(bench, lanes, uut_reasons)
     bench.clock.sleep(profile.settle.before)
     with steps.step("send"):
@@ -185,9 +185,11 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
         sent_until_ns=sent.last_ns,
     )
     try:
-        return analyze_capture(arrived.capture, [expected])
+        counts = analyze_capture(arrived.capture, [expected])
     except UsageError:
         return None
+    whole = not (counts.truncated or counts.damage or counts.odd_length_frames or counts.unknown_blocks)
+    return counts if whole and counts.frames == arrived.captured_frames else None
 
 
 def _snapshot(bench: Bench, lanes: list[Lane], reasons: list[Reason]) -> _Snapshot:
@@ -218,5 +220,3 @@ def _grown(stream: str, before: _Snapshot, after: _Snapshot) -> Iterator[Drops]:
         base = earlier.get((drops.stream, drops.hop, drops.counter))
         if drops.stream == stream and base is not None and drops.frames >= base:
             yield Drops(drops.stream, drops.hop, drops.counter, drops.frames - base)
-
-

@@ -105,8 +105,8 @@ def account(evidence: Evidence) -> StreamCounts:
         unexplained_frames=unexplained,
         longest_loss_run_frames=caught.longest_loss_run if caught else None,
         loss_runs=caught.loss_runs if caught else None,
-        first_received_ns=caught.span.first_ns if caught else None,
-        last_received_ns=caught.span.last_ns if caught else None,
+        first_received_ns=caught.first_ns if caught else None,
+        last_received_ns=caught.last_ns if caught else None,
         lost_at=lost_at,
         hops=tuple(_hops(evidence)),
     )
@@ -162,7 +162,11 @@ def _hops(evidence: Evidence) -> Iterator[HopCount]:
     for role, nic in evidence.nics.items():
         direction = "tx" if role in ("source", "egress") else "rx"
         known = nic if nic is not None and nic.trustworthy else None
-        for counter, kind in ((direction, "passed"), (f"{direction}_dropped", "dropped"), (f"{direction}_errors", "errors")):
+        for counter, kind in (
+            (direction, "passed"),
+            (f"{direction}_dropped", "dropped"),
+            (f"{direction}_errors", "errors"),
+        ):
             yield HopCount(f"{role} NIC", counter, kind, getattr(known, counter) if known else None)
     for drops in evidence.uut_drops:
         yield HopCount(drops.hop, drops.counter, "dropped", drops.frames)

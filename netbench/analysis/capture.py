@@ -235,9 +235,7 @@ class _StreamTally:
         return count
 
     def _add_delays(self, delays: NDArray[np.int64]) -> None:
-        least, most = self._least_delay, self._most_delay = _widen(
-            self._least_delay, self._most_delay, delays
-        )
+        least, most = self._least_delay, self._most_delay = _widen(self._least_delay, self._most_delay, delays)
         self._delayed += len(delays)
         fits = max(-least, most) < 2**63 // len(delays)
         self._delay_sum += int(delays.sum()) if fits else sum(delays.tolist())

@@ -44,9 +44,7 @@ class PcapReader:
 
     def __init__(self, window: Window, order: str) -> None:
         """`order` is struct's and numpy's sign of the byte order, "<" or ">"; the header is in the window."""
-        magic, major, minor, _, _, snap_length, link = Struct(order + "IHHiIII").unpack_from(
-            window.data, window.start
-        )
+        magic, major, minor, _, _, snap_length, link = Struct(order + "IHHiIII").unpack_from(window.data, window.start)
         words, fraction_ns, self._header = MAGICS[magic]
         self.version = (major, minor)
         self.flavour = f"{words}, {'little' if order == '<' else 'big'}-endian"

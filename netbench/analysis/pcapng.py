@@ -300,9 +300,7 @@ class PcapngReader:
         options = self._options(20, length)
         if _ISB_IFDROP in options or _ISB_OSDROP in options:
             place = len(self._met) - len(self._interfaces) + number
-            self._drops[place] = self._option(options, _ISB_IFDROP, "Q", 0) + self._option(
-                options, _ISB_OSDROP, "Q", 0
-            )
+            self._drops[place] = self._option(options, _ISB_IFDROP, "Q", 0) + self._option(options, _ISB_OSDROP, "Q", 0)
 
     def _options(self, at: int, length: int) -> dict[int, bytes]:
         """The options from offset `at` of this block to its end (section 3.5)."""
@@ -345,9 +343,7 @@ class PcapngReader:
     def _times(self, interface: _Interface, rows: NDArray[np.uint8]) -> NDArray[np.int64] | None:
         if not interface.clock.usable:
             return None
-        return interface.clock.nanoseconds(
-            field(rows, self._word, _HIGH_AT), field(rows, self._word, _LOW_AT)
-        )
+        return interface.clock.nanoseconds(field(rows, self._word, _HIGH_AT), field(rows, self._word, _LOW_AT))
 
     def _value(self, at: int) -> int:
         """The 32-bit word at offset `at` of the block that begins here."""

@@ -104,9 +104,7 @@ def nonsense(captured: int, original: int) -> str:
 
 def sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
     """How many leading records have lengths that nonsense() finds nothing wrong with."""
-    return leading(
-        (captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL)
-    )
+    return leading((captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL))
 
 
 def leading(condition: NDArray[np.bool_]) -> int:
@@ -122,9 +120,7 @@ def records(window: Window, stride: int, count: int) -> NDArray[np.uint8]:
 
 def gather(window: Window, positions: Sequence[int]) -> NDArray[np.uint8]:
     """The first GATHERED_BYTES from each position of the window's memory: a copy, one row for each."""
-    everywhere = np.ndarray(
-        (len(window.memory) - GATHERED_BYTES + 1,), f"V{GATHERED_BYTES}", window.memory, 0, (1,)
-    )
+    everywhere = np.ndarray((len(window.memory) - GATHERED_BYTES + 1,), f"V{GATHERED_BYTES}", window.memory, 0, (1,))
     rows = everywhere[np.array(positions, np.intp)]
     return rows.view(np.uint8).reshape(len(positions), GATHERED_BYTES)
 

@@ -57,5 +57,9 @@ class Window:
 
     def _allocate(self, size: int) -> None:
         self._size = size
+        # glibc keeps freed blocks up to the size of the largest one that was ever freed, and returns others
+        # to the kernel (mallopt(3), M_MMAP_THRESHOLD). Freeing one of this size at once, untouched, makes it
+        # keep the arrays of a batch for the next one, which saves a page fault for every 4 KiB of them.
+        np.empty(size, np.uint8)
         self.memory: NDArray[np.uint8] = np.zeros(size + SLACK_BYTES, np.uint8)
         self.data = self.memory.data

@@ -15,7 +15,6 @@ MAX_BYTES = 1 << 20
 _MAX_DEPTH = 20
 
 
-
 @dataclass(frozen=True, slots=True)
 class Document:
     """What a file holds: `data` for validation, `lines` (from 1) by the path of keys and indices."""

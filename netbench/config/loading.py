@@ -127,7 +127,7 @@ class _Problems:
         if self._found:
             raise UsageError("\n".join(dict.fromkeys(self._found)))
 
-    def _note(self, problem: Any, model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
+    def _note(self, problem: Mapping[str, Any], model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
         path = prefix + tuple(step for step in problem["loc"] if step != "[key]")
         field = _field_name(path)
         message = problem["msg"].removeprefix("Value error, ")
@@ -158,7 +158,9 @@ def _field_name(path: tuple[str | int, ...]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=1000).strip() if isinstance(value, list) else repr(value)
+    text = (
+        yaml.safe_dump(value, default_flow_style=True, width=1000).strip() if isinstance(value, list) else repr(value)
+    )
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -176,7 +178,7 @@ def _allowed_keys(model: type[BaseModel], path: tuple[str | int, ...]) -> Iterat
     yield from here.model_fields
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for argument in getattr(annotation, "__args__", ()):

@@ -38,7 +38,7 @@ class Traffic:
 class Sent:
     """What a source really sent.
 
-    `duration_s` runs from the first send to the end of the last frame's slot (1/fps after its due time,
+    `duration_s` runs from when the first frame is due to the end of the last frame's slot (1/fps after its due time,
     or the return of the last send when that is later, or when unpaced). Times are CLOCK_REALTIME in ns.
     """
 

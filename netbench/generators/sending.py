@@ -44,9 +44,7 @@ class Trial:
     def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int]) -> None:
         self.halt = Halt()
         self._traffic = traffic
-        self._lanes = [
-            _Lane(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)
-        ]
+        self._lanes = [_Lane(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)]
         self._claiming = threading.Lock()
         self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME
 
@@ -60,9 +58,7 @@ class Trial:
             pacer = Paced(traffic.frames, traffic.fps, at_ns, self.halt)
         patience_s = _PATIENCE * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(patience_s * 1e9)
-        threads = [
-            threading.Thread(target=self._send, args=(lane, pacer, give_up_ns)) for lane in self._lanes
-        ]
+        threads = [threading.Thread(target=self._send, args=(lane, pacer, give_up_ns)) for lane in self._lanes]
         gc.disable()  # a collection in the middle would show as lateness
         try:
             for thread in threads:
@@ -116,9 +112,7 @@ class Trial:
             if self.halt.is_set() or lane.returned_ns > give_up_ns:
                 break
         if lane.returned_ns > give_up_ns:
-            self.halt.set(
-                f"given up, for sending took longer than {_PATIENCE} times the duration and {_GRACE_S} s"
-            )
+            self.halt.set(f"given up, for sending took longer than {_PATIENCE} times the duration and {_GRACE_S} s")
         return done == count
 
     def _result(self, pacer: Pacer) -> Sent:

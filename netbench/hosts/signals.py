@@ -9,7 +9,7 @@ from types import FrameType
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stopped(KeyboardInterrupt):  # noqa: N818 - named for what happened
+class Stopped(KeyboardInterrupt):
     """SIGINT or SIGTERM arrived. A KeyboardInterrupt, so that event loops let it pass."""
 
     def __init__(self, signum: int) -> None:

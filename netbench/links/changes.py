@@ -114,9 +114,7 @@ class AddVeth(Change):
     def make(self, machine: Machine) -> None:
         peer: dict[str, object] = {"ifname": self.peer, "address": self.peer_mac}
         peer["net_ns_fd"] = f"/run/netns/{self.peer_netns}" if self.peer_netns else "/proc/self/ns/net"
-        machine.netlink.socket(self.netns).link(
-            "add", ifname=self.interface, kind="veth", address=self.mac, peer=peer
-        )
+        machine.netlink.socket(self.netns).link("add", ifname=self.interface, kind="veth", address=self.mac, peer=peer)
 
     def undo(self, machine: Machine) -> None:
         _delete_link(machine, self.netns, self.interface)
@@ -139,7 +137,12 @@ class AddBridge(Change):
 
     def make(self, machine: Machine) -> None:
         machine.netlink.socket(self.netns).link(
-            "add", ifname=self.interface, kind="bridge", br_stp_state=0, br_mcast_snooping=0, br_forward_delay=0
+            "add",
+            ifname=self.interface,
+            kind="bridge",
+            br_stp_state=0,
+            br_mcast_snooping=0,
+            br_forward_delay=0,
         )
 
     def undo(self, machine: Machine) -> None:

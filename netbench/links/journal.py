@@ -46,7 +46,9 @@ class Journal:
             try:
                 file = lock_file(path)
             except OSError as error:
-                raise MissingError(f"{path} cannot be opened: {error.strerror}; netbench needs root for this") from error
+                raise MissingError(
+                    f"{path} cannot be opened: {error.strerror}; netbench needs root for this"
+                ) from error
             if file is not None:
                 yield cls(path, file, dict(_read(file, path)))
 
@@ -87,7 +89,9 @@ class Journal:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
         except OSError as error:
-            raise TestbedError(f"the journal {self._path} cannot be written: {error.strerror}; nothing was changed") from error
+            raise TestbedError(
+                f"the journal {self._path} cannot be written: {error.strerror}; nothing was changed"
+            ) from error
 
 
 def _read(file: IO[str], path: Path) -> list[tuple[int, Change]]:

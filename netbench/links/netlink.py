@@ -18,7 +18,9 @@ class Netlink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def socket(self, netns: str | None) -> Any:  # noqa: ANN401 - pyroute2 is untyped

@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.units import format_bit_rate, parse_bit_rate
@@ -140,7 +148,9 @@ class Topology(_Strict):
             if len(link.ends) == 1 and kinds == {False}:
                 yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
         used = Counter(nic for stream in self.streams for nic in stream.nics)
-        yield from (f"NIC {nic} is used by more than one stream; streams never share a NIC" for nic, n in used.items() if n > 1)
+        yield from (
+            f"NIC {nic} is used by more than one stream; streams never share a NIC" for nic, n in used.items() if n > 1
+        )
         yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
         for stream in self.streams:
             yield from self._stream_problems(stream)

@@ -23,7 +23,14 @@ class TrialSpec:
     def key(self) -> str:
         """What identifies this trial within its campaign, whatever the order."""
         return "/".join(
-            (self.uut, self.scenario, "+".join(self.streams), str(self.frame_size), str(self.load), str(self.repetition))
+            (
+                self.uut,
+                self.scenario,
+                "+".join(self.streams),
+                str(self.frame_size),
+                str(self.load),
+                str(self.repetition),
+            )
         )
 
 

@@ -22,7 +22,6 @@ class ReasonKind(Enum):
     CAPTURE_DROPPED = "capture-dropped"
     CAPTURE_FAILED = "capture-failed"
     CAPTURE_DISK_FULL = "capture-disk-full"
-    CAPTURE_TRUNCATED = "capture-truncated"
     LINK_DOWN = "link-down"
     LINK_CHANGED = "link-changed"
     UUT_FAILED = "uut-failed"
@@ -71,7 +70,7 @@ class WarningKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:  # noqa: A001 - the word of the field; never used where the built-in is meant
+class Warning:
     """One typed warning; `text` says what it means for the numbers and what to do about it."""
 
     kind: WarningKind

@@ -48,9 +48,7 @@ def summary_table(results: CampaignResults) -> Table:
     for previous, group in zip((None, *groups), groups, strict=False):
         if previous is not None and previous.uut != group.uut:
             table.add_section()
-        table.add_row(
-            *map(Text, _place(group, scenarios, sources)), *map(Text, _numbers(group)), _verdict(group)
-        )
+        table.add_row(*map(Text, _place(group, scenarios, sources)), *map(Text, _numbers(group)), _verdict(group))
     return table
 
 

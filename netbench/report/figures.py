@@ -68,9 +68,7 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
                         looks[uut].colour,
                         _half_widths((point.offered for point in points), least=end * _TINY),
                     ),
-                    error_y=_error_bars(
-                        looks[uut].colour, _half_widths(point.throughput for point in points)
-                    ),
+                    error_y=_error_bars(looks[uut].colour, _half_widths(point.throughput for point in points)),
                 ),
             )
             for trace in _marked(uut, looks[uut], own, lambda one: one.throughput_mbps):
@@ -168,9 +166,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
                     points,
                     y=[scale.height(point.loss.mean, lane) for point in points],
                     error_x={"visible": False},
-                    error_y=_error_bars(
-                        looks[uut].colour, [up for up, _ in reaches], [down for _, down in reaches]
-                    ),
+                    error_y=_error_bars(looks[uut].colour, [up for up, _ in reaches], [down for _, down in reaches]),
                 ),
             )
             for trace in _marked(uut, looks[uut], own, _height_of_loss(scale, lane)):
@@ -183,9 +179,7 @@ def _points(groups: Iterable[Group]) -> list[_Point]:
     points = [
         _Point(group, offered, throughput, loss)
         for group in groups
-        if (offered := group.offered_mbps)
-        and (throughput := group.throughput_mbps)
-        and (loss := group.loss_ratio)
+        if (offered := group.offered_mbps) and (throughput := group.throughput_mbps) and (loss := group.loss_ratio)
     ]
     return sorted(points, key=lambda point: point.offered.mean)
 
@@ -271,9 +265,7 @@ def _half_widths(intervals: Iterable[Interval | None], least: float = 0.0) -> li
     return [_NO_BAR if width is None or width < least else width for width in widths]
 
 
-def _error_bars(
-    colour: str, up: Sequence[float | str], down: Sequence[float | str] | None = None
-) -> dict[str, Any]:
+def _error_bars(colour: str, up: Sequence[float | str], down: Sequence[float | str] | None = None) -> dict[str, Any]:
     bars = {"type": "data", "array": up, "color": colour, "thickness": 1.3, "width": 4}
     return bars if down is None else {**bars, "symmetric": False, "arrayminus": down}
 
@@ -302,8 +294,7 @@ def _group_hover(group: Group) -> str:
             _headline(group.uut, group.frame_size, group.sources, str(group.load)),
             f"intended {mbps(group.intended_mbps)} Mbit/s = {kfps(group.intended_fps)} kfps",
             f"offered {mbps_interval(group.offered_mbps)} Mbit/s = {kfps_interval(group.offered_fps)} kfps",
-            f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s"
-            f" = {kfps_interval(group.throughput_fps)} kfps",
+            f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
             f"loss {percent_interval(group.loss_ratio)} of offered",
             f"unsent {percent_interval(group.unsent_ratio)} of intended",
             f"{count(len(group.valid), 'valid trial')}; left out: {len(group.suspicious)} suspicious,"

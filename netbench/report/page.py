@@ -99,9 +99,7 @@ def report_page(results: CampaignResults) -> str:
     )
 
 
-def _result_sections(
-    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
-) -> Iterable[Html]:
+def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults) -> Iterable[Html]:
     views = _views(groups)
     yield _section(
         "throughput",
@@ -150,9 +148,7 @@ def _views(groups: Sequence[Group]) -> list[_View]:
     for group in groups:
         parts.setdefault((group.scenario, group.sources), []).append(group)
     views = []
-    for place, (scenario, sources) in enumerate(
-        sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))
-    ):
+    for place, (scenario, sources) in enumerate(sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))):
         title = count(sources, "source")
         if len(scenarios) > 1:
             title = f"{scenario}, {title}"
@@ -165,12 +161,10 @@ def _chosen(views: Sequence[_View], content: Callable[[_View], Html]) -> Html:
     if len(views) == 1:
         return content(views[0])
     buttons = [
-        element("button", view.title, type="button", data_view=view.name, aria_pressed="false")
-        for view in views
+        element("button", view.title, type="button", data_view=view.name, aria_pressed="false") for view in views
     ]
     parts = [
-        element("div", element("h3", view.title), content(view), css="view", data_view=view.name)
-        for view in views
+        element("div", element("h3", view.title), content(view), css="view", data_view=view.name) for view in views
     ]
     choice = element("div", *buttons, css="choice", role="group", aria_label="Scenario and number of sources")
     return join((choice, *parts))
@@ -219,9 +213,7 @@ def _verdict_line(results: CampaignResults) -> Html:
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
         remarks.append(join((element("a", "The reasons", href="#verdicts"), ". ")))
     if missing > 0:
-        remarks.append(
-            html("The campaign is not complete: netbench resume goes on with the missing trials. ")
-        )
+        remarks.append(html("The campaign is not complete: netbench resume goes on with the missing trials. "))
     if results.warnings:
         warnings = element("a", count(len(results.warnings), "warning"), href="#warnings")
         remarks.append(join(("Read with ", warnings, ".")))
@@ -303,9 +295,7 @@ def _environment(manifest: Mapping[str, object]) -> Html:
 
 
 def _definitions() -> Html:
-    return element(
-        "dl", *(join((element("dt", word), element("dd", meaning))) for word, meaning in _DEFINITIONS)
-    )
+    return element("dl", *(join((element("dt", word), element("dd", meaning))) for word, meaning in _DEFINITIONS))
 
 
 def _section(anchor: str, title: str, *content: Html) -> Html:

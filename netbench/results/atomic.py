@@ -19,17 +19,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         else:
             _replace(target, content)
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(
-            f"{path}: no directory {target.parent}; make it first or name another file"
-        ) from None
+        raise UsageError(f"{path}: no directory {target.parent}; make it first or name another file") from None
     except IsADirectoryError:
         raise UsageError(f"{path} is a directory; name a file in it") from None
     except PermissionError:
         raise UsageError(f"{path}: no permission to write there; name another file") from None
     except OSError as error:
-        raise TestbedError(
-            f"{path} was not written: {error.strerror}; make room or name another file"
-        ) from None
+        raise TestbedError(f"{path} was not written: {error.strerror}; make room or name another file") from None
 
 
 def _replace(target: Path, content: bytes) -> None:

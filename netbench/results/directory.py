@@ -76,9 +76,7 @@ class ResultDirectory:
         try:
             self.captures.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"{self.path}: cannot be made: {error.strerror}; name another with -o"
-            ) from error
+            raise UsageError(f"{self.path}: cannot be made: {error.strerror}; name another with -o") from error
         write_atomically(self.topology, _as_yaml(topology))
         write_atomically(self.profile, _as_yaml(profile))
         self.write_manifest(manifest)
@@ -133,7 +131,5 @@ class ResultDirectory:
 
 
 def _as_yaml(model: BaseModel) -> bytes:
-    text: str = yaml.safe_dump(
-        model.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True
-    )
+    text: str = yaml.safe_dump(model.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True)
     return text.encode()

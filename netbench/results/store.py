@@ -101,9 +101,7 @@ class Store:
             db.execute(f"INSERT INTO trials VALUES ({_marks(len(row))})", row)
             for position, counts in enumerate(trial.streams):
                 values = [getattr(counts, name) for name in _COUNT_COLUMNS]
-                db.execute(
-                    f"INSERT INTO streams VALUES ({_marks(len(values) + 2)})", (spec.key, position, *values)
-                )
+                db.execute(f"INSERT INTO streams VALUES ({_marks(len(values) + 2)})", (spec.key, position, *values))
                 _insert(db, "losses", spec.key, counts.stream, counts.lost_at)
                 _insert(db, "hops", spec.key, counts.stream, counts.hops)
             for position, reason in enumerate(trial.reasons):
@@ -130,9 +128,7 @@ class Store:
     def trials(self) -> tuple[TrialResult, ...]:
         """All trials in plan order."""
         streams = _grouped(self._rows("SELECT * FROM streams ORDER BY trial, position"), "trial")
-        losses = _grouped(
-            self._rows("SELECT * FROM losses ORDER BY trial, stream, position"), "trial", "stream"
-        )
+        losses = _grouped(self._rows("SELECT * FROM losses ORDER BY trial, stream, position"), "trial", "stream")
         hops = _grouped(self._rows("SELECT * FROM hops ORDER BY trial, stream, position"), "trial", "stream")
         reasons = _grouped(self._rows("SELECT * FROM reasons ORDER BY trial, position"), "trial")
         return tuple(
@@ -187,9 +183,7 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _insert(
-    db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]
-) -> None:
+def _insert(db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]) -> None:
     for position, item in enumerate(items):
         values = (key, stream, position, *asdict(item).values())
         db.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values)
@@ -225,9 +219,7 @@ def _trial(
     counts = tuple(
         StreamCounts(
             **{name: stream[name] for name in _COUNT_COLUMNS},
-            lost_at=tuple(
-                HopLoss(r["hop"], r["frames"]) for r in losses.get((row["key"], stream["stream"]), [])
-            ),
+            lost_at=tuple(HopLoss(r["hop"], r["frames"]) for r in losses.get((row["key"], stream["stream"]), [])),
             hops=tuple(
                 HopCount(r["hop"], r["counter"], r["role"], r["grew"])
                 for r in hops.get((row["key"], stream["stream"]), [])

@@ -24,7 +24,8 @@ class Arrived:
     """What a sink says of itself. Frames it dropped are the tester's own loss; None is unknown.
 
     `filter_frames` are those its filter let through, flush frames included; `flush_frames` those the
-    sink itself sent to push the last captured frames out of the kernel.
+    sink itself sent to push the last captured frames out of the kernel. `disk_full` says that the disk
+    was full when the sink stopped; whether the capture suffered shows when it is read.
     """
 
     capture: Path

@@ -3,6 +3,7 @@
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,8 +29,11 @@ FLUSH_FRAMES = 4096
 _FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
 _TAIL_BYTES = 1 << 15
 _POLL_S = 0.005
+_FREE_BYTES = 16 << 10
 
-_CLOSING_LINE = re.compile(r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M)
+_CLOSING_LINE = re.compile(
+    r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
+)
 
 
 def ring_bytes(fps: float | None, snap_length: int) -> int:
@@ -126,7 +130,7 @@ class TcpdumpSink:
             flush_frames=self._flush_frames,
             flushed=self._flushed,
             error="" if complete else _last_line(self._words, process.returncode),
-            disk_full="No space left on device" in self._words,
+            disk_full="No space left on device" in self._words or _free_bytes(self._capture) < _FREE_BYTES,
         )
 
     def close(self) -> None:
@@ -140,6 +144,14 @@ class TcpdumpSink:
         if self._process is None:
             raise TestbedError(f"no capture is running on {self._interface}")
         return self._process
+
+
+def _free_bytes(path: Path) -> int:
+    """What is left on the disk of a file: tcpdump does not always say that a write failed."""
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return 0
 
 
 def _tail(path: Path) -> bytes:

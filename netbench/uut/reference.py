@@ -89,7 +89,12 @@ class Reference(Raw):
     def _read(self, host: Host) -> list[Drops]:
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, _TABLE]))
         return [
-            Drops(entry["counter"]["name"].removeprefix(_COUNTER), "uut", "nft drop rule", int(entry["counter"]["packets"]))
+            Drops(
+                entry["counter"]["name"].removeprefix(_COUNTER),
+                "uut",
+                "nft drop rule",
+                int(entry["counter"]["packets"]),
+            )
             for entry in listing["nftables"]
             if "counter" in entry
         ]

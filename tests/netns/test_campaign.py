@@ -1,23 +1,25 @@
 """Whole campaigns on real traffic, and everything that can happen to them."""
 
+import contextlib
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.commands import netbench, rows, start
+from tests.commands import netbench, rows
+from tests.commands import start as start_command
 
 pytestmark = pytest.mark.root
 
 SMALL = [
     "--set", "frame_sizes=64", "--set", "loads=5000fps", "--set", "repetitions=1", "--set", "duration=100ms",
-    "--set", "tolerance=10%",
+    "--set", "tolerance=100%",
 ]  # fmt: skip
 SIX = [*SMALL, "--set", "repetitions=6"]
 
@@ -25,6 +27,23 @@ SIX = [*SMALL, "--set", "repetitions=6"]
 @pytest.fixture
 def results(tmp_path):
     return tmp_path / "results"
+
+
+@pytest.fixture
+def start():
+    """Start a netbench that a failing test does not leave running."""
+    started = []
+
+    def begin(*arguments):
+        started.append(start_command(*arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+            netbench("clean")
 
 
 def wait_for(condition, timeout_s=20.0):
@@ -49,16 +68,27 @@ def test_a_campaign_from_one_command(results):
     done = netbench("run", "netns", "quick", "-o", results, *SMALL)
     assert done.returncode == 0, done.stderr
     found = rows(results)
-    assert {row["uut"]: row["lost_frames"] for row in found} == {"bridge": "0", "route": "0", "drops-7-of-100": "35"}
+    assert {row["uut"]: row["lost_frames"] for row in found} == {
+        "bridge": "0",
+        "route": "0",
+        "drops-7-of-100": "35",
+    }
     assert {row["sent_frames"] for row in found} == {"500"}
     assert f"report: {results}/report.html" in done.stdout
     names = {path.name for path in results.iterdir()}
-    assert {"campaign.sqlite", "manifest.json", "topology.yaml", "profile.yaml", "events.jsonl", "report.html"} <= names
+    assert {
+        "campaign.sqlite",
+        "manifest.json",
+        "topology.yaml",
+        "profile.yaml",
+        "events.jsonl",
+        "report.html",
+    } <= names
     assert list((results / "captures").iterdir()) == []
     manifest = json.loads((results / "manifest.json").read_text())
     assert manifest["finished"]
     assert manifest["before"]["kernel"]
-    assert manifest["offloads"]["uut/nb-in1"] == {name: "off" for name in ("gro", "gso", "tso")} | {
+    assert manifest["offloads"]["uut/nb-in1"] == dict.fromkeys(("gro", "gso", "tso"), "off") | {
         "lro": manifest["offloads"]["uut/nb-in1"]["lro"]
     }
 
@@ -78,12 +108,23 @@ def test_captures_are_kept_when_asked_for(results):
     assert done.returncode == 0, done.stderr
     (capture,) = (results / "captures").iterdir()
     answer = json.loads(netbench("analyze", capture, "--json").stdout)
-    assert [stream["received"] for stream in answer["streams"]] == [500]
+    assert [stream["received_frames"] for stream in answer["streams"]] == [500]
 
 
 def test_many_flows_and_the_fastest_load(results):
     done = netbench(
-        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "route", "--set", "flows=100", "--set", "loads=max"
+        "run",
+        "netns",
+        "quick",
+        "-o",
+        results,
+        *SMALL,
+        "--uut",
+        "route",
+        "--set",
+        "flows=100",
+        "--set",
+        "loads=max",
     )
     assert done.returncode in (0, 1), done.stderr
     (row,) = rows(results)
@@ -101,7 +142,7 @@ def test_dry_run_touches_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_drop_rule_from_outside_is_reported_exactly(results):
+def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: Path("/run/netns/nb-netns-uut").exists() and stored(results) >= 1)
     rules = """
@@ -113,7 +154,7 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results):
         }
     """
     subprocess.run(["ip", "netns", "exec", "nb-netns-uut", "nft", "-f", "-"], input=rules, text=True, check=True)
-    out, err = campaign.communicate(timeout=60)
+    _out, err = campaign.communicate(timeout=60)
     assert campaign.returncode in (0, 1), err
     found = sorted(rows(results), key=lambda row: int(row["started_ns"]))
     assert found[0]["lost_frames"] == "0"
@@ -126,9 +167,11 @@ FOREIGN = """
 import socket, sys, time
 sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 sender.bind((sys.argv[1], 0))
-address = bytes((198, 19, 1, 2))
-udp = bytes.fromhex("45000020000000004011") + bytes(2) + bytes((198, 18, 1, 2)) + address + bytes(12)
-frames = {"arp": bytes.fromhex("ffffffffffff0253000000010806") + bytes(46), "udp": bytes.fromhex("026e62000202" "025300000001" "0800") + udp}
+addresses = bytes((198, 18, 1, 2, 198, 19, 1, 2))
+frames = {
+    "arp": bytes.fromhex("ffffffffffff0253000000010806"),
+    "udp": bytes.fromhex("026e620002020253000000010800450000200000000040110000") + addresses,
+}
 end = time.monotonic() + float(sys.argv[3])
 while time.monotonic() < end:
     sender.send(frames[sys.argv[2]].ljust(60, b"\\0"))
@@ -137,10 +180,8 @@ while time.monotonic() < end:
 
 
 @pytest.mark.parametrize("kind", ["arp", "udp"])
-def test_foreign_traffic_at_the_sink_is_noticed_and_not_counted(results, kind):
+def test_foreign_traffic_at_the_sink_is_noticed_and_not_counted(results, kind, start):
     """Both a kind that the capture's filter lets through and one that only the NIC counts."""
-    import sys
-
     campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=500ms")
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     inject = ["ip", "netns", "exec", "nb-netns-uut", sys.executable, "-c", FOREIGN, "nb-out1", kind, "0.4"]
@@ -153,7 +194,7 @@ def test_foreign_traffic_at_the_sink_is_noticed_and_not_counted(results, kind):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_stopping_keeps_what_was_measured(results, how):
+def test_stopping_keeps_what_was_measured(results, how, start):
     campaign = start("run", "netns", "quick", "-o", results, *SIX)
     wait_for(lambda: stored(results) >= 3)
     campaign.send_signal(how)
@@ -169,7 +210,7 @@ def test_stopping_keeps_what_was_measured(results, how):
     assert before.items() <= after.items()
 
 
-def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results):
+def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results, start):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     moments = random.Random(seed)
@@ -190,7 +231,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results):
         assert {row["sent_frames"] for row in found} == {"500"}
 
 
-def test_clean_undoes_what_a_killed_run_left(results):
+def test_clean_undoes_what_a_killed_run_left(results, start):
     campaign = start("run", "netns", "quick", "-o", results, *SIX)
     wait_for(lambda: stored(results) >= 1)
     campaign.kill()
@@ -203,7 +244,7 @@ def test_clean_undoes_what_a_killed_run_left(results):
     assert netbench("clean").stdout == "nothing to clean up\n"
 
 
-def test_two_at_once_do_not_disturb_each_other(results, tmp_path):
+def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
     first = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: stored(results) >= 1)
     second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *SMALL)
@@ -221,32 +262,28 @@ def test_two_at_once_do_not_disturb_each_other(results, tmp_path):
 def small_disk(tmp_path):
     mount = tmp_path / "disk"
     mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "nb-test", str(mount)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "nb-test", str(mount)], check=True)
     yield mount
     subprocess.run(["umount", str(mount)], check=True)
 
 
 def test_a_capture_that_fills_the_disk_is_an_invalid_trial(small_disk):
     results = small_disk / "results"
-    more = ["--uut", "bridge", "--set", "loads=50000fps", "--set", "duration=500ms", "--set", "retries=0"]
+    more = ["--uut", "bridge", "--set", "loads=60000fps", "--set", "duration=2500ms", "--set", "retries=0"]
     done = netbench("run", "netns", "quick", "-o", results, *SMALL, *more)
     assert done.returncode == 1, done.stderr + done.stdout
-    # The page with its plotly.js has no room there either, so the table and the export must tell.
     (row,) = rows(results)
     assert (row["verdict"], row["received_frames"], row["lost_frames"]) == ("invalid", "", "")
-    assert "capture-disk-full" in row["reasons"]
+    assert row["reasons"] == "capture-disk-full"
 
 
-def test_a_full_disk_loses_no_finished_trial(small_disk):
+def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     results = small_disk / "results"
     campaign = start("run", "netns", "quick", "-o", results, *SIX)
     wait_for(lambda: stored(results) >= 2)
-    free = shutil.disk_usage(small_disk).free
-    with (small_disk / "filler").open("wb") as filler:
-        try:
-            filler.write(bytes(free + 4096))
-        except OSError:
-            pass
+    with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
     _, err = campaign.communicate(timeout=60)
     assert campaign.returncode == 4, err
     assert "disk full" in err or "No space left" in err or "is the disk full" in err
@@ -261,13 +298,30 @@ def test_a_full_disk_loses_no_finished_trial(small_disk):
 
 
 def pids_in(netns: str, word: str) -> list[int]:
+    """Processes of a namespace with this word in their command line."""
     listed = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False).stdout.split()
-    return [pid for pid in map(int, listed) if word in Path(f"/proc/{pid}/cmdline").read_text()]
+    found = []
+    for pid in listed:
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            if word in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(int(pid))
+    return found
 
 
-def test_a_killed_tcpdump_makes_an_invalid_trial(results):
+def test_a_killed_tcpdump_makes_an_invalid_trial(results, start):
     campaign = start(
-        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s", "--set", "retries=0"
+        "run",
+        "netns",
+        "quick",
+        "-o",
+        results,
+        *SMALL,
+        "--uut",
+        "bridge",
+        "--set",
+        "duration=1s",
+        "--set",
+        "retries=0",
     )
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.3)
@@ -278,7 +332,7 @@ def test_a_killed_tcpdump_makes_an_invalid_trial(results):
     assert (row["verdict"], row["reasons"], row["received_frames"]) == ("invalid", "capture-failed", "")
 
 
-def test_a_killed_generator_is_replaced_and_the_trial_repeated(results):
+def test_a_killed_generator_is_replaced_and_the_trial_repeated(results, start):
     campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s")
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.3)
@@ -289,9 +343,20 @@ def test_a_killed_generator_is_replaced_and_the_trial_repeated(results):
     assert (row["verdict"], row["attempt"], row["received_frames"]) == ("valid", "2", "5000")
 
 
-def test_a_link_that_goes_down_makes_an_invalid_trial(results):
+def test_a_link_that_goes_down_makes_an_invalid_trial(results, start):
     campaign = start(
-        "run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s", "--set", "retries=0"
+        "run",
+        "netns",
+        "quick",
+        "-o",
+        results,
+        *SMALL,
+        "--uut",
+        "bridge",
+        "--set",
+        "duration=1s",
+        "--set",
+        "retries=0",
     )
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.3)

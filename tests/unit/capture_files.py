@@ -62,9 +62,7 @@ def pktgen(seq: int, sent_ns: int = START_NS, magic: int = MAGIC) -> bytes:
     return struct.pack(">IIII", magic, seq, sent_ns // 10**9, sent_ns // 1000 % 10**6)
 
 
-def ethernet(
-    packet: bytes, *, dst: bytes = DST_MAC, tags: Sequence[int] = (), ether_type: int = 0x0800
-) -> bytes:
+def ethernet(packet: bytes, *, dst: bytes = DST_MAC, tags: Sequence[int] = (), ether_type: int = 0x0800) -> bytes:
     types = b"".join(struct.pack(">HH", tag, 7) for tag in tags)
     return dst + SRC_MAC + types + struct.pack(">H", ether_type) + packet
 
@@ -160,9 +158,7 @@ class Blocks:
 
     def obsolete(self, frame: Frame) -> bytes:
         high, low = divmod(frame.time_ns // 1000, 2**32)
-        head = struct.pack(
-            self.order + "HHIIII", frame.interface, 0, high, low, len(frame.data), frame.length
-        )
+        head = struct.pack(self.order + "HHIIII", frame.interface, 0, high, low, len(frame.data), frame.length)
         return self.block(2, head + frame.data)
 
     def simple(self, frame: Frame) -> bytes:

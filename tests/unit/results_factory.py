@@ -41,9 +41,7 @@ MANIFEST: dict[str, object] = {
 }
 
 
-def stream_counts(
-    stream: str = "s1", *, sent: int = 1000, received: int | None = 1000, **changes: Any
-) -> StreamCounts:
+def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None = 1000, **changes: Any) -> StreamCounts:
     """One second at 1,000 intended frames, loss placed at the hop `uut`; any field can be given."""
     lost = None if received is None else sent - received
     counts = StreamCounts(
@@ -153,9 +151,7 @@ def comparison(
             WarningKind.SHARED_CPUS,
             "Generator, UUT and sink share 2 CPUs: throughput is lower than the UUT alone could reach.",
         ),
-        Warning(
-            WarningKind.VETH_OVERLOAD_IS_UNSENT, "On veth an overload shows as unsent frames, not as loss."
-        ),
+        Warning(WarningKind.VETH_OVERLOAD_IS_UNSENT, "On veth an overload shows as unsent frames, not as loss."),
     )
     return campaign(trials, planned=len(trials) + 4, uuts=uuts, warnings=warnings)
 
@@ -181,9 +177,7 @@ def _made_up(
                 received=received,
                 intended_fps=intended,
                 intended_frames=None if intended is None else round(intended),
-                lost_at=(HopLoss("ingress tap", at_tap), HopLoss("guest IP layer", lost - at_tap))
-                if lost
-                else (),
+                lost_at=(HopLoss("ingress tap", at_tap), HopLoss("guest IP layer", lost - at_tap)) if lost else (),
             )
         )
     reasons = _mishap(noise, streams)
@@ -205,9 +199,7 @@ def _mishap(noise: random.Random, streams: list[StreamCounts]) -> tuple[Reason, 
     match noise.randrange(60):
         case 0 if first.received_frames is not None:
             dropped = min(first.received_frames, 1000 + noise.randrange(5000))
-            streams[0] = replace(
-                first, received_frames=first.received_frames - dropped, capture_dropped_frames=dropped
-            )
+            streams[0] = replace(first, received_frames=first.received_frames - dropped, capture_dropped_frames=dropped)
             return (Reason(ReasonKind.CAPTURE_DROPPED, first.stream, f"tcpdump dropped {dropped:,} frames"),)
         case 1:
             streams[0] = replace(first, foreign_frames=12)

@@ -30,9 +30,7 @@ def pcapng_parts(frames: list[Frame], order: str = "<") -> list[bytes]:
 
 @pytest.mark.parametrize("parts_of", [pcap_parts, pcapng_parts])
 @pytest.mark.parametrize("sizes", [(64,), (64, 90, 65)])
-def test_truncated_at_every_byte(
-    tmp_path: Path, parts_of: Callable[..., list[bytes]], sizes: tuple[int, ...]
-) -> None:
+def test_truncated_at_every_byte(tmp_path: Path, parts_of: Callable[..., list[bytes]], sizes: tuple[int, ...]) -> None:
     parts = parts_of(frames_of(sizes, 5))
     content = b"".join(parts)
     ends = [len(b"".join(parts[: i + 1])) for i in range(len(parts))]
@@ -83,9 +81,7 @@ def test_a_long_truncated_file(tmp_path: Path, write: Callable[..., bytes]) -> N
         ((60, 2**32 - 1), "frame of 4294967295 bytes"),
     ],
 )
-def test_nonsense_lengths_stop_a_pcap_there(
-    tmp_path: Path, before: int, lengths: tuple[int, int], why: str
-) -> None:
+def test_nonsense_lengths_stop_a_pcap_there(tmp_path: Path, before: int, lengths: tuple[int, int], why: str) -> None:
     content = pcap(frames_of((64,), before + 3000))
     at = len(pcap(frames_of((64,), before)))
     words = b"".join(length.to_bytes(4, "little") for length in lengths)
@@ -113,9 +109,7 @@ def test_nonsense_lengths_stop_a_pcap_there(
         (88, 96, "does not end with its length"),
     ],
 )
-def test_nonsense_blocks_stop_a_pcapng_there(
-    tmp_path: Path, before: int, offset: int, word: int, why: str
-) -> None:
+def test_nonsense_blocks_stop_a_pcapng_there(tmp_path: Path, before: int, offset: int, word: int, why: str) -> None:
     content = pcapng(frames_of((64,), before + 3000))
     at = len(pcapng(frames_of((64,), before)))
     path = tmp_path / "capture.pcapng"
@@ -182,9 +176,7 @@ def test_mutated_files_never_raise_anything_else(
             continue
         ours = sum(stream.received + stream.duplicates for stream in counts.streams)
         assert counts.frames == ours + counts.foreign_frames + counts.flush_frames
-        outcomes.add(
-            "damaged" if counts.damaged_at is not None else "truncated" if counts.truncated else "read"
-        )
+        outcomes.add("damaged" if counts.damaged_at is not None else "truncated" if counts.truncated else "read")
     assert outcomes >= {"damaged", "truncated", "read"}
 
 
@@ -204,12 +196,7 @@ def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(
             counts = analyze_capture(path)
         except UsageError:
             continue
-        told = (
-            counts.truncated
-            or counts.damaged_at is not None
-            or counts.odd_length_frames
-            or counts.unknown_blocks
-        )
+        told = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames or counts.unknown_blocks
         assert counts.frames == 40 or told, (place, value)
 
 

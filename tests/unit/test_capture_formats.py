@@ -72,9 +72,7 @@ def test_every_form_and_byte_order(tmp_path: Path, form: str, order: str, sizes:
     frames = traffic(sizes=sizes)
     path = tmp_path / "capture"
     path.write_bytes(
-        pcapng(frames, order=order)
-        if form == "pcapng"
-        else pcap(frames, order=order, nanoseconds=form == "ns")
+        pcapng(frames, order=order) if form == "pcapng" else pcap(frames, order=order, nanoseconds=form == "ns")
     )
     counts = assert_agrees_with_dpkt(path)
     first, second = counts.streams
@@ -251,9 +249,7 @@ def test_blocks_without_frames_are_skipped_and_unknown_ones_counted(tmp_path: Pa
         blocks.block(0x40000BAD, b"1234"),
     ]
     others = [*known, known[0], *(blocks.block(kind, bytes(40)) for kind in (7, 7, 0x80001234))]
-    frames = [
-        blocks.enhanced(stream_frame(i), options=blocks.option(1, b"comment") * (i % 2)) for i in range(80)
-    ]
+    frames = [blocks.enhanced(stream_frame(i), options=blocks.option(1, b"comment") * (i % 2)) for i in range(80)]
     path = tmp_path / "capture.pcapng"
     content = blocks.section() + blocks.interface()
     for i, frame in enumerate(frames):

@@ -49,25 +49,19 @@ def sent(seq: int, **options: Any) -> Frame:
 @pytest.mark.parametrize("words", [0, 1, 5, 10])
 @pytest.mark.parametrize("tags", [(), (0x8100,), (0x88A8, 0x8100), (0x9100, 0x8100)])
 def test_vlan_tags_and_ip_options(tmp_path: Path, tags: tuple[int, ...], words: int) -> None:
-    frames = [
-        Frame(ethernet(udp(pktgen(i), size=200, options=b"\x01" * 4 * words), tags=tags)) for i in range(40)
-    ]
+    frames = [Frame(ethernet(udp(pktgen(i), size=200, options=b"\x01" * 4 * words), tags=tags)) for i in range(40)]
     counts = analyze_capture(write(tmp_path / "c.pcap", frames))
     assert [(s.src_ip, s.dst_ip, s.received) for s in counts.streams] == [("198.18.0.1", "198.18.0.2", 40)]
     assert counts.foreign_frames == 0
     needed = 14 + 4 * len(tags) + 20 + 4 * words + 8 + 16
     for length, received in ((needed, 40), (needed - 1, 0)):
-        counts = analyze_capture(
-            write(tmp_path / "c.pcap", [cut(frame, length) for frame in frames], snap=length)
-        )
+        counts = analyze_capture(write(tmp_path / "c.pcap", [cut(frame, length) for frame in frames], snap=length))
         assert sum(stream.received for stream in counts.streams) == received
         assert (counts.too_short_frames, counts.foreign_frames) == (40 - received, 40 - received)
 
 
 def test_frames_of_one_stream_in_several_layouts_keep_their_order(tmp_path: Path) -> None:
-    layouts = [
-        (tags, b"\x01" * 4 * words) for tags in ((), (0x8100,), (0x88A8, 0x8100)) for words in (0, 1, 10)
-    ]
+    layouts = [(tags, b"\x01" * 4 * words) for tags in ((), (0x8100,), (0x88A8, 0x8100)) for words in (0, 1, 10)]
     numbers = list(range(3000))
     numbers[500], numbers[501] = numbers[501], numbers[500]
     frames = []
@@ -107,9 +101,7 @@ def test_frames_that_are_not_pktgens(tmp_path: Path, why: str, data: bytes, amon
 
 
 def test_first_fragments_and_dont_fragment_are_ours(tmp_path: Path) -> None:
-    frames = [
-        Frame(ethernet(udp(pktgen(i), size=128, fragment=bits))) for i, bits in enumerate((0x2000, 0x4000))
-    ]
+    frames = [Frame(ethernet(udp(pktgen(i), size=128, fragment=bits))) for i, bits in enumerate((0x2000, 0x4000))]
     assert analyze_capture(write(tmp_path / "c.pcap", frames)).streams[0].received == 2
 
 
@@ -187,9 +179,7 @@ def test_rate_and_delay_of_a_stream(tmp_path: Path) -> None:
 def test_absurd_time_stamps_do_not_disturb_the_counts(tmp_path: Path) -> None:
     late = 2**32 - 1
     records = [pcap_record(stream_frame(i)) for i in range(2000)]
-    records[7] = pcap_record(
-        stream_frame(7)._replace(data=ethernet(udp(pktgen(7)[:8] + b"\xff" * 8, size=64)))
-    )
+    records[7] = pcap_record(stream_frame(7)._replace(data=ethernet(udp(pktgen(7)[:8] + b"\xff" * 8, size=64))))
     records[9] = late.to_bytes(4, "little") * 2 + records[9][8:]
     path = tmp_path / "c.pcap"
     path.write_bytes(pcap_header() + b"".join(records))

@@ -13,9 +13,7 @@ from netbench.results.export import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
-RESULTS = campaign(
-    [trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")]
-)
+RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])
 
 
 def test_csv_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,9 +100,7 @@ def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
     assert target.read_text().startswith("uut,")
 
 
-def test_a_full_disk_is_one_clear_error_and_keeps_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_clear_error_and_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "rows.csv"
     out.write_text("old")
 

@@ -52,9 +52,7 @@ def test_a_stream_without_counts_makes_the_sum_unknown() -> None:
 
 def test_unsent_is_unknown_for_max_and_a_share_of_intended_otherwise() -> None:
     paced = trial(stream_counts(sent=900, received=900), load="1000fps")
-    unpaced = trial(
-        stream_counts(sent=900, received=900, intended_fps=None, intended_frames=None), load="max"
-    )
+    unpaced = trial(stream_counts(sent=900, received=900, intended_fps=None, intended_frames=None), load="max")
     first, last = group_trials(campaign([unpaced, paced]))
     assert first.unsent_ratio is not None
     assert first.unsent_ratio.mean == 0.1
@@ -73,10 +71,7 @@ def test_order_is_uut_of_the_topology_then_sources_size_and_load() -> None:
     groups = group_trials(campaign(trials, uuts=("b", "a")))
     assert list(dict.fromkeys(group.uut for group in groups)) == ["b", "a", "unlisted"]
     assert [(g.sources, g.frame_size, str(g.load)) for g in groups if g.uut == "b"] == [
-        (sources, size, load)
-        for sources in (1, 2)
-        for size in (64, 1500)
-        for load in ("10Mbit/s", "900Mbit/s", "max")
+        (sources, size, load) for sources in (1, 2) for size in (64, 1500) for load in ("10Mbit/s", "900Mbit/s", "max")
     ]
 
 
@@ -97,17 +92,9 @@ def test_a_group_without_valid_trials_is_never_the_best() -> None:
 
 def test_losses_by_place_add_up_to_what_was_lost() -> None:
     trials = [
-        trial(
-            stream_counts("s1", sent=1000, received=900, lost_at=(HopLoss("tap", 60), HopLoss("guest", 40)))
-        ),
-        trial(
-            stream_counts("s1", sent=1000, received=990, lost_at=(HopLoss("tap", 7),), unexplained_frames=3)
-        ),
-        trial(
-            stream_counts(
-                "s1", sent=1000, received=995, lost_at=(HopLoss("tap", 1),), unexplained_frames=None
-            )
-        ),
+        trial(stream_counts("s1", sent=1000, received=900, lost_at=(HopLoss("tap", 60), HopLoss("guest", 40)))),
+        trial(stream_counts("s1", sent=1000, received=990, lost_at=(HopLoss("tap", 7),), unexplained_frames=3)),
+        trial(stream_counts("s1", sent=1000, received=995, lost_at=(HopLoss("tap", 1),), unexplained_frames=None)),
     ]
     places = lost_frames_by_place(trials)
     assert places == {"tap": 68, "guest": 40, UNEXPLAINED: 3, UNKNOWN_PLACE: 4}

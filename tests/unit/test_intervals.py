@@ -27,11 +27,7 @@ def test_no_repetition_has_no_mean() -> None:
         mean_interval([])
 
 
-@given(
-    st.lists(st.floats(0, 1e10), min_size=2, max_size=30).filter(
-        lambda values: max(values) - min(values) > 1e-3
-    )
-)
+@given(st.lists(st.floats(0, 1e10), min_size=2, max_size=30).filter(lambda values: max(values) - min(values) > 1e-3))
 def test_agrees_with_scipy_stats(values: list[float]) -> None:
     interval = mean_interval(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=interval.mean, scale=stats.sem(values))

@@ -11,14 +11,14 @@ from netbench.uut.external import ExternalOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
 
-UUT_KINDS = {"raw": RawOptions, "reference": ReferenceOptions, "external": ExternalOptions}
+UUT_KINDS: dict[str, type[BaseModel]] = {"raw": RawOptions, "reference": ReferenceOptions, "external": ExternalOptions}
 
 
 class _Any(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-GENERATOR_KINDS = {"afpacket": AfPacketSource.Options, "anything": _Any}
+GENERATOR_KINDS: dict[str, type[BaseModel]] = {"afpacket": AfPacketSource.Options, "anything": _Any}
 
 
 def read_profile(*settings, path=None):
@@ -39,7 +39,17 @@ def test_shipped_profiles_are_right():
     paper = read_profile(path=shipped(PROFILES)["schlosser2011-dedicated"])
     assert paper.frame_sizes == (64, 500, 1000, 1500)
     assert [str(load) for load in paper.loads[:8]] == [
-        f"{rate}" for rate in ("10Mbit/s", "100Mbit/s", "200Mbit/s", "400Mbit/s", "600Mbit/s", "800Mbit/s", "900Mbit/s", "1Gbit/s")
+        f"{rate}"
+        for rate in (
+            "10Mbit/s",
+            "100Mbit/s",
+            "200Mbit/s",
+            "400Mbit/s",
+            "600Mbit/s",
+            "800Mbit/s",
+            "900Mbit/s",
+            "1Gbit/s",
+        )
     ]
     assert (paper.repetitions, paper.streams) == (9, (1, 2, 3))
 
@@ -116,7 +126,10 @@ def test_wrong_settings_are_refused_by_name(setting, says):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("frame_sizes: [64]\nloads: [max]\nrepetition: 3\n", ":3: repetition: unknown key; did you mean 'repetitions'?"),
+        (
+            "frame_sizes: [64]\nloads: [max]\nrepetition: 3\n",
+            ":3: repetition: unknown key; did you mean 'repetitions'?",
+        ),
         ("frame_sizes:\n  - 64\n  - 99999\nloads: [max]\n", ":3: frame_sizes[1]: 99999 is not allowed"),
         ("loads: [max]\n", "frame_sizes: is missing"),
         ("loads: [max]\nloads: [max]\n", ":2: 'loads' is given twice"),
@@ -146,7 +159,12 @@ def test_files_that_are_no_text_are_refused(tmp_path):
     binary, huge = tmp_path / "binary.yaml", tmp_path / "huge.yaml"
     binary.write_bytes(bytes(range(256)))
     huge.write_bytes(b"#" * (2 << 20))
-    for path, says in ((binary, "not text"), (huge, "larger than 1 MiB"), (tmp_path, "cannot be read"), (tmp_path / "no", "cannot be read")):
+    for path, says in (
+        (binary, "not text"),
+        (huge, "larger than 1 MiB"),
+        (tmp_path, "cannot be read"),
+        (tmp_path / "no", "cannot be read"),
+    ):
         with pytest.raises(UsageError, match=says):
             read_profile(path=path)
 

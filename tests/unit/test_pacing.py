@@ -19,9 +19,7 @@ def numbers(handed: list[range]) -> list[int]:
     return [number for block in handed for number in block]
 
 
-@pytest.mark.parametrize(
-    ("frames", "fps"), [(1, 10.0), (7, 1e3), (999, 33_333.3), (20_001, 1e6), (5000, 1e9)]
-)
+@pytest.mark.parametrize(("frames", "fps"), [(1, 10.0), (7, 1e3), (999, 33_333.3), (20_001, 1e6), (5000, 1e9)])
 def test_paced_hands_out_every_frame_once_and_in_order(frames, fps):
     pacer = Paced(frames, fps, time.monotonic_ns(), Halt())
     assert numbers(blocks(pacer)) == list(range(frames))

@@ -1,3 +1,4 @@
+import itertools
 from collections import Counter
 
 import pytest
@@ -46,7 +47,7 @@ def test_interleaved_visits_every_uut_in_each_repetition():
     for repetition in (1, 2, 3):
         visited = [trial.uut for trial in plan.trials if trial.repetition == repetition]
         assert Counter(visited) == {"a": 3, "b": 3}
-        assert sum(1 for one, other in zip(visited, visited[1:], strict=False) if one != other) == 1
+        assert sum(1 for one, other in itertools.pairwise(visited) if one != other) == 1
 
 
 def test_sequential_is_as_written():

@@ -180,9 +180,7 @@ def test_a_uut_keeps_its_colour_in_every_figure() -> None:
     groups = group_trials(comparison(sizes=(64,), sources=(1,), repetitions=1))
     looks = styles(["raw", "kvm", "openvz", "xen"])
     for draw in (offered_against_throughput, loss_against_offered):
-        colours = {
-            trace.legendgroup: trace.line.color for trace in draw(groups, looks).data if trace.hovertext
-        }
+        colours = {trace.legendgroup: trace.line.color for trace in draw(groups, looks).data if trace.hovertext}
         assert {name: look.colour for name, look in looks.items()}.items() >= {
             name: colour for name, colour in colours.items() if colour
         }.items()

@@ -104,9 +104,7 @@ def test_reasons_go_to_their_stream_and_those_of_the_trial_to_all() -> None:
 
 
 def test_a_group_row_has_means_half_widths_and_verdict_counts() -> None:
-    trials = [
-        trial(stream_counts(sent=1000, received=received), repetition=received) for received in (800, 900)
-    ]
+    trials = [trial(stream_counts(sent=1000, received=received), repetition=received) for received in (800, 900)]
     trials.append(trial(stream_counts(received=1), reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),)))
     (row,) = group_rows(campaign(trials))
     assert (row["valid_trials"], row["suspicious_trials"], row["invalid_trials"]) == (2, 0, 1)

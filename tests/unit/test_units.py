@@ -32,7 +32,21 @@ def test_max_intends_no_rate():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "400", "400Mbit", "400mbit/s", "-1Mbit/s", "0fps", "0%", "101%", "nanfps", "infbit/s", "1e3fps", "MAX"]
+    "text",
+    [
+        "",
+        "400",
+        "400Mbit",
+        "400mbit/s",
+        "-1Mbit/s",
+        "0fps",
+        "0%",
+        "101%",
+        "nanfps",
+        "infbit/s",
+        "1e3fps",
+        "MAX",
+    ],
 )
 def test_what_is_no_load_is_refused(text):
     with pytest.raises(ValueError, match="load|share"):
@@ -64,7 +78,9 @@ def test_a_share_is_that_share_of_line_rate(link, size, share):
     assert fps == pytest.approx(link / (8 * (size + 20)) * share / 100)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5min", 90), ("20us", 2e-5), (3, 3), (0, 0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("2s", 2), ("1.5min", 90), ("20us", 2e-5), (3, 3), (0, 0)]
+)
 def test_times(text, seconds):
     assert parse_seconds(text) == pytest.approx(seconds)
 
