@@ -125,8 +125,8 @@ def diagnose(
 
 
 def known_needs() -> frozenset[str]:
-    """The tools and kernel features that a topology may need."""
-    return frozenset({tool.name for tool in _TOOLS} | {feature.name for feature in _FEATURES})
+    """Root, the tools and the kernel features that a topology may need."""
+    return frozenset({"root", *(tool.name for tool in _TOOLS), *(feature.name for feature in _FEATURES)})
 
 
 def exit_code(checks: Iterable[Check]) -> ExitCode:
@@ -271,9 +271,7 @@ def _packages() -> Check:
 def _parquet() -> Check:
     needed_for = "netbench export --format parquet"
     if find_spec("pyarrow") is None:
-        return Check(
-            "parquet", Status.ABSENT, "no pyarrow", f"{sys.executable} -m pip install pyarrow", needed_for
-        )
+        return Check("parquet", Status.ABSENT, "no pyarrow", f"{sys.executable} -m pip install pyarrow", needed_for)
     return Check("parquet", Status.OK, f"pyarrow {_version('pyarrow')}", "", needed_for)
 
 
@@ -534,13 +532,9 @@ _FEATURES = (
     _Feature("veth", "links between namespaces", _IN_NETNS, "CONFIG_VETH", "veth", _Bench.veth),
     _Feature("packet", "the generator afpacket", _ON_VETH, "CONFIG_PACKET", "af_packet", _Bench.packet),
     _Feature("bridge", "UUTs that bridge", _ON_VETH, "CONFIG_BRIDGE", "bridge", _Bench.bridge),
-    _Feature(
-        "bridge-nf", "bridges that no host firewall filters", (*_ON_VETH, "bridge"), "", "", _Bench.bridge_nf
-    ),
+    _Feature("bridge-nf", "bridges that no host firewall filters", (*_ON_VETH, "bridge"), "", "", _Bench.bridge_nf),
     _Feature("forwarding", "UUTs that route", _IN_NETNS, "CONFIG_SYSCTL", "", _Bench.forwarding),
-    _Feature(
-        "nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", _Bench.nftables
-    ),
+    _Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", _Bench.nftables),
     _Feature(
         "numgen",
         "reference UUTs that drop k of n frames",
@@ -558,9 +552,7 @@ _FEATURES = (
         _Bench.ingress,
         optional=True,
     ),
-    _Feature(
-        "pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", _Bench.pktgen, optional=True
-    ),
+    _Feature("pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", _Bench.pktgen, optional=True),
     _Feature(
         "netem",
         "links of known delay",
@@ -572,9 +564,7 @@ _FEATURES = (
     ),
     _Feature("tun", "taps for guests", _IN_NETNS, "CONFIG_TUN", "tun", _Bench.tun, optional=True),
     _Feature("kvm", "fast guests", (), "CONFIG_KVM", "kvm", _Bench.kvm, optional=True),
-    _Feature(
-        "xdp", "generators on XDP sockets", _IN_NETNS, "CONFIG_XDP_SOCKETS", "", _Bench.xdp, optional=True
-    ),
+    _Feature("xdp", "generators on XDP sockets", _IN_NETNS, "CONFIG_XDP_SOCKETS", "", _Bench.xdp, optional=True),
 )
 
 
@@ -590,9 +580,7 @@ def _with_prerequisites(needs: Iterable[str]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-def _kernel(
-    features: Iterable[_Feature], done: dict[str, Check], needs: frozenset[str], which: Which
-) -> list[Check]:
+def _kernel(features: Iterable[_Feature], done: dict[str, Check], needs: frozenset[str], which: Which) -> list[Check]:
     """Try the features in order; `done` are the checks that they may rest on."""
     checks = []
     with ExitStack() as stack:
@@ -607,9 +595,7 @@ def _kernel(
 
 
 def _not_checked(feature: _Feature, unmet: Check) -> Check:
-    return Check(
-        feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for
-    )
+    return Check(feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for)
 
 
 def _try(feature: _Feature, bench: _Bench, needed: bool, which: Which) -> Check:

@@ -240,7 +240,8 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no t
     if kind != "veth" and message.get_attr("IFLA_LINK_NETNSID") is None:
         lower.add(message.get_attr("IFLA_LINK"))
     # Tunnels name the interface below them in their own attributes: IFLA_VXLAN_LINK, IFLA_GRE_LINK, …
-    if data:
+    # pyroute2 leaves the data of kinds it does not know undecoded.
+    if isinstance(data, Mapping):
         lower |= {value for name, value in data["attrs"] if name.endswith("_LINK")}
     carrier = message.get_attr("IFLA_CARRIER")
     return Link(

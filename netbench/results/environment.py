@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from pyroute2 import netns as namespaces
+from pyroute2 import netns as named
 from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
@@ -80,12 +80,13 @@ def read_environment(
 ) -> dict[str, object]:
     """What may bear on a campaign's numbers, ready for JSON.
 
-    `hosts_nics` names the interfaces to record, by network namespace (None: netbench's own, which is
-    always described). Sizes are in bytes, CPU times in clock ticks since boot (proc_stat(5)), loads are
-    the 1, 5 and 15 minute averages, CPU sets are written as the kernel writes them (`0-3,8`), a kernel
-    parameter given without a value is "". `root` is where /proc and /sys are found.
+    `hosts_nics` names the interfaces to record, by network namespace (None: netbench's own). Interfaces
+    and sysctls of netbench's own namespace are at the top, those of others under `namespaces`; what
+    changes all the time is under `activity`. Sizes are in bytes, CPU times in clock ticks since boot
+    (proc_stat(5)), loads are the 1, 5 and 15 minute averages, CPU sets are written as the kernel writes
+    them (`0-3,8`), a kernel parameter given without a value is "". `root` is where /proc and /sys are.
     """
-    interfaces = {None: (), **hosts_nics}
+    namespaces = {name: _namespace(root, name, nics) for name, nics in hosts_nics.items() if name}
     return {
         "kernel": {
             "release": platform.release(),
@@ -97,9 +98,9 @@ def read_environment(
         "cpu": _cpu(root),
         "memory_bytes": _memory_bytes(root),
         "virtualisation": _virtualisation(root, which),
-        "load_average": _load_average(root),
-        "cpu_ticks": _cpu_ticks(root),
-        "namespaces": [_namespace(root, name, tuple(nics)) for name, nics in interfaces.items()],
+        "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
+        **_namespace(root, None, hosts_nics.get(None, ())),
+        "namespaces": namespaces,
         "tools": {name: _version_line(which, name, option) for name, option in _VERSION_OPTIONS.items()},
         "python": {
             "version": platform.python_version(),
@@ -258,7 +259,7 @@ def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, o
         described = {nic: _nic(ports.get(nic), offloads[nic]) for nic in nics}
     except (OSError, NetbenchError):
         pass  # no such namespace, or not ours to enter: what was not read stays None
-    return {"netns": name, "sysctls": sysctls, "nics": described}
+    return {"sysctls": sysctls, "nics": described}
 
 
 @contextmanager
@@ -267,13 +268,13 @@ def _inside(netns: str | None) -> Iterator[None]:
     if netns is None:
         yield
         return
-    if netns not in namespaces.listnetns():  # pyroute2 would create it
+    if netns not in named.listnetns():  # pyroute2 would create it
         raise FileNotFoundError(netns)
-    namespaces.pushns(netns)
+    named.pushns(netns)
     try:
         yield
     finally:
-        namespaces.popns()
+        named.popns()
 
 
 def _sysctl(root: Path, key: str) -> str | None:
@@ -311,9 +312,7 @@ def _version_line(which: Which, name: str, option: str) -> str | None:
     return output.splitlines()[0] if output else None
 
 
-def _output(
-    argv: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = True
-) -> str | None:
+def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = True) -> str | None:
     """What a command prints (tcpdump prints its version to stderr on some systems); None when it fails."""
     try:
         done = subprocess.run(

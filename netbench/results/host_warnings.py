@@ -47,7 +47,7 @@ def _virtual(environment: Mapping[str, object]) -> Iterator[Warning]:
 
 
 def _busy(environment: Mapping[str, object]) -> Iterator[Warning]:
-    loads = _get(environment, "load_average")
+    loads = _get(environment, "activity", "load_average")
     cpus = _get(environment, "cpu", "online_count")
     if not (isinstance(loads, list) and loads and isinstance(cpus, int)):
         return
@@ -74,7 +74,7 @@ def _stolen(before: Mapping[str, object], after: Mapping[str, object]) -> Iterat
 
 def _growth(before: Mapping[str, object], after: Mapping[str, object], counter: str) -> int | None:
     """By how many ticks a CPU time grew; None when unknown, or when the host was restarted in between."""
-    first, last = _get(before, "cpu_ticks", counter), _get(after, "cpu_ticks", counter)
+    first, last = (_get(when, "activity", "cpu_ticks", counter) for when in (before, after))
     if not (isinstance(first, int) and isinstance(last, int)) or last < first:
         return None
     return last - first

@@ -137,7 +137,7 @@ def test_dry_run_touches_nothing(tmp_path):
     done = netbench("run", "netns", "quick", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0
     assert "ip netns add nb-netns-uut" in done.stdout
-    assert "81 trials" in done.stdout
+    assert "108 trials" in done.stdout
     assert "expected total time" in done.stdout
     assert list(tmp_path.iterdir()) == []
 

@@ -35,7 +35,7 @@ def test_shipped_topologies_are_right(name):
 
 
 def test_shipped_profiles_are_right():
-    assert [str(load) for load in read_profile().loads] == ["10Mbit/s", "50Mbit/s", "100Mbit/s"]
+    assert [str(load) for load in read_profile().loads] == ["10Mbit/s", "50Mbit/s", "100Mbit/s", "max"]
     paper = read_profile(path=shipped(PROFILES)["schlosser2011-dedicated"])
     assert paper.frame_sizes == (64, 500, 1000, 1500)
     assert [str(load) for load in paper.loads[:8]] == [

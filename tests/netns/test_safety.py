@@ -1,0 +1,203 @@
+"""Interfaces in use, for real: each reason made in a namespace of the test's own."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from pyroute2 import IPRoute, netns
+
+from netbench.errors import UsageError
+from netbench.links.safety import read_ports, refuse_unsafe_port
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def lab():
+    """A namespace with the veth pair nbt-a – nbt-b, both up."""
+    name = f"nbt-safety-{os.getpid()}"
+    netns.create(name)
+    try:
+        ip(name, "link", "add", "nbt-a", "type", "veth", "peer", "name", "nbt-b")
+        for end in ("nbt-a", "nbt-b"):
+            ip(name, "link", "set", end, "up")
+        yield name
+    finally:
+        netns.remove(name)
+
+
+def ip(name, *words):
+    subprocess.run(["ip", "-n", name, *words], check=True, capture_output=True, text=True)
+
+
+def refusal(lab, port, allowed=()):
+    with pytest.raises(UsageError) as refused:
+        refuse_unsafe_port(port, allowed, netns=lab)
+    return str(refused.value)
+
+
+def test_a_veth_that_nothing_uses_is_free(lab):
+    refuse_unsafe_port("nbt-a", netns=lab)
+
+    ports = {port.name: port for port in read_ports(lab)}
+    assert set(ports) == {"lo", "nbt-a", "nbt-b"}
+    port = ports["nbt-a"]
+    assert (port.kind, port.mtu, port.carrier, port.in_use) == ("veth", 1500, True, ())
+    assert (port.driver, port.speed_mbps) == (None, None)
+    assert len(port.mac.split(":")) == 6
+    assert all(address.startswith("fe80:") for address in port.addresses)
+
+
+def test_an_address_is_refused_unless_named(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+    ip(lab, "address", "add", "2001:db8::1/64", "dev", "nbt-a", "nodad")
+
+    message = refusal(lab, "nbt-a", ["198.18.0.1"])
+
+    assert "carries the address 2001:db8::1/64" in message
+    assert "198.18.0.1" not in message
+    assert "Name a port that nothing else uses, here: nbt-b" in message
+    assert "list it under `addresses` of this port" in message
+    refuse_unsafe_port("nbt-a", ["198.18.0.1/24", "2001:db8::1"], netns=lab)
+
+
+def test_the_own_address_of_a_point_to_point_link_counts(lab):
+    ip(lab, "address", "add", "198.18.0.1", "peer", "198.18.0.2/32", "dev", "nbt-a")
+
+    assert "carries the address 198.18.0.1/32" in refusal(lab, "nbt-a", ["198.18.0.2"])
+    refuse_unsafe_port("nbt-a", ["198.18.0.1"], netns=lab)
+
+
+@pytest.mark.parametrize(
+    ("route", "described"),
+    [
+        (["default", "via", "198.18.0.2"], "IPv4, table main"),
+        (["default", "dev", "nbt-a", "table", "100"], "IPv4, table 100"),
+        (["default", "nexthop", "via", "198.18.0.2", "nexthop", "via", "198.18.0.3"], "IPv4, table main"),
+        (["-6", "default", "via", "2001:db8::2"], "IPv6, table main"),
+        (["-6", "default", "dev", "nbt-a", "table", "100"], "IPv6, table 100"),
+    ],
+)
+def test_a_default_route(lab, route, described):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+    ip(lab, "address", "add", "2001:db8::1/64", "dev", "nbt-a", "nodad")
+    family, route = (["-6"], route[1:]) if route[0] == "-6" else ([], route)
+    ip(lab, *family, "route", "add", *route)
+
+    message = refusal(lab, "nbt-a", ["198.18.0.1", "2001:db8::1"])
+
+    assert f"it carries the default route ({described}). " in message
+    refuse_unsafe_port("nbt-b", netns=lab)
+
+
+def test_other_routes_are_no_reason_of_their_own(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+    ip(lab, "route", "add", "203.0.113.0/24", "via", "198.18.0.2")
+    ip(lab, "route", "add", "unreachable", "default")
+
+    refuse_unsafe_port("nbt-a", ["198.18.0.1"], netns=lab)
+
+
+def test_a_bridge_and_its_member(lab):
+    ip(lab, "link", "add", "nbt-br", "type", "bridge")
+    ip(lab, "link", "set", "nbt-a", "master", "nbt-br")
+
+    assert "it is a member of nbt-br. " in refusal(lab, "nbt-a")
+    assert "it is of kind bridge, not a NIC. " in refusal(lab, "nbt-br")
+    refuse_unsafe_port("nbt-b", netns=lab)
+
+
+def test_what_a_macvlan_and_a_tunnel_rest_on(lab):
+    ip(lab, "link", "add", "nbt-mv", "link", "nbt-a", "type", "macvlan", "mode", "bridge")
+    ip(lab, "link", "add", "nbt-vx", "type", "vxlan", "id", "7", "group", "239.1.1.1", "dev", "nbt-b", "dstport", "0")
+
+    assert "it carries the macvlan nbt-mv. " in refusal(lab, "nbt-a")
+    assert "it carries the vxlan nbt-vx. " in refusal(lab, "nbt-b")
+    assert "it is of kind macvlan, not a NIC. " in refusal(lab, "nbt-mv")
+    assert "it is of kind vxlan, not a NIC. " in refusal(lab, "nbt-vx")
+
+
+def test_a_tap_may_be_used_and_a_tun_not(lab):
+    ip(lab, "tuntap", "add", "nbt-tap", "mode", "tap")
+    ip(lab, "tuntap", "add", "nbt-tun", "mode", "tun")
+
+    refuse_unsafe_port("nbt-tap", netns=lab)
+    assert "it is not an Ethernet interface. " in refusal(lab, "nbt-tun")
+
+
+def test_loopback(lab):
+    assert "it is the loopback interface" in refusal(lab, "lo")
+
+
+def test_an_interface_that_is_elsewhere(lab):
+    assert "there are: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
+
+
+def test_the_far_end_of_a_veth_is_not_taken_for_an_underlay(lab):
+    """Indexes repeat between namespaces: the peer's means nothing on this side."""
+    with second_namespace() as other:
+        with IPRoute(netns=lab, flags=0) as iproute:
+            (index,) = iproute.link_lookup(ifname="nbt-a")
+        ip(lab, "link", "add", "nbt-c", "type", "veth", "peer", "name", "nbt-d", "index", str(index), "netns", other)
+
+        refuse_unsafe_port("nbt-a", netns=lab)
+
+
+@contextmanager
+def second_namespace():
+    name = f"nbt-safety2-{os.getpid()}"
+    netns.create(name)
+    try:
+        yield name
+    finally:
+        netns.remove(name)
+
+
+def inside(lab, program, **environment):
+    """What a Python program prints that runs in the namespace."""
+    command = ["ip", "netns", "exec", lab, sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+ASK = """
+from netbench.links.safety import read_ports
+for port in read_ports(None, ["198.18.0.1"]):
+    print(port.name, *port.in_use, sep="|")
+"""
+SESSION = "carries an SSH session to this host"
+
+
+def test_the_nic_that_holds_the_address_of_the_ssh_session(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+
+    told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
+
+    assert f"nbt-a|{SESSION}" in told
+    assert "nbt-b" in told
+
+
+def test_the_nic_that_leads_to_the_ssh_client(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+    ip(lab, "route", "add", "203.0.113.9/32", "dev", "nbt-b")
+
+    told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
+
+    assert f"nbt-a|{SESSION}" in told
+    assert f"nbt-b|{SESSION}" in told
+
+
+def test_an_established_connection_to_the_ssh_port_without_its_variable(lab):
+    ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
+    ip(lab, "link", "set", "lo", "up")
+    connect = """
+import socket
+server = socket.create_server(("198.18.0.1", 22))
+client = socket.create_connection(("198.18.0.1", 22))
+"""
+
+    assert SESSION not in inside(lab, ASK, SSH_CONNECTION="")
+    assert f"nbt-a|{SESSION}" in inside(lab, connect + ASK, SSH_CONNECTION="").splitlines()

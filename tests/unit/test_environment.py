@@ -1,0 +1,240 @@
+"""What the manifest says about the machine: from a made-up /proc and /sys, and from this one."""
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from netbench.results.environment import SYSCTLS, git_revision, parse_cpu_set, read_environment
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def nothing(name):
+    return None
+
+
+def machine(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return root
+
+
+@pytest.fixture
+def bare_metal(tmp_path):
+    cpu = "sys/devices/system/cpu"
+    return machine(
+        tmp_path,
+        {
+            "proc/cmdline": "root=UUID=1234 isolcpus=2-3 nohz_full=2-3 nosmt quiet",
+            "proc/cpuinfo": "processor\t: 0\nmodel name\t: Fast CPU @ 3 GHz\nflags\t\t: fpu tsc",
+            "proc/loadavg": "0.50 0.25 0.10 1/100 4242",
+            "proc/meminfo": "MemTotal:       16384 kB\nMemFree:         1000 kB",
+            "proc/self/status": "Name:\tpython\nCpus_allowed_list:\t0-1",
+            "proc/stat": "cpu  100 1 50 800 5 0 4 40 30 2\ncpu0 1 1 1 1 1 1 1 1 1 1",
+            "proc/sys/net/core/rmem_max": "212992",
+            "proc/sys/net/ipv4/ip_forward": "1",
+            f"{cpu}/online": "0-3",
+            f"{cpu}/smt/active": "0",
+            f"{cpu}/cpu0/cpufreq/scaling_governor": "powersave",
+            f"{cpu}/cpu1/cpufreq/scaling_governor": "performance",
+            f"{cpu}/intel_pstate/no_turbo": "0",
+            "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc",
+        },
+    )
+
+
+def test_what_is_there_is_recorded(bare_metal):
+    environment = read_environment(root=bare_metal, which=nothing)
+
+    assert environment["cpu"] == {
+        "model": "Fast CPU @ 3 GHz",
+        "online": "0-3",
+        "online_count": 4,
+        "allowed": "0-1",
+        "smt": False,
+        "governor": "performance,powersave",
+        "turbo": True,
+        "idle_driver": None,
+        "clocksource": "tsc",
+    }
+    assert environment["memory_bytes"] == 16384 * 1024
+    assert environment["activity"] == {
+        "load_average": [0.5, 0.25, 0.1],
+        # guest and guest_nice (30 and 2) are part of user and nice already
+        "cpu_ticks": {"total": 1000, "idle": 800, "steal": 40},
+    }
+    assert environment["virtualisation"] == {"machine": "none", "container": None}
+
+
+def test_sysctls_that_do_not_exist_are_null_not_zero(bare_metal):
+    sysctls = read_environment(root=bare_metal, which=nothing)["sysctls"]
+
+    assert set(sysctls) == set(SYSCTLS)
+    assert {name: value for name, value in sysctls.items() if value is not None} == {
+        "net.core.rmem_max": "212992",
+        "net.ipv4.ip_forward": "1",
+    }
+
+
+def test_only_kernel_parameters_that_matter_are_recorded(bare_metal):
+    environment = read_environment(root=bare_metal, which=nothing)
+
+    parameters = environment["kernel"]["parameters"]
+    assert {name: value for name, value in parameters.items() if value is not None} == {
+        "isolcpus": "2-3",
+        "nohz_full": "2-3",
+        "nosmt": "",
+    }
+    assert "1234" not in json.dumps(environment)
+
+
+def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
+    environment = read_environment(root=tmp_path, which=nothing)
+
+    assert environment["cpu"] == {
+        "model": None,
+        "online": None,
+        "online_count": os.cpu_count(),
+        "allowed": None,
+        "smt": None,
+        "governor": None,
+        "turbo": None,
+        "idle_driver": None,
+        "clocksource": None,
+    }
+    assert environment["memory_bytes"] is None
+    assert environment["activity"] == {"load_average": None, "cpu_ticks": None}
+    assert environment["virtualisation"] == {"machine": None, "container": None}
+    assert set(environment["tools"].values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"proc/cpuinfo": "flags : fpu hypervisor", "sys/class/dmi/id/sys_vendor": "QEMU"}, "QEMU"),
+        ({"proc/cpuinfo": "flags : fpu hypervisor"}, "unknown"),
+        ({"proc/cpuinfo": "flags : fpu"}, "none"),
+        ({"sys/hypervisor/type": "xen", "proc/cpuinfo": "flags : fpu"}, "xen"),
+        ({"proc/cpuinfo": "Features : fp asimd"}, None),
+    ],
+)
+def test_virtualisation_without_systemd(tmp_path, files, expected):
+    environment = read_environment(root=machine(tmp_path, files), which=nothing)
+
+    assert environment["virtualisation"]["machine"] == expected
+
+
+def test_boost_tells_about_turbo_where_there_is_no_intel_pstate(tmp_path):
+    root = machine(tmp_path, {"sys/devices/system/cpu/cpufreq/boost": "0"})
+
+    assert read_environment(root=root, which=nothing)["cpu"]["turbo"] is False
+
+
+def fake_tool(directory: Path, name: str, script: str) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_tool_versions_are_the_first_line_of_what_they_print(tmp_path):
+    fake_tool(tmp_path, "ip", 'test "$1" = -V && printf "ip 6.1\\nmore\\n"')
+    fake_tool(tmp_path, "tcpdump", 'test "$1" = --version && echo "tcpdump 4.99" >&2')
+    fake_tool(tmp_path, "nft", "exit 1")
+
+    tools = read_environment(
+        root=tmp_path, which=lambda name: str(tmp_path / name) if (tmp_path / name).exists() else None
+    )["tools"]
+
+    assert tools == {"tcpdump": "tcpdump 4.99", "ip": "ip 6.1", "nft": None, "ethtool": None}
+
+
+def test_this_machine_fits_into_json_and_does_not_tell_its_name():
+    environment = read_environment({None: ["lo", "no-such-nic"], "no-such-netns": ["eth0"]})
+
+    assert json.loads(json.dumps(environment)) == environment
+    assert environment["kernel"]["release"] == os.uname().release
+    assert environment["activity"]["cpu_ticks"]["total"] > 0
+    assert environment["nics"]["lo"]["mtu"] > 0
+    assert "rx-gro" in environment["nics"]["lo"]["offloads"]
+    assert environment["nics"]["no-such-nic"] is None
+    assert environment["namespaces"]["no-such-netns"]["nics"] == {"eth0": None}
+    assert set(environment["namespaces"]["no-such-netns"]["sysctls"].values()) == {None}
+    values = [leaf for leaf in leaves(environment) if isinstance(leaf, str)]
+    assert socket.gethostname() not in values
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [leaf for inner in value for leaf in leaves(inner)]
+    return [value]
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("0-1\n", {0, 1}), ("", set())])
+def test_cpu_sets(text, cpus):
+    assert parse_cpu_set(text) == cpus
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    package = tmp_path / "checkout" / "netbench"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    git(package, "init", "-q")
+    git(package, "add", ".")
+    git(package, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    return package
+
+
+def git(directory, *words):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(directory), *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
+
+
+def test_git_revision_is_the_commit(checkout):
+    assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+def test_git_revision_says_that_files_are_modified(checkout):
+    (checkout / "__init__.py").write_text("changed = True")
+
+    assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD") + "-dirty"
+
+
+def test_files_that_git_does_not_know_are_not_modifications(checkout):
+    (checkout / "results.csv").write_text("")
+
+    assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+def test_a_tag_does_not_replace_the_commit(checkout):
+    git(checkout, "tag", "v1")
+
+    assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+def test_the_repository_of_a_git_hook_is_not_taken_for_ours(checkout, monkeypatch):
+    monkeypatch.setenv("GIT_DIR", "/nonexistent")
+
+    assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD")
+
+
+def test_a_package_installed_inside_a_foreign_checkout_has_no_revision(checkout):
+    installed = checkout / ".venv" / "netbench"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+
+    assert git_revision(installed) is None
+
+
+def test_no_checkout_and_no_git_mean_no_revision(tmp_path):
+    assert git_revision(tmp_path) is None
+    assert git_revision(REPOSITORY / "netbench", which=nothing) is None

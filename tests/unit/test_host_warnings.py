@@ -1,0 +1,105 @@
+"""When the host is warned about, and when not."""
+
+import pytest
+
+from netbench.model.verdict import WarningKind
+from netbench.results.environment import read_environment
+from netbench.results.host_warnings import host_warnings
+
+
+def environment(governor=None, machine="none", load=0.0, cpus=4, total=1000, steal=0):
+    return {
+        "cpu": {"governor": governor, "online_count": cpus},
+        "virtualisation": {"machine": machine},
+        "activity": {
+            "load_average": [load, 9.0, 9.0],
+            "cpu_ticks": {"total": total, "idle": 0, "steal": steal},
+        },
+    }
+
+
+def kinds(before, after=None):
+    return [warning.kind for warning in host_warnings(before, after)]
+
+
+def test_a_quiet_machine_of_constant_speed_is_not_warned_about():
+    before = environment(governor="performance")
+    after = environment(governor="performance", total=2000, load=4.0)
+
+    assert host_warnings(before, after) == []
+
+
+@pytest.mark.parametrize("governor", ["powersave", "schedutil", "performance,powersave"])
+def test_a_governor_that_changes_the_frequency(governor):
+    (warning,) = host_warnings(environment(governor=governor), None)
+
+    assert warning.kind is WarningKind.CPU_FREQUENCY_VARIES
+    assert governor in warning.text
+    assert "scaling_governor" in warning.text
+
+
+def test_no_governor_is_no_warning():
+    assert kinds(environment(governor=None)) == []
+
+
+@pytest.mark.parametrize(("machine", "expected"), [("kvm", 1), ("unknown", 1), ("none", 0), (None, 0)])
+def test_a_virtual_machine(machine, expected):
+    assert kinds(environment(machine=machine)) == [WarningKind.HOST_IS_VIRTUAL] * expected
+
+
+@pytest.mark.parametrize(("load", "expected"), [(2.0, 0), (2.01, 1)])
+def test_a_load_of_more_than_half_the_cpus_before_the_start(load, expected):
+    assert kinds(environment(load=load, cpus=4)) == [WarningKind.HOST_WAS_BUSY] * expected
+
+
+def test_the_load_after_a_campaign_is_its_own():
+    assert kinds(environment(), environment(load=100.0)) == []
+
+
+@pytest.mark.parametrize(("stolen", "expected"), [(10, 0), (11, 1)])
+def test_more_than_one_percent_of_cpu_time_stolen(stolen, expected):
+    before = environment(total=5000, steal=70)
+    after = environment(total=6000, steal=70 + stolen)
+
+    assert kinds(before, after) == [WarningKind.HOST_WAS_BUSY] * expected
+
+
+def test_stolen_time_is_told_in_numbers():
+    before, after = environment(total=5000, steal=70), environment(total=6000, steal=320)
+
+    (warning,) = host_warnings(before, after)
+
+    assert "25.0%" in warning.text
+    assert "250 of 1000 ticks" in warning.text
+
+
+def test_counters_that_went_backwards_tell_nothing():
+    assert kinds(environment(total=5000, steal=70), environment(total=1000, steal=900)) == []
+    assert kinds(environment(total=1000, steal=900), environment(total=5000, steal=70)) == []
+
+
+@pytest.mark.parametrize("unknown", [{}, {"cpu": None}, {"activity": {"cpu_ticks": None, "load_average": None}}])
+def test_what_is_unknown_warns_of_nothing(unknown):
+    assert host_warnings(unknown, unknown) == []
+
+
+def test_it_reads_what_read_environment_writes(tmp_path):
+    for name, text in {
+        "proc/loadavg": "1.00 0 0 1/1 1",
+        "proc/cpuinfo": "flags : hypervisor",
+        "proc/stat": "cpu 0 0 0 0 0 0 0 0 0 0",
+        "sys/devices/system/cpu/online": "0",
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "ondemand",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = read_environment(root=tmp_path, which=lambda name: None)
+    (tmp_path / "proc/stat").write_text("cpu 50 0 0 0 0 0 0 50 0 0")
+    after = read_environment(root=tmp_path, which=lambda name: None)
+
+    assert kinds(before, after) == [
+        WarningKind.CPU_FREQUENCY_VARIES,
+        WarningKind.HOST_IS_VIRTUAL,
+        WarningKind.HOST_WAS_BUSY,
+        WarningKind.HOST_WAS_BUSY,
+    ]

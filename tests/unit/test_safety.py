@@ -1,0 +1,194 @@
+"""Every reason to leave an interface alone, from made-up snapshots and a made-up /proc."""
+
+import ipaddress
+
+import pytest
+
+from netbench.errors import UsageError
+from netbench.links.safety import Link, Snapshot, read_ports, refuse_unsafe_port, ssh_sessions, uses
+
+NIC = Link(index=2, name="eth1")
+
+
+def reasons(link=NIC, *, others=(), addresses=(), routes=(), ssh=(), wireless=(), allowed=()):
+    snapshot = Snapshot(
+        links=(link, *others),
+        addresses={2: tuple(addresses)},
+        default_routes={2: tuple(routes)},
+        ssh=frozenset(ssh),
+        wireless=frozenset(wireless),
+    )
+    return list(uses(link, snapshot, [ipaddress.ip_address(text) for text in allowed]))
+
+
+@pytest.mark.parametrize("kind", [None, "veth", "tun"])
+def test_a_bare_port_is_free(kind):
+    assert reasons(Link(index=2, name="eth1", kind=kind)) == []
+
+
+def test_loopback_is_refused_as_such():
+    assert reasons(Link(index=2, name="lo", loopback=True, ethernet=False)) == ["is the loopback interface"]
+
+
+def test_not_ethernet():
+    assert reasons(Link(index=2, name="ib0", ethernet=False)) == ["is not an Ethernet interface"]
+
+
+@pytest.mark.parametrize("kind", ["bridge", "bond", "vlan", "macvlan", "vxlan", "wireguard", "dummy", "team"])
+def test_what_is_no_nic(kind):
+    assert reasons(Link(index=2, name="x", kind=kind)) == [f"is of kind {kind}, not a NIC"]
+
+
+def test_a_member_of_a_bridge():
+    bridge = Link(index=7, name="br0", kind="bridge")
+
+    assert reasons(Link(index=2, name="eth1", master=7), others=[bridge]) == ["is a member of br0"]
+
+
+def test_a_member_of_something_in_another_namespace():
+    assert reasons(Link(index=2, name="eth1", master=7)) == ["is a member of interface 7"]
+
+
+def test_the_underlay_of_a_vlan():
+    vlan = Link(index=9, name="eth1.5", kind="vlan", lower=frozenset({2}))
+    unrelated = Link(index=10, name="eth2.5", kind="vlan", lower=frozenset({3}))
+
+    assert reasons(others=[vlan, unrelated]) == ["carries the vlan eth1.5"]
+
+
+def test_wireless():
+    assert reasons(wireless=[2]) == ["is wireless"]
+    assert reasons(wireless=[3]) == []
+
+
+def test_default_routes():
+    assert reasons(routes=["IPv4, table main", "IPv6, table 100"]) == [
+        "carries the default route (IPv4, table main)",
+        "carries the default route (IPv6, table 100)",
+    ]
+
+
+def test_an_ssh_session():
+    assert reasons(ssh=[2]) == ["carries an SSH session to this host"]
+    assert reasons(ssh=[3]) == []
+
+
+def test_addresses_that_the_user_did_not_name():
+    held = ["192.0.2.1/24", "2001:db8::1/64"]
+
+    assert reasons(addresses=held, allowed=["192.0.2.1"]) == ["carries the address 2001:db8::1/64"]
+    assert reasons(addresses=held, allowed=["192.0.2.1", "2001:db8:0::1"]) == []
+    assert reasons(addresses=held, allowed=["192.0.2.2"]) == [f"carries the address {text}" for text in held]
+
+
+def test_the_kernels_own_link_local_address_is_no_use():
+    assert reasons(addresses=["fe80::1/64"]) == []
+    assert reasons(addresses=["169.254.1.1/16"]) == ["carries the address 169.254.1.1/16"]
+
+
+def test_a_named_address_excuses_nothing_else():
+    found = reasons(addresses=["192.0.2.1/24"], allowed=["192.0.2.1"], routes=["IPv4, table main"], ssh=[2])
+
+    assert found == ["carries the default route (IPv4, table main)", "carries an SSH session to this host"]
+
+
+def test_the_loopback_of_this_machine_is_refused():
+    with pytest.raises(UsageError, match="port lo is in use .* it is the loopback interface"):
+        refuse_unsafe_port("lo", ["127.0.0.1", "::1"])
+
+
+@pytest.mark.parametrize("name", ["no-such-nic", "", "../lo", "lo "])
+def test_an_interface_that_is_not_there_names_those_that_are(name):
+    there = ", ".join(sorted(port.name for port in read_ports()))
+
+    with pytest.raises(UsageError, match=f"no interface of that name; there are: {there}$"):
+        refuse_unsafe_port(name)
+
+
+def test_an_allowed_address_that_is_none():
+    with pytest.raises(UsageError, match="'192.0.2' under `addresses` of a port is not an IP address"):
+        refuse_unsafe_port("lo", ["192.0.2"])
+
+
+def test_a_namespace_that_is_not_there():
+    with pytest.raises(UsageError, match="there is no network namespace 'no-such-netns'"):
+        read_ports("no-such-netns")
+
+
+# SSH sessions. Addresses in /proc/net/tcp are 32-bit words of a little-endian machine.
+
+HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
+ESTABLISHED, LISTENING = "01", "0A"
+HOST = "0A0200C0"  # 192.0.2.10
+CLIENT = "016433C6"  # 198.51.100.1
+
+
+def socket_line(local, state, inode, remote=f"{CLIENT}:D431"):
+    return f"   0: {local} {remote} {state} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1 0 20"
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc with an SSH server on a port of its own choice (socket 111) and a web server (socket 222)."""
+    (tmp_path / "net").mkdir()
+    for pid, name, inode in ((10, "sshd-session", 111), (20, "nginx", 222)):
+        (tmp_path / str(pid) / "fd").mkdir(parents=True)
+        (tmp_path / str(pid) / "comm").write_text(f"{name}\n")
+        (tmp_path / str(pid) / "fd" / "3").symlink_to(f"socket:[{inode}]")
+        (tmp_path / str(pid) / "fd" / "4").symlink_to("/dev/null")
+    return tmp_path
+
+
+def sessions(environment, proc):
+    return {tuple(map(str, session)) for session in ssh_sessions(environment, proc)}
+
+
+def tables(proc, tcp=(), tcp6=()):
+    (proc / "net" / "tcp").write_text("\n".join([HEADER, *tcp]) + "\n")
+    (proc / "net" / "tcp6").write_text("\n".join([HEADER, *tcp6]) + "\n")
+
+
+def test_the_session_netbench_was_started_from(proc):
+    assert sessions({"SSH_CONNECTION": "198.51.100.1 54321 192.0.2.10 22"}, proc) == {("192.0.2.10", "198.51.100.1")}
+    assert sessions({"SSH_CONNECTION": "fe80::1%eth0 54321 fe80::2%eth0 22"}, proc) == {("fe80::2", "fe80::1")}
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "a b c d"])
+def test_a_broken_ssh_connection_variable_is_ignored(proc, text):
+    assert sessions({"SSH_CONNECTION": text}, proc) == set()
+
+
+def test_connections_at_port_22(proc):
+    tables(proc, tcp=[socket_line(f"{HOST}:0016", ESTABLISHED, 5)])
+
+    assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1")}
+
+
+def test_connections_of_an_ssh_server_on_any_port(proc):
+    tables(proc, tcp=[socket_line(f"{HOST}:08AE", ESTABLISHED, 111)])
+
+    assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1")}
+
+
+def test_other_connections_and_listening_sockets_are_no_sessions(proc):
+    tables(
+        proc,
+        tcp=[socket_line(f"{HOST}:0050", ESTABLISHED, 222), socket_line("00000000:0016", LISTENING, 111)],
+    )
+
+    assert sessions({}, proc) == set()
+
+
+def test_ipv6_and_ipv4_mapped_sessions(proc):
+    mapped = f"0000000000000000FFFF0000{HOST}:0016"
+    real = "B80D0120000000000000000001000000:0016"  # 2001:db8::1
+    remote = "B80D0120000000000000000002000000:D431"
+    tables(
+        proc,
+        tcp6=[
+            socket_line(mapped, ESTABLISHED, 5, f"0000000000000000FFFF0000{CLIENT}:D431"),
+            socket_line(real, ESTABLISHED, 6, remote),
+        ],
+    )
+
+    assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1"), ("2001:db8::1", "2001:db8::2")}
