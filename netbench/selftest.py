@@ -6,16 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from netbench import campaign
 from netbench.config.loading import load_topology
 from netbench.config.shipped import TOPOLOGIES, find
-from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialResult
 from netbench.plugins import UUTS, option_models
 from netbench.progress import ConsoleProgress
 from netbench.results.campaign import CampaignResults
@@ -29,22 +28,28 @@ _FRAMES_PER_SECOND = 40_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the tester said of one stream of one trial, beside the truth. Frames; None is unknown."""
+    """What the tester said of one trial, beside the truth, for each of its streams. Frames; None is unknown."""
 
     uut: str
-    streams: int
-    stream: str
     frame_size: int
-    sent: int
-    true_lost: int
-    measured_lost: int | None
-    unexplained: int | None
+    sent: tuple[int, ...]
+    true_lost: tuple[int, ...]
+    measured_lost: tuple[int | None, ...]
+    unexplained: tuple[int | None, ...]
     verdict: str
 
     @property
     def right(self) -> bool:
-        """Whether the trial is valid and its loss exact to the frame, all of it placed."""
-        return self.verdict == "valid" and self.measured_lost == self.true_lost and self.unexplained == 0
+        """Whether the trial is valid, and the loss of every stream exact to the frame and all of it placed."""
+        return self.verdict == "valid" and self.measured_lost == self.true_lost and not any(self.unexplained)
+
+    @property
+    def error(self) -> int | None:
+        """Frames by which the measurement is off, added up over the streams; None when a stream is unknown."""
+        known = [measured for measured in self.measured_lost if measured is not None]
+        if len(known) < len(self.measured_lost):
+            return None
+        return sum(abs(measured - true) for measured, true in zip(known, self.true_lost, strict=True))
 
 
 def run_selftest(console: Console, frames: int, keep: Path | None) -> bool:
@@ -67,7 +72,7 @@ def run_selftest(console: Console, frames: int, keep: Path | None) -> bool:
     console.print(_table(answers))
     wrong = [answer for answer in answers if not answer.right]
     for reason in {f"{r.kind.value}: {r.detail}" for trial in results.trials for r in trial.reasons}:
-        console.print(f"  {reason}", markup=False, highlight=False)
+        console.print(reason, markup=False, highlight=False)
     if wrong:
         console.print(f"FAILED: {len(wrong)} of {len(answers)} answers are wrong; do not trust this tester here")
     else:
@@ -109,54 +114,33 @@ def _selftest_profile(frames: int) -> Profile:
 def _answers(topology: Topology, results: CampaignResults) -> Iterator[Answer]:
     drops = {uut.name: Drop.model_validate(uut.options["drop"]) for uut in topology.uuts}
     for trial in results.trials:
-        for counts in trial.streams:
-            yield _answer(trial, counts, drops[trial.spec.uut])
-
-
-def _answer(trial: TrialResult, counts: StreamCounts, drop: Drop) -> Answer:
-    return Answer(
-        uut=trial.spec.uut,
-        streams=len(trial.streams),
-        stream=counts.stream,
-        frame_size=trial.spec.frame_size,
-        sent=counts.sent_frames,
-        true_lost=drop.of(counts.sent_frames),
-        measured_lost=counts.lost_frames,
-        unexplained=counts.unexplained_frames,
-        verdict=trial.verdict.value,
-    )
+        yield Answer(
+            uut=trial.spec.uut,
+            frame_size=trial.spec.frame_size,
+            sent=tuple(counts.sent_frames for counts in trial.streams),
+            true_lost=tuple(drops[trial.spec.uut].of(counts.sent_frames) for counts in trial.streams),
+            measured_lost=tuple(counts.lost_frames for counts in trial.streams),
+            unexplained=tuple(counts.unexplained_frames for counts in trial.streams),
+            verdict=trial.verdict.value,
+        )
 
 
 def _table(answers: list[Answer]) -> Table:
-    table = Table(title="truth beside measurement, in frames")
-    for heading in (
-        "UUT",
-        "streams",
-        "stream",
-        "size",
-        "sent",
-        "truly lost",
-        "measured lost",
-        "error",
-        "verdict",
-        "",
-    ):
-        table.add_column(heading, justify="left" if heading in ("UUT", "stream", "verdict", "") else "right")
-    for answer in sorted(answers, key=lambda a: (a.uut, a.streams, a.frame_size, a.stream)):
-        measured = answer.measured_lost
-        error = (
-            "?" if measured is None else f"{measured - answer.true_lost:+,}" if measured != answer.true_lost else "0"
-        )
+    table = Table(title="truth beside measurement, in frames of all streams", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("UUT", no_wrap=True)
+    for heading in ("streams", "size", "sent", "lost", "measured", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for answer in sorted(answers, key=lambda one: (one.uut, len(one.sent), one.frame_size)):
+        measured = "?" if answer.error is None else f"{sum(filter(None, answer.measured_lost)):,}"
         table.add_row(
             answer.uut,
-            str(answer.streams),
-            answer.stream,
+            str(len(answer.sent)),
             str(answer.frame_size),
-            f"{answer.sent:,}",
-            f"{answer.true_lost:,}",
-            "?" if measured is None else f"{measured:,}",
-            error,
-            answer.verdict,
-            "pass" if answer.right else "FAIL",
+            f"{sum(answer.sent):,}",
+            f"{sum(answer.true_lost):,}",
+            measured,
+            "?" if answer.error is None else f"{answer.error:,}",
+            "pass" if answer.right else f"FAIL ({answer.verdict})",
         )
     return table

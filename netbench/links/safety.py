@@ -22,7 +22,6 @@ from netbench.errors import MissingError, UsageError
 
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
-_RTN_UNICAST = 1
 _TCP_ESTABLISHED = "01"
 _ADDRESS_REASON = "carries the address"
 _SSH_PORT = 22
@@ -259,7 +258,7 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no t
 
 
 def _default_route_interfaces(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
-    if message["dst_len"] != 0 or message["type"] != _RTN_UNICAST:
+    if message["dst_len"] != 0:
         return set()
     hops = message.get_attr("RTA_MULTIPATH") or ()
     return {index for index in (message.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)) if index}
