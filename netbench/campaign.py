@@ -1,8 +1,7 @@
 """Walks a plan: provision, trial, store; resume, locks, events."""
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,12 +19,14 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan import Plan, expected_seconds, make_plan
 from netbench.plugins import GENERATORS, UUTS, option_models
 from netbench.results.directory import ResultDirectory
+from netbench.results.environment import read_environment
 from netbench.results.events import Announcer, EventLog, Observer
 from netbench.results.host_warnings import host_warnings
 from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
-from netbench.testbed import Testbed, make_uut, open_testbed
-from netbench.trial import Bench, run_trial
+from netbench.testbed import Testbed, make_uut, open_testbed, usable_cpus
+from netbench.trial import run_trial
+from netbench.uut.base import UnitUnderTest
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,51 +70,41 @@ def make_request(
 
 
 def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
-    """Run a campaign into a new directory; its errors are those of `_walk` and of an unusable directory."""
-    manifest = begin_manifest(
-        request.topology, request.profile, command, request.uuts, request.scenarios, len(request.plan.trials)
-    )
-    with _ready(
-        request, directory, observers, lambda: directory.create(request.topology, request.profile, manifest)
-    ) as (
-        testbed,
-        announcer,
-    ):
-        _walk(request, testbed, directory, manifest, announcer)
+    """Run a campaign into a new directory, which is made once the testbed is up: a refusal leaves none.
+
+    Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
+    """
+    with open_testbed(request.topology, request.profile) as testbed:
+        manifest = begin_manifest(
+            request.topology,
+            request.profile,
+            command=command,
+            uuts=request.uuts,
+            scenarios=request.scenarios,
+            planned_trials=len(request.plan.trials),
+            environment=read_environment(testbed.interfaces()),
+        )
+        directory.create(request.topology, request.profile, manifest)
+        _walk(request, testbed, directory, manifest, observers)
 
 
 def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> Request:
-    """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory."""
+    """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory.
+
+    Raises as `start` does, and UsageError for what is no result directory.
+    """
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
     profile = load_profile(directory.profile, option_models(GENERATORS))
-    request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
+    request = make_request(topology, profile, *directory.chosen(manifest))
     store = Store.read(directory.store)
     done = store.keys()
     store.close()
-    if len(done) == len(request.plan.trials) and manifest["finished"]:
+    if len(done) == len(request.plan.trials) and manifest.get("finished"):
         return request
-    manifest = resumed(manifest, command)
-    with _ready(request, directory, observers, lambda: directory.write_manifest(manifest)) as (
-        testbed,
-        announcer,
-    ):
-        _walk(request, testbed, directory, manifest, announcer)
+    with open_testbed(topology, profile) as testbed:
+        _walk(request, testbed, directory, resumed(manifest, command), observers)
     return request
-
-
-@contextmanager
-def _ready(
-    request: Request,
-    directory: ResultDirectory,
-    observers: Sequence[Observer],
-    write: Any,  # noqa: ANN401
-) -> Iterator[tuple[Testbed, Announcer]]:
-    """The testbed up and the directory written and locked: in this order, so that a refusal leaves no directory."""
-    with open_testbed(request.topology, request.profile) as testbed:
-        write()
-        with directory.lock():
-            yield testbed, Announcer([EventLog(directory.events), *observers])
 
 
 def _walk(
@@ -121,45 +112,55 @@ def _walk(
     testbed: Testbed,
     directory: ResultDirectory,
     manifest: dict[str, Any],
-    announcer: Announcer,
+    observers: Sequence[Observer],
 ) -> None:
     """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
-    store = Store.open(directory.store)
-    try:
-        done = store.keys()
-        missing = [trial for trial in request.plan.trials if trial.key not in done]
-        announcer.announce(
-            "campaign-started",
-            topology=request.topology.name,
-            profile=request.profile.name,
-            planned=len(request.plan.trials),
-            done=len(done),
-            expected_s=expected_seconds(missing, request.profile),
-        )
-        cpus = len(os.sched_getaffinity(0))
-        store.keep_warnings(caveats(request.topology, request.profile, cpus))
-        store.keep_warnings(host_warnings(manifest["before"], None))
-        specs = {uut.name: uut for uut in request.topology.uuts}
-        for name, trials in groupby(missing, key=lambda trial: trial.uut):
-            with testbed.uut(specs[name]) as uut:
-                announcer.announce("uut-ready", uut=name)
-                for trial in trials:
-                    _measure(request, testbed, testbed.bench(uut), trial, directory, store, announcer)
-        complete = finished(manifest, testbed.offloads())
-        store.keep_warnings(host_warnings(complete["before"], complete["after"]))
-        directory.write_manifest(complete)
-        announcer.announce("campaign-finished", trials=len(request.plan.trials))
-    except (TestbedError, Stopped) as error:
-        _note_end(announcer, error)
-        raise
-    finally:
-        store.close()
+    announcer = Announcer([EventLog(directory.events), *observers])
+    with directory.lock(), closing(Store.open(directory.store)) as store:
+        try:
+            directory.write_manifest(manifest)
+            _measure_missing(request, testbed, directory, manifest, store, announcer)
+        except (TestbedError, Stopped) as error:
+            _note_end(announcer, error)
+            raise
+
+
+def _measure_missing(
+    request: Request,
+    testbed: Testbed,
+    directory: ResultDirectory,
+    manifest: dict[str, Any],
+    store: Store,
+    announcer: Announcer,
+) -> None:
+    done = store.keys()
+    missing = [trial for trial in request.plan.trials if trial.key not in done]
+    announcer.announce(
+        "campaign-started",
+        topology=request.topology.name,
+        profile=request.profile.name,
+        planned=len(request.plan.trials),
+        done=len(done),
+        expected_s=expected_seconds(missing, request.profile),
+    )
+    store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
+    store.keep_warnings(host_warnings(manifest["before"], None))
+    specs = {uut.name: uut for uut in request.topology.uuts}
+    for name, trials in groupby(missing, key=lambda trial: trial.uut):
+        with testbed.uut(specs[name]) as uut:
+            announcer.announce("uut-ready", uut=name)
+            for trial in trials:
+                _measure(request, testbed, uut, trial, directory, store, announcer)
+    complete = finished(manifest, read_environment(testbed.interfaces()))
+    store.keep_warnings(host_warnings(complete["before"], complete["after"]))
+    directory.write_manifest(complete)
+    announcer.announce("campaign-finished", trials=len(request.plan.trials))
 
 
 def _measure(
     request: Request,
     testbed: Testbed,
-    bench: Bench,
+    uut: UnitUnderTest,
     spec: TrialSpec,
     directory: ResultDirectory,
     store: Store,
@@ -168,7 +169,7 @@ def _measure(
     """One trial of the plan: repeated while it is invalid and attempts are left, then stored."""
     for attempt in range(1, request.profile.retries + 2):
         announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        result = run_trial(bench, spec, request.profile, attempt, directory.captures)
+        result = run_trial(testbed.bench(uut), spec, request.profile, attempt, directory.captures)
         announcer.announce(
             "trial-finished",
             key=spec.key,

@@ -168,22 +168,16 @@ def doctor(
     """Say what this host can run, what is missing, and the command that adds it."""
     from netbench import doctor as examination
 
-    needs = None
+    needs, addresses = None, {}
     if topology is not None:
         from netbench.config.loading import load_topology
         from netbench.config.shipped import TOPOLOGIES, find
         from netbench.plugins import UUTS, option_models
         from netbench.testbed import needs_of
 
-        needs = needs_of(load_topology(find(TOPOLOGIES, topology), option_models(UUTS)))
-    checks = examination.diagnose(needs)
-    if as_json:
-        typer.echo(examination.doctor_json(checks))
-    else:
-        from rich.console import Console
-
-        Console().print(examination.doctor_text(checks))
-    raise typer.Exit(examination.exit_code(checks))
+        wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+        needs, addresses = needs_of(wanted), wanted.port_addresses
+    raise typer.Exit(examination.run_doctor(needs, addresses=addresses, as_json=as_json))
 
 
 @app.command("list")
@@ -247,8 +241,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     results = directory.results()
     console.print(summary_table(results))
     write_report(results, directory.report)
-    for warning in results.warnings:
-        console.print(f"note ({warning.kind.value}): {warning.text}", markup=False, highlight=False)
+    if results.warnings:
+        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))
+        typer.echo(f"read the numbers with these warnings, which the report explains: {kinds}")
     invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
     if invalid:
         typer.echo(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", err=True)

@@ -21,7 +21,6 @@ from netbench.links.changes import (
     OffloadsOff,
     SetSysctl,
     SetUp,
-    read_offloads,
 )
 from netbench.links.cleaning import clean
 from netbench.links.counters import read_nics
@@ -44,18 +43,18 @@ _UUT_READY_S = 30.0
 
 def needs_of(topology: Topology) -> frozenset[str]:
     """What a host must be able to do for this topology, in the words of `netbench doctor`."""
-    needs = {"root", *TOOLS}
+    needs = {"root", "packet", *TOOLS}
     if any(host.kind == "netns" for host in topology.hosts.values()):
         needs.add("netns")
     if any(not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
     for uut in topology.uuts:
-        if uut.kind in ("raw", "reference") and uut.options.get("forward", "bridge") == "bridge":
-            needs.add("bridge")
+        if uut.kind in ("raw", "reference"):
+            bridged = uut.options.get("forward", "bridge") == "bridge"
+            needs |= {"bridge", "bridge-nf"} if bridged else {"forwarding"}
         if uut.kind == "reference":
             needs |= {"nft", "nftables", "numgen"}
-    ports = (port.nic for host in topology.hosts.values() for port in host.ports.values())
-    return frozenset(needs | {f"port:{nic}" for nic in ports})
+    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 
 def base_changes(topology: Topology) -> list[Change]:
@@ -93,6 +92,13 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     return uut
 
 
+def make_source(profile: Profile) -> Source:
+    """A source of the profile's kind."""
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    source: Source = kind(kind.Options.model_validate(profile.generator.options))
+    return source
+
+
 def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """CPUs of each stream's source and sink.
 
@@ -104,6 +110,11 @@ def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], t
     if len(cpus) > streams:
         return [((cpus[n],), tuple(cpus[streams:])) for n in range(streams)]
     return [((), ()) for _ in range(streams)]
+
+
+def usable_cpus() -> list[int]:
+    """The CPUs this process may run on."""
+    return sorted(os.sched_getaffinity(0))
 
 
 class Testbed:
@@ -130,9 +141,9 @@ class Testbed:
 
     def open_lanes(self) -> None:
         """Bring up a source and a sink for every stream."""
-        pins = cpu_plan(len(self._paths), sorted(os.sched_getaffinity(0)))
+        pins = cpu_plan(len(self._paths), usable_cpus())
         for path, (source_cpus, sink_cpus) in zip(self._paths, pins, strict=True):
-            source = self._make_source()
+            source = make_source(self._profile)
             sink = TcpdumpSink()
             self._lanes[path.name] = Lane(path, source, sink)
             source.open(self._hosts[path.source.host], path.source.interface, source_cpus)
@@ -170,16 +181,13 @@ class Testbed:
         """What a trial needs, with this UUT in place."""
         return Bench(self._lanes, uut, lambda places: read_nics(self._netlink, places), SystemClock())
 
-    def offloads(self) -> dict[str, dict[str, str]]:
-        """The offloads of every NIC as they are now, by `host/interface`."""
-        nics = [nic for path in self._paths for nic in path.nics.values()]
-        return {f"{nic.host}/{nic.interface}": read_offloads(self._hosts[nic.host], nic.interface) for nic in nics}
-
-    def _make_source(self) -> Source:
-        spec = self._profile.generator
-        kind = plugins(GENERATORS)[spec.kind]
-        source: Source = kind(kind.Options.model_validate(spec.options))
-        return source
+    def interfaces(self) -> dict[str | None, list[str]]:
+        """The interfaces of all paths, by network namespace (None: netbench's own)."""
+        found: dict[str | None, list[str]] = {}
+        for path in self._paths:
+            for nic in path.nics.values():
+                found.setdefault(nic.netns, []).append(nic.interface)
+        return found
 
 
 @contextmanager
@@ -195,9 +203,8 @@ def open_testbed(topology: Topology, profile: Profile) -> Iterator[Testbed]:
     with ExitStack() as stack:
         lock_testbed(stack, _resources(topology))
         clean()
-        for host in topology.hosts.values():
-            for port in host.ports.values():
-                refuse_unsafe_port(port.nic, port.addresses)
+        for port, addresses in topology.port_addresses.items():
+            refuse_unsafe_port(port, addresses)
         journal = Journal.create(topology.name)
         hosts = {name: _host(topology, name, journal.run_id) for name in topology.hosts}
         netlink = stack.enter_context(Netlink())

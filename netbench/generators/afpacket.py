@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -39,6 +40,10 @@ class AfPacketSource:
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or self.Options()
         self._worker: _Worker | None = None
+
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        """What open() would start, for `--dry-run`."""
+        return [shlex.join(_worker_command(interface, self._options.threads, cpus))]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Start the worker on `interface` of `host`, pinned to `cpus` (empty: not pinned).
@@ -107,15 +112,19 @@ def _unknown(error: str) -> Sent:
     return Sent(0, 0, 0.0, None, None, 0, 0.0, error)
 
 
+def _worker_command(interface: str, threads: int, cpus: Sequence[int]) -> list[str]:
+    module = "netbench.generators.afpacket_worker"
+    # numpy would start a thread on every CPU, and they spin: on the CPUs that send.
+    environment = ["env", "OPENBLAS_NUM_THREADS=1"]
+    return [*environment, sys.executable, "-m", module, interface, str(threads), *map(str, cpus)]
+
+
 class _Worker:
     """The worker process and the conversation with it (see `afpacket_worker`)."""
 
     def __init__(self, host: Host, interface: str, threads: int, cpus: Sequence[int]) -> None:
         self._where = f"the afpacket source on {interface} of host {host.name}"
-        module = "netbench.generators.afpacket_worker"
-        arguments = [interface, str(threads), *map(str, cpus)]
-        # numpy would start a thread on every CPU, and they spin: on the CPUs that send.
-        process = host.spawn(["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-m", module, *arguments])
+        process = host.spawn(_worker_command(interface, threads, cpus))
         assert process.stdin
         assert process.stdout
         assert process.stderr

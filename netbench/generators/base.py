@@ -55,9 +55,13 @@ class Sent:
 class Source(Protocol):
     """One source on one NIC, kept ready across trials.
 
-    Order of calls: open() once; then prepare(), start(), wait() for each trial; close() at the end.
+    Order of calls: commands() at any time; open() once; then prepare(), start(), wait() for each trial;
+    close() at the end.
     A source that dies raises TestbedError from prepare(), or says so in `Sent.error`.
     """
+
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        """What open() would do, as commands, for `--dry-run`; nothing is touched."""
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""

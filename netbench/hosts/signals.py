@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as an exception that unwinds and cleans up, and places where they must wait."""
+"""Ctrl-C, SIGTERM and a closed terminal as an exception that unwinds and cleans up, and places where they must wait."""
 
 import os
 import signal
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGINT or SIGTERM arrived. A KeyboardInterrupt, so that event loops let it pass."""
+    """SIGINT, SIGTERM or SIGHUP arrived. A KeyboardInterrupt, so that event loops let it pass."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -19,7 +19,7 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """Raise Stopped on the first SIGINT or SIGTERM; ignore further ones while everything is put back."""
+    """Raise Stopped on the first SIGINT, SIGTERM or SIGHUP; ignore further ones while everything is put back."""
 
     owner = os.getpid()
 
@@ -42,7 +42,7 @@ def stopping_on_signals() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let SIGINT and SIGTERM wait until the block is done."""
+    """Let SIGINT, SIGTERM and SIGHUP wait until the block is done."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     try:
         yield

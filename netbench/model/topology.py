@@ -177,6 +177,11 @@ class Topology(_Strict):
         port = self.hosts[host].ports.get(nic)
         return port.nic if port else PREFIX + nic
 
+    @property
+    def port_addresses(self) -> dict[str, tuple[str, ...]]:
+        """The ports it borrows, and the addresses each may carry."""
+        return {port.nic: port.addresses for host in self.hosts.values() for port in host.ports.values()}
+
     def stream_link(self, stream: StreamSpec) -> LinkSpec:
         """The link a stream's source sends on; its rate is what a share of line rate refers to."""
         return next(link for link in self.links if stream.source in link.ends)

@@ -6,6 +6,7 @@ from netbench.report.markup import Column, Html, row, table
 
 _COLUMNS = (Column("Setting"), Column("Before"), Column("After"))
 _UNKNOWN = "unknown"
+_ALWAYS_MOVING = "activity"  # load and CPU ticks: they tell how busy the host was, not that it was changed
 
 Settings = dict[tuple[str, ...], str]
 
@@ -29,7 +30,11 @@ def changed_settings(manifest: Mapping[str, object]) -> list[str]:
     if not after:
         return []
     paths = dict.fromkeys((*before, *after))
-    return [".".join(path) for path in paths if before.get(path, _UNKNOWN) != after.get(path, _UNKNOWN)]
+    return [
+        ".".join(path)
+        for path in paths
+        if path[0] != _ALWAYS_MOVING and before.get(path, _UNKNOWN) != after.get(path, _UNKNOWN)
+    ]
 
 
 def _settings(manifest: Mapping[str, object], when: str) -> Settings:

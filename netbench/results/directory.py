@@ -1,6 +1,7 @@
 """A result directory: the store, the manifest, and what was asked for, as resolved."""
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,13 @@ class ResultDirectory:
         if not isinstance(manifest, dict):
             raise UsageError(f"{self.manifest}: is damaged: not a mapping")
         return manifest
+
+    def chosen(self, manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The UUTs and scenarios the campaign was asked for; UsageError when the manifest does not say."""
+        try:
+            return tuple(map(str, manifest["uuts"])), tuple(map(str, manifest["scenarios"]))
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"{self.manifest}: is damaged: {error} is missing or wrong") from error
 
     def results(self) -> CampaignResults:
         """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""

@@ -7,18 +7,20 @@ from typing import Any
 
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
-from netbench.results.environment import git_revision, read_environment
+from netbench.results.environment import git_revision
 
 
 def begin_manifest(
     topology: Topology,
     profile: Profile,
+    *,
     command: Sequence[str],
     uuts: Sequence[str],
     scenarios: Sequence[str],
     planned_trials: int,
+    environment: dict[str, object],
 ) -> dict[str, Any]:
-    """The manifest of a campaign about to start. `uuts` and `scenarios` are the chosen ones, all of them listed."""
+    """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed."""
     return {
         "netbench": version("netbench"),
         "git_revision": git_revision(),
@@ -32,7 +34,7 @@ def begin_manifest(
         "started": _now(),
         "finished": None,
         "sessions": [],
-        "before": read_environment(),
+        "before": environment,
         "after": None,
     }
 
@@ -45,9 +47,9 @@ def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def finished(manifest: dict[str, Any], offloads: dict[str, dict[str, str]]) -> dict[str, Any]:
+def finished(manifest: dict[str, Any], environment: dict[str, object]) -> dict[str, Any]:
     """The manifest of a campaign that is complete, with the environment as it is now."""
-    return {**manifest, "finished": _now(), "after": read_environment(), "offloads": offloads}
+    return {**manifest, "finished": _now(), "after": environment}
 
 
 def _now() -> str:

@@ -54,6 +54,11 @@ def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[s
     return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(catch.capture), ours]
 
 
+def flush_command(interface: str) -> list[str]:
+    """The command that pushes the last captured frames out of the kernel."""
+    return [sys.executable, "-m", "netbench.sinks.flush", interface, str(FLUSH_FRAMES)]
+
+
 class TcpdumpSink:
     """One tcpdump per trial on one NIC."""
 
@@ -98,7 +103,7 @@ class TcpdumpSink:
         process = self._running()
         deadline = time.monotonic() + timeout_s
         while not self._flushed and process.poll() is None and time.monotonic() < deadline:
-            sent = self._host.run([sys.executable, "-m", "netbench.sinks.flush", self._interface, str(FLUSH_FRAMES)])
+            sent = self._host.run(flush_command(self._interface))
             if sent.exit_code != 0:
                 return  # the NIC is gone or down: the judge sees that from its counters
             self._flush_frames += FLUSH_FRAMES

@@ -94,13 +94,16 @@ def test_what_a_killed_doctor_left_is_removed_by_the_next():
 
 
 def test_the_namespace_of_another_running_doctor_is_left_alone():
-    other = f"{PROBE_PREFIX}{os.getppid()}"
+    running = subprocess.Popen(["sleep", "60"])
+    other = f"{PROBE_PREFIX}{running.pid}"
     netns.create(other)
     try:
         diagnose(frozenset({"netns"}))
 
         assert left_over() == [other]
     finally:
+        running.kill()
+        running.wait()
         netns.remove(other)
 
 
@@ -129,7 +132,9 @@ def test_without_nft_the_features_behind_it_are_not_guessed():
     assert checks["veth"].status is Status.OK
 
 
-def test_a_kernel_that_refuses_a_rule_is_quoted(tmp_path):
+@pytest.fixture
+def refused_by_nft(tmp_path):
+    """A search for commands that finds an nft to which the kernel says no."""
     broken = tmp_path / "nft"
     broken.write_text('#!/bin/sh\necho "/dev/stdin:1:1-9: Error: Could not process rule: Not supported" >&2\nexit 1\n')
     broken.chmod(0o755)
@@ -137,11 +142,29 @@ def test_a_kernel_that_refuses_a_rule_is_quoted(tmp_path):
     def which(name, /, *, path=None):
         return str(broken) if name == "nft" else shutil.which(name, path=path)
 
-    checks = {check.name: check for check in diagnose(frozenset({"nftables"}), which=which)}
+    return which
+
+
+def test_a_kernel_that_refuses_a_rule_is_quoted(refused_by_nft):
+    checks = {check.name: check for check in diagnose(frozenset({"nftables"}), which=refused_by_nft)}
 
     assert checks["nftables"].status is Status.MISSING
     assert checks["nftables"].found == "Could not process rule: Not supported"
     assert "CONFIG_NF_TABLES_BRIDGE" in checks["nftables"].remedy or "modprobe" in checks["nftables"].remedy
+
+
+def test_an_optional_feature_is_missing_only_when_asked_for(refused_by_nft):
+    asked = {check.name: check for check in diagnose(frozenset({"nft-ingress"}), which=refused_by_nft)}
+    listed = {check.name: check for check in diagnose(which=refused_by_nft)}
+
+    assert asked["nft-ingress"].status is Status.MISSING
+    assert listed["nft-ingress"].status is Status.ABSENT
+
+
+def environment_of(name, nics):
+    namespaces = read_environment({name: nics})["namespaces"]
+    assert isinstance(namespaces, dict)
+    return namespaces[name]
 
 
 def test_the_environment_of_another_namespace_is_its_own():
@@ -157,7 +180,7 @@ def test_the_environment_of_another_namespace_is_its_own():
             prefix = [] if words[0] == "netns" else ["-n", name]
             subprocess.run(["ip", *prefix, *words], check=True)
 
-        there = read_environment({name: ["nbt-a", "nbt-b", "nbt-c"]})["namespaces"][name]
+        there = environment_of(name, ["nbt-a", "nbt-b", "nbt-c"])
 
         assert there["sysctls"]["net.ipv4.ip_forward"] == "1"
         assert there["nics"]["nbt-a"]["mtu"] == 1400

@@ -135,14 +135,17 @@ def test_an_interface_that_is_elsewhere(lab):
     assert "there are: lo, nbt-a, nbt-b" in refusal(lab, "nbt-c")
 
 
-def test_the_far_end_of_a_veth_is_not_taken_for_an_underlay(lab):
-    """Indexes repeat between namespaces: the peer's means nothing on this side."""
+def test_what_lies_below_in_another_namespace_is_not_looked_for_here(lab):
+    """Indexes repeat between namespaces: the one a macvlan names means nothing where it was moved to."""
+    with IPRoute(netns=lab, flags=0) as iproute:
+        (below,) = iproute.link_lookup(ifname="nbt-a")
     with second_namespace() as other:
-        with IPRoute(netns=lab, flags=0) as iproute:
-            (index,) = iproute.link_lookup(ifname="nbt-a")
-        ip(lab, "link", "add", "nbt-c", "type", "veth", "peer", "name", "nbt-d", "index", str(index), "netns", other)
+        ip(other, "link", "add", "nbt-c", "index", str(below), "type", "veth", "peer", "name", "nbt-d")
+        ip(lab, "link", "add", "nbt-mv", "link", "nbt-a", "type", "macvlan", "mode", "bridge")
+        ip(lab, "link", "set", "nbt-mv", "netns", other)
 
-        refuse_unsafe_port("nbt-a", netns=lab)
+        assert "nbt-mv" in {port.name for port in read_ports(other)}
+        refuse_unsafe_port("nbt-c", netns=other)
 
 
 @contextmanager

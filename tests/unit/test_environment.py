@@ -13,6 +13,10 @@ from netbench.results.environment import SYSCTLS, git_revision, parse_cpu_set, r
 REPOSITORY = Path(__file__).parents[2]
 
 
+def read(*nics, **options):
+    return read_environment(*nics, **options)
+
+
 def nothing(name):
     return None
 
@@ -50,7 +54,7 @@ def bare_metal(tmp_path):
 
 
 def test_what_is_there_is_recorded(bare_metal):
-    environment = read_environment(root=bare_metal, which=nothing)
+    environment = read(root=bare_metal, which=nothing)
 
     assert environment["cpu"] == {
         "model": "Fast CPU @ 3 GHz",
@@ -73,7 +77,7 @@ def test_what_is_there_is_recorded(bare_metal):
 
 
 def test_sysctls_that_do_not_exist_are_null_not_zero(bare_metal):
-    sysctls = read_environment(root=bare_metal, which=nothing)["sysctls"]
+    sysctls = read(root=bare_metal, which=nothing)["sysctls"]
 
     assert set(sysctls) == set(SYSCTLS)
     assert {name: value for name, value in sysctls.items() if value is not None} == {
@@ -83,7 +87,7 @@ def test_sysctls_that_do_not_exist_are_null_not_zero(bare_metal):
 
 
 def test_only_kernel_parameters_that_matter_are_recorded(bare_metal):
-    environment = read_environment(root=bare_metal, which=nothing)
+    environment = read(root=bare_metal, which=nothing)
 
     parameters = environment["kernel"]["parameters"]
     assert {name: value for name, value in parameters.items() if value is not None} == {
@@ -95,7 +99,7 @@ def test_only_kernel_parameters_that_matter_are_recorded(bare_metal):
 
 
 def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
-    environment = read_environment(root=tmp_path, which=nothing)
+    environment = read(root=tmp_path, which=nothing)
 
     assert environment["cpu"] == {
         "model": None,
@@ -125,7 +129,7 @@ def test_a_machine_that_tells_nothing_is_all_null(tmp_path):
     ],
 )
 def test_virtualisation_without_systemd(tmp_path, files, expected):
-    environment = read_environment(root=machine(tmp_path, files), which=nothing)
+    environment = read(root=machine(tmp_path, files), which=nothing)
 
     assert environment["virtualisation"]["machine"] == expected
 
@@ -133,7 +137,7 @@ def test_virtualisation_without_systemd(tmp_path, files, expected):
 def test_boost_tells_about_turbo_where_there_is_no_intel_pstate(tmp_path):
     root = machine(tmp_path, {"sys/devices/system/cpu/cpufreq/boost": "0"})
 
-    assert read_environment(root=root, which=nothing)["cpu"]["turbo"] is False
+    assert read(root=root, which=nothing)["cpu"]["turbo"] is False
 
 
 def fake_tool(directory: Path, name: str, script: str) -> None:
@@ -147,15 +151,15 @@ def test_tool_versions_are_the_first_line_of_what_they_print(tmp_path):
     fake_tool(tmp_path, "tcpdump", 'test "$1" = --version && echo "tcpdump 4.99" >&2')
     fake_tool(tmp_path, "nft", "exit 1")
 
-    tools = read_environment(
-        root=tmp_path, which=lambda name: str(tmp_path / name) if (tmp_path / name).exists() else None
-    )["tools"]
+    tools = read(root=tmp_path, which=lambda name: str(tmp_path / name) if (tmp_path / name).exists() else None)[
+        "tools"
+    ]
 
     assert tools == {"tcpdump": "tcpdump 4.99", "ip": "ip 6.1", "nft": None, "ethtool": None}
 
 
 def test_this_machine_fits_into_json_and_does_not_tell_its_name():
-    environment = read_environment({None: ["lo", "no-such-nic"], "no-such-netns": ["eth0"]})
+    environment = read({None: ["lo", "no-such-nic"], "no-such-netns": ["eth0"]})
 
     assert json.loads(json.dumps(environment)) == environment
     assert environment["kernel"]["release"] == os.uname().release
@@ -216,7 +220,7 @@ def test_files_that_git_does_not_know_are_not_modifications(checkout):
 
 
 def test_a_tag_does_not_replace_the_commit(checkout):
-    git(checkout, "tag", "v1")
+    git(checkout, "-c", "user.name=a", "-c", "user.email=a@b", "tag", "-a", "-m", "release", "v1")
 
     assert git_revision(checkout) == git(checkout, "rev-parse", "HEAD")
 

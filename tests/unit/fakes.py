@@ -1,0 +1,330 @@
+"""Fakes behind the seams: sources, sinks, UUTs, hosts and time that do what a test tells them, and say what was asked.
+
+They share a log, a list of texts in the order of the calls, and one `FakeNics`, whose counters they move as
+frames would: a trial on them runs the real accounting on captures that are really read.
+"""
+
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.base import Sent, Traffic
+from netbench.hosts.base import Completed, Host
+from netbench.links.counters import NicCounters
+from netbench.model.paths import Nic, StreamPath
+from netbench.sinks.base import Arrived, Catch
+from netbench.trial import Bench, Lane, Place
+from netbench.uut.base import Drops, Workplace
+from tests.unit.capture_files import START_NS, pcap, stream_frame
+
+Log = list[str]
+
+
+class FakeClock:
+    """Time that passes only while somebody sleeps, and a little with every look at it."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds slept so far."""
+        self._now_ns += 1000
+        return self._now_ns
+
+    def realtime_ns(self) -> int:
+        """As the time stamps of capture_files have it."""
+        return START_NS + self.monotonic_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now_ns += round(seconds * 1e9)
+
+
+class FakeNics:
+    """The counters of NICs, all up and at 0. `late` moves them, one at each reading: frames still on their way."""
+
+    def __init__(self, log: Log, nics: Iterable[Nic]) -> None:
+        self._log = log
+        self.late: list[Callable[[], None]] = []
+        self.counters: dict[Place, NicCounters] = {
+            nic.place: NicCounters(0, 0, 0, 0, 0, 0, True, 0, nic.mac, index)
+            for index, nic in enumerate(nics, start=1)
+        }
+
+    def __call__(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        """Read them, as `read_nics` does."""
+        self._log.append("read NICs")
+        if self.late:
+            self.late.pop(0)()
+        return {place: self.counters[place] for place in places if place in self.counters}
+
+    def grow(self, nic: Nic | None, **by: int) -> None:
+        """Let counters of a NIC grow."""
+        if nic is not None:
+            now = self.counters[nic.place]
+            self.counters[nic.place] = replace(now, **{name: getattr(now, name) + more for name, more in by.items()})
+
+
+@dataclass
+class Fate:
+    """What becomes of one stream's frames in the next trials, in frames, and what goes wrong otherwise."""
+
+    sent: int | None = None  # None: as intended
+    source_errors: int = 0
+    source_error: str = ""
+    prepare_error: str = ""
+    dropped_by_rule: int = 0
+    lost_in_uut: int = 0
+    duplicated: int = 0
+    dropped_by_capture: int = 0
+    arms: bool = True
+    flushes: bool = True
+    sink_error: str = ""
+    disk_full: bool = False
+
+
+@dataclass
+class FakeWire:
+    """One stream: its path, its fate, and what of it has arrived in the trial under way."""
+
+    log: Log
+    nics: FakeNics
+    path: StreamPath
+    fate: Fate = field(default_factory=Fate)
+    sent: int = 0
+    rule_drops: int = 0  # as the UUT counts them: since its last reset
+    arrived: list[int] = field(default_factory=list)  # sequence numbers
+
+    def carry(self, frames: int) -> None:
+        """Move the counters as this many frames would, lost ones being the first."""
+        fate, path = self.fate, self.path
+        through = frames - fate.dropped_by_rule - fate.lost_in_uut
+        out = through + fate.duplicated
+        self.sent = frames
+        self.nics.grow(path.source, tx=frames)
+        self.nics.grow(path.ingress, rx=frames)
+        self.rule_drops += fate.dropped_by_rule
+        self.nics.grow(path.egress, tx=out)
+        self.nics.grow(path.sink, rx=out)
+        first = frames - through + fate.dropped_by_capture
+        self.arrived = [*range(first, frames), *range(frames - fate.duplicated, frames)]
+
+
+class FakeSource:
+    """A source that sends what its wire's fate says, at the rate it was asked for."""
+
+    def __init__(self, wire: FakeWire) -> None:
+        self._wire = wire
+        self._traffic: Traffic | None = None
+        self.closed = False
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Nothing to bring up."""
+        self._note("open")
+
+    def prepare(self, traffic: Traffic) -> None:
+        """Take note of what is to be sent."""
+        self._note("prepare")
+        if self._wire.fate.prepare_error:
+            raise TestbedError(self._wire.fate.prepare_error)
+        self._traffic = traffic
+
+    def start(self, at_monotonic_ns: int) -> None:
+        """Nothing arrives before wait()."""
+        self._note("start")
+
+    def wait(self, timeout_s: float) -> Sent:
+        """Carry the frames."""
+        self._note("wait")
+        assert self._traffic is not None, "prepare() comes first"
+        fate, traffic = self._wire.fate, self._traffic
+        frames = (traffic.frames or 1000) if fate.sent is None else fate.sent
+        duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
+        self._wire.carry(frames)
+        times = (START_NS, START_NS) if frames else (None, None)
+        return Sent(frames, fate.source_errors, duration_s, *times, 1, 0.0, fate.source_error)
+
+    def close(self) -> None:
+        """Nothing to end."""
+        self.closed = True
+
+    def _note(self, what: str) -> None:
+        self._wire.log.append(f"source {self._wire.path.name} {what}")
+
+
+class FakeSink:
+    """A sink that writes what its wire carried to a real capture file."""
+
+    def __init__(self, wire: FakeWire) -> None:
+        self._wire = wire
+        self._catch: Catch | None = None
+        self._flushed = False
+        self.closed = False
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Nothing to bring up."""
+        self._note("open")
+
+    def arm(self, catch: Catch) -> None:
+        """Take note of where the capture goes."""
+        self._note("arm")
+        self._catch, self._flushed = catch, False
+
+    def armed(self, timeout_s: float) -> bool:
+        """As the fate says."""
+        self._note("armed?")
+        return self._wire.fate.arms
+
+    def flush(self, timeout_s: float) -> None:
+        """As the fate says."""
+        self._note("flush")
+        self._flushed = self._wire.fate.flushes
+
+    def stop(self) -> Arrived:
+        """Write the capture."""
+        self._note("stop")
+        if self._catch is None:
+            raise TestbedError("no capture is running")
+        catch, wire, fate = self._catch, self._wire, self._wire.fate
+        self._catch = None
+        frames = [
+            stream_frame(number, size=64, src=catch.src_ip, dst=catch.dst_ip, sent_ns=START_NS)
+            for number in wire.arrived
+        ]
+        catch.capture.write_bytes(pcap(frames))
+        error = fate.sink_error or ("" if fate.arms else "tcpdump ended with exit code 1")
+        return Arrived(
+            capture=catch.capture,
+            captured_frames=len(frames),
+            filter_frames=len(frames) + fate.dropped_by_capture,
+            dropped_frames=fate.dropped_by_capture,
+            flush_frames=0,
+            flushed=self._flushed,
+            error=error,
+            disk_full=fate.disk_full,
+        )
+
+    def close(self) -> None:
+        """Nothing to end."""
+        self.closed = True
+
+    def _note(self, what: str) -> None:
+        self._wire.log.append(f"sink {self._wire.path.name} {what}")
+
+
+class FakeOptions(BaseModel):
+    """A fake UUT has none."""
+
+
+class FakeUut:
+    """A bridge with a drop rule, as far as its wires say; `fails_at` are the calls of drops() that fail, from 1."""
+
+    Options: ClassVar[type[BaseModel]] = FakeOptions
+
+    def __init__(self, log: Log, wires: Sequence[FakeWire] = (), fails_at: Sequence[int] = ()) -> None:
+        self._log = log
+        self._wires = wires
+        self._fails_at = fails_at
+        self._asked = 0
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """Any path will do."""
+
+    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+        """None."""
+        return []
+
+    def provision(self, workplace: Workplace) -> None:
+        """Nothing to bring up."""
+        self._log.append("uut provision")
+
+    def ready(self, timeout_s: float) -> None:
+        """At once."""
+        self._log.append("uut ready")
+
+    def next_hop_mac(self, path: StreamPath) -> str:
+        """As through a bridge."""
+        return path.sink.mac
+
+    def reset(self) -> None:
+        """Its counters start at 0 again."""
+        self._log.append("uut reset")
+        for wire in self._wires:
+            wire.rule_drops = 0
+
+    def drops(self) -> list[Drops]:
+        """What its rule dropped."""
+        self._log.append("uut drops")
+        self._asked += 1
+        if self._asked in self._fails_at:
+            raise TestbedError("the guest does not answer")
+        return [Drops(wire.path.name, "uut", "drop rule", wire.rule_drops) for wire in self._wires]
+
+    def destroy(self) -> None:
+        """Nothing to end."""
+        self._log.append("uut destroy")
+
+
+@dataclass
+class FakeBench:
+    """A bench of fakes on some paths, and what of it a test turns or looks at."""
+
+    log: Log
+    nics: FakeNics
+    wires: dict[str, FakeWire]
+    bench: Bench
+
+    @classmethod
+    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = ()) -> "FakeBench":
+        """A bench whose frames all arrive, until told otherwise."""
+        log: Log = []
+        nics = FakeNics(log, [nic for path in paths for nic in path.nics.values()])
+        wires = {path.name: FakeWire(log, nics, path) for path in paths}
+        lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
+        uut = FakeUut(log, list(wires.values()), fails_at)
+        return cls(log, nics, wires, Bench(lanes, uut, nics, FakeClock()))
+
+
+class FakeHost:
+    """A host of a few files and commands: `answers` by the first word of the command, anything else is not there."""
+
+    def __init__(self, answers: dict[str, Completed] | None = None, files: dict[str, str] | None = None) -> None:
+        self._answers = answers or {}
+        self.files = files or {}
+        self.commands: list[tuple[str, ...]] = []
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return "fake"
+
+    @property
+    def netns(self) -> str | None:
+        """None."""
+        return None
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        """The answer to its first word."""
+        self.commands.append(tuple(argv))
+        if argv[0] not in self._answers:
+            raise MissingError(f"the command `{argv[0]}` is not on this host")
+        return replace(self._answers[argv[0]], argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
+        """It cannot."""
+        raise TestbedError("a fake host starts no processes")
+
+    def read(self, path: str) -> str:
+        """The text of a file."""
+        if path not in self.files:
+            raise TestbedError(f"host {self.name}: {path} cannot be read: No such file or directory")
+        return self.files[path]
+
+    def write(self, path: str, text: str) -> None:
+        """Only where there is a file already, as under /proc/sys."""
+        self.read(path)
+        self.files[path] = text

@@ -1,0 +1,213 @@
+"""Each reason against a trial, from the least evidence that causes it; and none from clean evidence."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from netbench.analysis.accounting import Evidence, NicDelta, account
+from netbench.analysis.capture import CaptureCounts, Span, StreamCapture
+from netbench.analysis.judging import judge
+from netbench.generators.base import Sent, Traffic
+from netbench.model.paths import stream_paths
+from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
+from netbench.sinks.base import Arrived
+from netbench.uut.base import Drops
+from tests.unit.inputs import topology
+
+(PATH,) = stream_paths(topology())
+SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
+ARRIVED = Arrived(Path("s1.pcap"), 1000, 1000, 0, 0, flushed=True)
+NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0, same_nic=True)
+TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
+
+
+def capture(received: int = 1000, duplicates: int = 0, foreign: int = 0) -> CaptureCounts:
+    span = Span(received, 0, None, None, None, None)
+    stream = StreamCapture("s1", "", "", received, duplicates, 0, 0, 0, 0, 0, 0, span, None)
+    return CaptureCounts("pcap", (), 64, span, foreign, 0, 0, 0, 0, None, "", {}, None, (stream,))
+
+
+CLEAN = Evidence(PATH, TRAFFIC, SENT, ARRIVED, capture(), dict.fromkeys(("source", "ingress", "egress", "sink"), NIC), ())
+
+
+def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
+    return judge(evidence, account(evidence), tolerance)
+
+
+def kinds(evidence: Evidence, tolerance: float = 0.01) -> list[ReasonKind]:
+    return [reason.kind for reason in reasons(evidence, tolerance)]
+
+
+def with_nic(role: str, nic: NicDelta | None) -> Evidence:
+    return replace(CLEAN, nics={**CLEAN.nics, role: nic})
+
+
+def counting(**frames: int) -> dict[str, NicDelta | None]:
+    return {**CLEAN.nics, **{role: replace(NIC, rx=count, tx=count) for role, count in frames.items()}}
+
+
+def test_nothing_is_said_against_a_clean_trial():
+    assert reasons(CLEAN) == []
+
+
+def test_loss_in_the_uut_is_a_result_and_no_reason():
+    lost = replace(CLEAN, capture=capture(900), uut_drops=(Drops("s1", "uut", "rule", 100),))
+    assert reasons(replace(lost, nics=counting(egress=900, sink=900))) == []
+
+
+@pytest.mark.parametrize(
+    ("evidence", "kind", "detail"),
+    [
+        (
+            replace(CLEAN, sent=replace(SENT, error="the worker died")),
+            ReasonKind.GENERATOR_FAILED,
+            "the worker died",
+        ),
+        (
+            replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0), capture=None),
+            ReasonKind.NOTHING_SENT,
+            "the generator sent no frame",
+        ),
+        (replace(CLEAN, sent=replace(SENT, errors=1)), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
+        (
+            replace(CLEAN, sent=replace(SENT, duration_s=1.25)),
+            ReasonKind.OFFERED_OUT_OF_TOLERANCE,
+            "offered 800 of 1,000 frames/s (-20.00%, tolerance 1.00%); 1,000 frames took 1.250 s",
+        ),
+        (
+            replace(CLEAN, capture=None, arrived=replace(ARRIVED, disk_full=True)),
+            ReasonKind.CAPTURE_DISK_FULL,
+            "no space left for s1.pcap; free some, or write elsewhere with -o",
+        ),
+        (
+            replace(CLEAN, capture=None, arrived=replace(ARRIVED, error="tcpdump ended with exit code 1")),
+            ReasonKind.CAPTURE_FAILED,
+            "tcpdump ended with exit code 1",
+        ),
+        (
+            replace(CLEAN, capture=None),
+            ReasonKind.CAPTURE_FAILED,
+            "s1.pcap does not hold what tcpdump says it captured",
+        ),
+        (
+            replace(CLEAN, capture=capture(999), arrived=replace(ARRIVED, dropped_frames=1)),
+            ReasonKind.CAPTURE_DROPPED,
+            "tcpdump dropped 1 frames: the tester's loss",
+        ),
+        (
+            replace(CLEAN, arrived=replace(ARRIVED, flushed=False)),
+            ReasonKind.NOT_DRAINED,
+            "the last frames may still have been in the kernel when tcpdump was stopped",
+        ),
+        (with_nic("ingress", None), ReasonKind.LINK_CHANGED, "ingress NIC nb-in1 is gone"),
+        (
+            with_nic("egress", replace(NIC, tx=-1)),
+            ReasonKind.LINK_CHANGED,
+            "egress NIC nb-out1 was replaced or its counters were reset",
+        ),
+        (
+            with_nic("source", replace(NIC, same_nic=False)),
+            ReasonKind.LINK_CHANGED,
+            "source NIC nb-tx1 was replaced or its counters were reset",
+        ),
+        (with_nic("sink", replace(NIC, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
+        (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
+        (
+            replace(CLEAN, capture=capture(foreign=1)),
+            ReasonKind.FOREIGN_FRAMES,
+            "1 frames at the sink are not this stream's",
+        ),
+        (
+            replace(CLEAN, capture=capture(duplicates=1), nics=counting(egress=1001, sink=1001)),
+            ReasonKind.DUPLICATE_FRAMES,
+            "1 frames arrived more than once",
+        ),
+        (
+            replace(CLEAN, capture=capture(999), nics=counting(ingress=999, egress=999, sink=999)),
+            ReasonKind.UNEXPLAINED_FRAMES,
+            "1 frames are explained by no counter",
+        ),
+    ],
+    ids=lambda value: value.value if isinstance(value, ReasonKind) else "",
+)  # fmt: skip
+def test_each_reason_from_the_least_that_causes_it(evidence, kind, detail):
+    assert reasons(evidence) == [Reason(kind, "s1", detail)]
+
+
+def test_every_kind_of_reason_can_be_told_apart_from_valid():
+    only_suspicious = {kind for kind in ReasonKind if kind.verdict is Verdict.SUSPICIOUS}
+    assert only_suspicious == {
+        ReasonKind.FOREIGN_FRAMES,
+        ReasonKind.DUPLICATE_FRAMES,
+        ReasonKind.UNEXPLAINED_FRAMES,
+        ReasonKind.NOT_DRAINED,
+    }
+    assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}
+
+
+def test_the_worst_verdict_wins():
+    assert worst([]) is Verdict.VALID
+    assert worst([Verdict.SUSPICIOUS, Verdict.VALID]) is Verdict.SUSPICIOUS
+    assert worst([Verdict.SUSPICIOUS, Verdict.INVALID, Verdict.VALID]) is Verdict.INVALID
+
+
+@pytest.mark.parametrize(
+    ("frames", "tolerance", "within"),
+    [
+        (1250, 0.25, True),
+        (750, 0.25, True),
+        (1251, 0.25, False),
+        (749, 0.25, False),
+        (1000, 0.0, True),
+        (999, 0.0, False),
+        (1001, 0.0, False),
+    ],
+)
+def test_the_edges_of_tolerance(frames, tolerance, within):
+    sent = replace(CLEAN, sent=replace(SENT, frames=frames))
+    assert (ReasonKind.OFFERED_OUT_OF_TOLERANCE not in kinds(sent, tolerance)) is within
+
+
+def test_a_generator_that_took_too_long_did_not_offer_the_load_though_it_sent_all_frames():
+    slow = replace(CLEAN, sent=replace(SENT, duration_s=1.7))
+    assert kinds(slow) == [ReasonKind.OFFERED_OUT_OF_TOLERANCE]
+
+
+def test_a_max_load_has_neither_tolerance_nor_failed_sends():
+    """As fast as it can means against a queue that is full."""
+    unpaced = replace(CLEAN, traffic=replace(TRAFFIC, fps=None), sent=replace(SENT, errors=5000, duration_s=0.1))
+    assert kinds(unpaced, tolerance=0.0) == []
+
+
+def test_a_generator_that_broke_off_is_not_also_blamed_for_its_rate():
+    broke = replace(CLEAN, sent=replace(SENT, error="ENETDOWN", duration_s=9.0))
+    assert kinds(broke) == [ReasonKind.GENERATOR_FAILED]
+
+
+def test_a_generator_that_died_is_not_also_blamed_for_sending_nothing():
+    died = replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0, "killed by signal 9"), capture=None)
+    assert kinds(died) == [ReasonKind.GENERATOR_FAILED]
+
+
+def test_where_the_sink_never_listened_the_generator_is_not_blamed():
+    unarmed = replace(
+        CLEAN,
+        sent=Sent(0, 0, 0.0, None, None, 0, 0.0),
+        capture=None,
+        arrived=Arrived(Path("s1.pcap"), None, None, None, 0, False, "tcpdump ended with exit code 1"),
+    )
+    assert kinds(unarmed) == [ReasonKind.CAPTURE_FAILED]
+
+
+def test_a_full_disk_that_did_the_capture_no_harm_is_no_reason():
+    assert kinds(replace(CLEAN, arrived=replace(ARRIVED, disk_full=True))) == []
+
+
+def test_each_nic_is_blamed_for_itself():
+    broken = replace(CLEAN, nics={"source": None, "ingress": None, "egress": replace(NIC, up=False), "sink": NIC})
+    assert [reason.detail for reason in reasons(broken)] == [
+        "source NIC nb-tx1 is gone",
+        "ingress NIC nb-in1 is gone",
+        "egress NIC nb-out1 lost its link",
+    ]

@@ -1,0 +1,281 @@
+"""One trial on fakes: what is done in which order, and what becomes of everything that goes wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.model.counts import HopLoss
+from netbench.model.paths import stream_paths
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.trial import run_trial
+from tests.unit.capture_files import START_NS, pcap, stream_frame
+from tests.unit.fakes import FakeBench
+from tests.unit.inputs import profile, topology
+
+PATHS = stream_paths(topology(2))
+
+
+def spec(*streams: str, load: str = "1000fps") -> TrialSpec:
+    return TrialSpec(7, "bridge", "dedicated", streams or ("s1",), 64, Load.parse(load), 1)
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Run a trial on a bench."""
+
+    def run(bench: FakeBench, *streams: str, **more) -> TrialResult:
+        load = more.pop("load", "1000fps")
+        return run_trial(bench.bench, spec(*streams, load=load), profile(**more), 1, tmp_path)
+
+    return run
+
+
+def kinds(result: TrialResult) -> list[ReasonKind]:
+    return [reason.kind for reason in result.reasons]
+
+
+def test_the_steps_of_a_trial_in_order(measure):
+    bench = FakeBench.on(PATHS)
+    measure(bench, "s1", "s2")
+    assert bench.log == [
+        "sink s1 arm",
+        "sink s2 arm",
+        "source s1 prepare",
+        "source s2 prepare",
+        "uut reset",
+        "sink s1 armed?",
+        "sink s2 armed?",
+        "read NICs",
+        "uut drops",
+        "source s1 start",
+        "source s2 start",
+        "source s1 wait",
+        "source s2 wait",
+        "read NICs",  # until they stand still
+        "read NICs",
+        "read NICs",
+        "uut drops",
+        "sink s1 flush",
+        "sink s2 flush",
+        "sink s1 stop",
+        "sink s2 stop",
+    ]
+
+
+def test_a_trial_takes_only_the_streams_it_names(measure):
+    bench = FakeBench.on(PATHS)
+    result = measure(bench, "s2")
+    assert [counts.stream for counts in result.streams] == ["s2"]
+    assert not [entry for entry in bench.log if "s1" in entry]
+
+
+def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
+    result = measure(FakeBench.on(PATHS), "s1", "s2", duration="2s")
+    assert (result.verdict, result.reasons) == (Verdict.VALID, ())
+    assert (result.attempt, result.started_ns // 10**9) == (1, START_NS // 10**9)
+    for counts in result.streams:
+        assert (counts.intended_frames, counts.sent_frames, counts.received_frames) == (2000, 2000, 2000)
+        assert (counts.lost_frames, counts.unexplained_frames, counts.lost_at) == (0, 0, ())
+    assert list(result.steps_s) == ["arm", "send", "drain", "analyse"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trial-000007-s1.pcap", "trial-000007-s2.pcap"]
+
+
+def test_loss_is_placed_by_stream(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=70)
+    bench.wires["s2"].fate = replace(bench.wires["s2"].fate, lost_in_uut=5)
+    result = measure(bench, "s1", "s2")
+    assert [counts.received_frames for counts in result.streams] == [930, 995]
+    assert [counts.lost_at for counts in result.streams] == [
+        (HopLoss("uut (drop rule)", 70),),
+        (HopLoss("uut (between ingress and egress NIC)", 5),),
+    ]
+    assert result.verdict is Verdict.VALID
+
+
+def test_each_trial_counts_only_its_own_growth(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=70)
+    first, second = measure(bench), measure(bench)
+    assert first.streams[0].lost_at == second.streams[0].lost_at == (HopLoss("uut (drop rule)", 70),)
+    assert [hop.grew for hop in second.streams[0].hops if hop.counter == "tx"] == [1000, 930]
+
+
+def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
+    """A UUT that was restarted during the trial counts from 0 again."""
+    bench = FakeBench.on(PATHS)
+    wire = bench.wires["s1"]
+    monkeypatch.setattr(bench.bench.uut, "reset", lambda: None)
+    wire.rule_drops = 500
+    wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
+    (counts,) = measure(bench).streams
+    assert counts.lost_at == (HopLoss("uut (between ingress and egress NIC)", 30),)
+
+
+def test_frames_still_on_their_way_are_waited_for(measure):
+    bench = FakeBench.on(PATHS)
+    wire = bench.wires["s1"]
+
+    def late_frame():
+        bench.nics.grow(wire.path.sink, rx=1)
+
+    bench.nics.late = [lambda: None, late_frame, late_frame, late_frame]  # the first is the reading before
+    measure(bench)
+    sent = bench.log.index("source s1 wait")
+    assert bench.log[sent + 1 : bench.log.index("sink s1 flush")] == ["read NICs"] * 5 + ["uut drops"]
+
+
+def test_a_path_that_never_stands_still_is_not_waited_for_for_ever(measure):
+    bench = FakeBench.on(PATHS)
+    bench.nics.late = [lambda: bench.nics.grow(PATHS[0].egress, tx=1) for _ in range(1000)]
+    result = measure(bench, drain_limit="100ms")
+    assert 10 <= bench.log.count("read NICs") <= 15
+    assert ReasonKind.NOT_DRAINED in kinds(result), "frames may have been on their way when counters were read"
+
+
+def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s2"].fate = replace(bench.wires["s2"].fate, arms=False)
+    result = measure(bench, "s1", "s2")
+    assert not [entry for entry in bench.log if "start" in entry or "wait" in entry or "flush" in entry]
+    assert [entry for entry in bench.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
+    assert result.verdict is Verdict.INVALID
+    assert {reason.stream: reason.kind for reason in result.reasons} == {
+        "s1": ReasonKind.NOTHING_SENT,
+        "s2": ReasonKind.CAPTURE_FAILED,
+    }
+    assert [counts.sent_frames for counts in result.streams] == [0, 0]
+    assert [counts.received_frames for counts in result.streams] == [None, None]
+
+
+def test_a_source_that_breaks_off_makes_the_trial_invalid_and_leaves_its_counts(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sent=400, source_error="sending failed: ENETDOWN")
+    result = measure(bench, "s1", "s2")
+    assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
+        (ReasonKind.GENERATOR_FAILED, "s1", "sending failed: ENETDOWN")
+    ]
+    assert [(c.sent_frames, c.received_frames, c.unsent_frames) for c in result.streams] == [
+        (400, 400, 600),
+        (1000, 1000, 0),
+    ]
+
+
+def test_a_source_that_sends_nothing(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sent=0)
+    result = measure(bench)
+    assert kinds(result) == [ReasonKind.NOTHING_SENT]
+    assert (result.streams[0].loss_ratio, result.streams[0].offered_fps) == (None, None)
+
+
+def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, prepare_error="the source on nb-tx1 is gone")
+    result = measure(bench, "s1", "s2")
+    assert not [entry for entry in bench.log if "start" in entry]
+    assert "sink s1 stop" in bench.log
+    assert (ReasonKind.GENERATOR_FAILED, "the source on nb-tx1 is gone") in [
+        (reason.kind, reason.detail) for reason in result.reasons
+    ]
+
+
+@pytest.mark.parametrize("asked", [1, 2], ids=["before", "after"])
+def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
+    bench = FakeBench.on(PATHS, fails_at=[asked])
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=10)
+    result = measure(bench)
+    assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
+        (ReasonKind.UUT_FAILED, "", "the guest does not answer")
+    ]
+    assert result.verdict is Verdict.INVALID
+    (counts,) = result.streams
+    assert (counts.received_frames, counts.lost_frames) == (990, 10)
+    assert counts.lost_at == (HopLoss("uut (between ingress and egress NIC)", 10),)
+
+
+def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
+    bench = FakeBench.on(PATHS)
+
+    def fail():
+        raise TestbedError("the guest is gone")
+
+    monkeypatch.setattr(bench.bench.uut, "reset", fail)
+    with pytest.raises(TestbedError, match="the guest is gone"):
+        measure(bench)
+    assert "source s1 start" not in bench.log
+
+
+def test_a_nic_that_disappears_is_a_reason(measure):
+    bench = FakeBench.on(PATHS)
+    egress = PATHS[0].egress
+    assert egress is not None
+    bench.nics.late = [lambda: None, lambda: bench.nics.counters.pop(egress.place)]
+    result = measure(bench)
+    assert kinds(result) == [ReasonKind.LINK_CHANGED]
+    assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
+
+
+def test_capture_drops_are_the_testers(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_capture=30)
+    result = measure(bench)
+    assert kinds(result) == [ReasonKind.CAPTURE_DROPPED]
+    (counts,) = result.streams
+    assert (counts.received_frames, counts.lost_frames, counts.capture_dropped_frames) == (970, 0, 30)
+
+
+def test_a_capture_that_was_not_flushed(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, flushes=False)
+    assert kinds(measure(bench)) == [ReasonKind.NOT_DRAINED]
+
+
+def test_a_sink_that_died_leaves_the_arrivals_unknown(measure):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sink_error="tcpdump ended with killed by signal 9")
+    result = measure(bench)
+    assert kinds(result) == [ReasonKind.CAPTURE_FAILED]
+    assert (result.streams[0].received_frames, result.streams[0].lost_frames) == (None, None)
+
+
+def whole(path):
+    return [stream_frame(n, src=path.src_ip, dst=path.dst_ip) for n in range(1000)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda path: pcap(whole(path)[:-1]),  # not what tcpdump says it captured
+        lambda path: pcap(whole(path))[:-10],  # the last frame is cut
+        lambda path: pcap(whole(path)) + bytes(7),
+        lambda path: b"no capture at all",
+        lambda path: b"",
+    ],
+    ids=["too few", "cut", "too long", "no capture", "empty"],
+)
+def test_a_capture_that_is_not_whole_is_not_counted(measure, monkeypatch, content):
+    """Part of a count would look like loss."""
+    bench = FakeBench.on(PATHS)
+    sink = bench.bench.lanes["s1"].sink
+    stop = sink.stop
+
+    def stop_and_damage():
+        arrived = stop()
+        arrived.capture.write_bytes(content(PATHS[0]))
+        return arrived
+
+    monkeypatch.setattr(sink, "stop", stop_and_damage)
+    result = measure(bench)
+    assert kinds(result) == [ReasonKind.CAPTURE_FAILED]
+    assert (result.streams[0].received_frames, result.streams[0].lost_frames) == (None, None)
+
+
+def test_a_max_load_intends_nothing(measure):
+    result = measure(FakeBench.on(PATHS), load="max")
+    (counts,) = result.streams
+    assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
+    assert (counts.sent_frames, counts.received_frames, result.verdict) == (1000, 1000, Verdict.VALID)
