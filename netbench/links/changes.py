@@ -6,6 +6,7 @@ tolerant: what is not there (any more) is already undone.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +30,8 @@ _LONG_NAMES = {
 _GONE = (19, 2, 3, 99)  # ENODEV, ENOENT, ESRCH, EADDRNOTAVAIL
 _PERMANENT = 0x80  # NUD_PERMANENT, linux/neighbour.h
 _STATIC = 0x40  # NUD_NOARP: what `bridge fdb … static` sets; NUD_PERMANENT would mean the bridge's own address
+_IFF_UP = 0x1
+_LINK_SCOPE = 253  # RT_SCOPE_LINK, linux/rtnetlink.h
 _TO_MASTER = 0x04  # NTF_MASTER, linux/neighbour.h
 
 
@@ -68,6 +71,15 @@ class Change:
 
     def undo(self, machine: Machine) -> None:
         """Take it back; harmless when it was never made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InNamespace(Change):
+    netns: str | None
+
+    @property
+    def inside(self) -> str | None:
+        return self.netns
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +133,10 @@ class AddVeth(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class AddBridge(Change):
+class AddBridge(_InNamespace):
     """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
 
-    netns: str | None
     interface: str
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -151,47 +158,63 @@ class AddBridge(Change):
 
 @dataclass(frozen=True, slots=True)
 class MovePort(Change):
-    """A port of the machine, lent to a namespace."""
+    """A port of the machine, lent to a namespace.
+
+    The kernel takes it down and its addresses away on the move: `was_up` and `addresses` (with prefix
+    length) are how it was found, and how it comes back.
+    """
 
     interface: str
     netns: str
+    was_up: bool = False
+    addresses: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         return f"ip link set {self.interface} netns {self.netns}"
 
+    def as_found(self, machine: Machine) -> Self:
+        index = machine.netlink.index(None, self.interface)
+        socket = machine.netlink.socket(None)
+        addresses = [
+            f"{found.get_attr('IFA_ADDRESS')}/{found['prefixlen']}"
+            for found in socket.get_addr(index=index)
+            if found["scope"] != _LINK_SCOPE  # the kernel gives the interface a new one of those by itself
+        ]
+        return replace(self, was_up=_is_up(machine, None, self.interface), addresses=tuple(addresses))
+
     def make(self, machine: Machine) -> None:
         machine.link(None, "set", self.interface, net_ns_fd=f"/run/netns/{self.netns}")
 
     def undo(self, machine: Machine) -> None:
-        if not (Path("/run/netns") / self.netns).exists():
-            return
-        try:
-            machine.link(self.netns, "set", self.interface, net_ns_fd="/proc/self/ns/net")
-        except TestbedError:
-            return  # it never got there
+        if (Path("/run/netns") / self.netns).exists():
+            # A port that never got there is still at home: TestbedError, and nothing to bring back.
+            with suppress(TestbedError):
+                machine.link(self.netns, "set", self.interface, net_ns_fd="/proc/self/ns/net")
+        if self.was_up:
+            _tolerant_link(machine, None, self.interface, state="up")
+        _tolerating_gone(lambda: self._restore_addresses(machine))
+
+    def _restore_addresses(self, machine: Machine) -> None:
+        index = machine.netlink.index(None, self.interface)
+        for address in self.addresses:
+            plain, _, length = address.partition("/")
+            machine.netlink.socket(None).addr("replace", index=index, address=plain, prefixlen=int(length))
 
 
 @dataclass(frozen=True, slots=True)
-class SetUp(Change):
+class SetUp(_InNamespace):
     """An interface brought up; `was_up` is how it was found."""
 
-    netns: str | None
     interface: str
     was_up: bool | None = None
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
         return f"{_ip(self.netns)} link set {self.interface} up"
 
     def as_found(self, machine: Machine) -> Self:
-        index = machine.netlink.index(self.netns, self.interface)
-        flags = machine.netlink.socket(self.netns).get_links(index)[0]["flags"]
-        return replace(self, was_up=bool(flags & 1))
+        return replace(self, was_up=_is_up(machine, self.netns, self.interface))
 
     def make(self, machine: Machine) -> None:
         machine.link(self.netns, "set", self.interface, state="up")
@@ -202,16 +225,11 @@ class SetUp(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Enslave(Change):
+class Enslave(_InNamespace):
     """An interface made a port of a bridge."""
 
-    netns: str | None
     interface: str
     bridge: str
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -225,17 +243,12 @@ class Enslave(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class AddAddress(Change):
+class AddAddress(_InNamespace):
     """An IPv4 address on an interface."""
 
-    netns: str | None
     interface: str
     address: str
     prefix_length: int
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -253,17 +266,12 @@ class AddAddress(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class AddNeighbour(Change):
+class AddNeighbour(_InNamespace):
     """A permanent neighbour, so that forwarding never waits for ARP."""
 
-    netns: str | None
     interface: str
     address: str
     mac: str
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -284,16 +292,11 @@ class AddNeighbour(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class AddForwardingEntry(Change):
+class AddForwardingEntry(_InNamespace):
     """A permanent entry in a bridge's forwarding database: it goes with the bridge."""
 
-    netns: str | None
     interface: str
     mac: str
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -311,18 +314,13 @@ class AddForwardingEntry(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class SetSysctl(Change):
+class SetSysctl(_InNamespace):
     """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`."""
 
-    netns: str | None
     key: str
     value: str
     optional: bool = False
     old: str | None = None
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -351,16 +349,11 @@ class SetSysctl(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class OffloadsOff(Change):
+class OffloadsOff(_InNamespace):
     """GRO, GSO, TSO and LRO switched off and verified; `old` are those found on."""
 
-    netns: str | None
     interface: str
     old: tuple[str, ...] = ()
-
-    @property
-    def inside(self) -> str | None:
-        return self.netns
 
     @property
     def command(self) -> str:
@@ -425,6 +418,11 @@ def from_json(data: dict[str, Any]) -> Change:
     fields = dict(data)
     kind = {kind.__name__: kind for kind in _KINDS}[str(fields.pop("change"))]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _is_up(machine: Machine, netns: str | None, interface: str) -> bool:
+    flags = machine.netlink.socket(netns).get_links(machine.netlink.index(netns, interface))[0]["flags"]
+    return bool(flags & _IFF_UP)
 
 
 def _in(netns: str | None) -> str:

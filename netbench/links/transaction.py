@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
-from netbench.links.changes import AddNamespace, Change, Machine
+from netbench.links.changes import AddNamespace, Change, Machine, MovePort
 from netbench.links.journal import Journal
 
 
@@ -34,14 +34,17 @@ class Transaction:
     def undo(self, to: int = 0) -> list[str]:
         """Take changes back, last first, down to a point; what could not be undone, as messages.
 
-        A change inside a namespace that is itself about to be removed goes with it.
+        A change inside a namespace that is itself about to be removed goes with it, unless it is one to a
+        port that was only lent to that namespace and is going home.
         """
         doomed = self._journal.pending[to:]
         removed = {change.name for _, change in doomed if isinstance(change, AddNamespace)}
+        lent = {(change.netns, change.interface) for _, change in doomed if isinstance(change, MovePort)}
         failures = []
         for number, change in reversed(doomed):
             try:
-                if change.inside not in removed or change.inside is None:
+                place = (change.inside, getattr(change, "interface", ""))
+                if change.inside not in removed or place in lent:
                     change.undo(self._machine)
                 self._journal.undone(number)
             except (NetlinkError, OSError, TestbedError) as error:
