@@ -1,6 +1,7 @@
 """The table at the end of a run: what was measured, at a glance."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from rich import box
 from rich.table import Table
@@ -11,13 +12,12 @@ from netbench.model.verdict import Verdict
 from netbench.report.formats import kfps, mbps, mean, percent
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
-from netbench.results.rows import reason_kinds
 
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
 
 def summary_table(results: CampaignResults) -> Table:
-    """A row per UUT, frame size and load: means over the valid trials, and the verdicts with their reasons.
+    """A row per UUT, frame size and load: means over the valid trials, and the verdicts. The reasons against trials stand below.
 
     All sources of a trial are added up. Scenario and number of sources have columns only where they differ.
     """
@@ -28,7 +28,7 @@ def summary_table(results: CampaignResults) -> Table:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
-        caption="means of the valid trials; Mbit/s on the wire (L1)",
+        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_reasons(results))),
         caption_justify="left",
     )
     table.add_column("UUT", overflow="fold", min_width=4)
@@ -44,7 +44,7 @@ def summary_table(results: CampaignResults) -> Table:
         "Loss\n%",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("Verdict", overflow="fold", min_width=9)
+    table.add_column("Verdict", no_wrap=True)
     for previous, group in zip((None, *groups), groups, strict=False):
         if previous is not None and previous.uut != group.uut:
             table.add_section()
@@ -72,7 +72,7 @@ def _numbers(group: Group) -> tuple[str, ...]:
 
 
 def _verdict(group: Group) -> Text:
-    """How many trials are valid, suspicious and invalid, and for which kinds of reasons; a line each."""
+    """How many trials are valid, suspicious and invalid; a line each."""
     lines = []
     for verdict, trials in (
         (Verdict.VALID, group.valid),
@@ -80,7 +80,12 @@ def _verdict(group: Group) -> Text:
         (Verdict.INVALID, group.invalid),
     ):
         if trials:
-            kinds = reason_kinds(reason for one in trials for reason in one.trial.reasons).replace(";", ", ")
-            remark = f": {kinds}" if kinds else ""
-            lines.append(Text(f"{len(trials):,} {verdict.value}{remark}", style=_STYLES[verdict]))
+            lines.append(Text(f"{len(trials):,} {verdict.value}", style=_STYLES[verdict]))
     return Text("\n").join(lines)
+
+
+def _reasons(results: CampaignResults) -> Iterator[str]:
+    """A line for each kind of reason against trials, the most frequent first."""
+    kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
+    for kind, trials in kinds.most_common():
+        yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"

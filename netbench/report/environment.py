@@ -12,11 +12,13 @@ Settings = dict[tuple[str, ...], str]
 
 
 def environment_table(manifest: Mapping[str, object]) -> Html:
-    """A row per setting, in blocks as the manifest nests them; changed settings are marked."""
+    """A row per setting that is known, in blocks as the manifest nests them; changed settings are marked."""
     before, after = _settings(manifest, "before"), _settings(manifest, "after")
     changed = changed_settings(manifest)
     blocks: dict[str, list[Html]] = {}
     for path in dict.fromkeys((*before, *after)):
+        if before.get(path, _UNKNOWN) == after.get(path, _UNKNOWN) == _UNKNOWN:
+            continue  # the manifest says that it was looked for; here it would only be in the way
         name = ".".join(path)
         now = after.get(path, _UNKNOWN) if after else "–"
         cells = (name, before.get(path, _UNKNOWN), now)

@@ -228,10 +228,15 @@ def _verdict_line(results: CampaignResults) -> Html:
 
 def _byline(manifest: Mapping[str, object]) -> Html:
     revision = manifest.get("git_revision")
-    version = f"netbench {_text(manifest.get('netbench'))}" + (f" ({revision})" if revision else "")
+    version = f"netbench {_text(manifest.get('netbench'))}" + (f" ({_short(str(revision))})" if revision else "")
     finished = manifest.get("finished")
     until = f"finished {_moment(finished)}" if finished else "not finished"
     return html(f"Started {_moment(manifest.get('started'))}, {until}; measured by {version}")
+
+
+def _short(revision: str) -> str:
+    commit, _, dirty = revision.partition("-")
+    return commit[:12] + (f"-{dirty}" if dirty else "")
 
 
 def _contents(groups: Sequence[Group]) -> Html:

@@ -1,0 +1,224 @@
+"""Features of the kernel, tried in a network namespace made for that and removed again.
+
+A name in a list of modules or a configuration file is not believed.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from pyroute2 import IPRoute
+from pyroute2 import netns as namespaces
+from pyroute2.netlink.exceptions import NetlinkError
+
+PROBE_PREFIX = "nb-probe-"
+
+_TIMEOUT_S = 10.0
+_ETH_P_EXPERIMENT = 0x88B5  # IEEE Std 802, local experimental EtherType 1
+_SOL_PACKET = 263
+_PACKET_QDISC_BYPASS = 20
+_AF_XDP = 44
+_TUNSETIFF = 0x400454CA
+_IFF_TAP = 0x0002
+_IFF_NO_PI = 0x1000
+
+_Which = Callable[[str], str | None]  # finds a command, as shutil.which does
+
+
+class ProbeError(Exception):
+    """A feature is not there; the text says what was seen."""
+
+
+class Bench:
+    """Where features are tried: a namespace with the veth pair `nbp0` – `nbp1`, once those probes ran."""
+
+    def __init__(self, stack: ExitStack, which: _Which) -> None:
+        self._stack = stack
+        self._which = which
+
+    def netns(self) -> str:
+        """Make a network namespace and enter it."""
+        self._stack.enter_context(_probe_namespace())
+        return "made one and entered it"
+
+    def veth(self) -> str:
+        """Make the pair and set both ends up."""
+        with IPRoute() as iproute:
+            iproute.link("add", ifname="nbp0", kind="veth", peer={"ifname": "nbp1"})
+            for name in ("nbp0", "nbp1"):
+                iproute.link("set", index=iproute.link_lookup(ifname=name)[0], state="up")
+        return "made a pair"
+
+    def bridge(self) -> str:
+        """Make a bridge, and give it a port."""
+        with IPRoute() as iproute:
+            iproute.link("add", ifname="nbpbr", kind="bridge")
+            bridge, port = (iproute.link_lookup(ifname=name)[0] for name in ("nbpbr", "nbp1"))
+            iproute.link("set", index=port, master=bridge)
+            iproute.link("set", index=port, master=0)
+        return "made one and gave it a port"
+
+    def bridge_nf(self) -> str:
+        """Switch off the filtering of bridged frames by the IP layer's firewall, and on again."""
+        switches = sorted(Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"))
+        for switch in switches:
+            before = switch.read_text()
+            switch.write_text("0")
+            now = switch.read_text().strip()
+            switch.write_text(before)
+            if now != "0":
+                raise ProbeError(f"{switch.name} stays {now} when set to 0")
+        return "can be switched off" if switches else "br_netfilter is not loaded: nothing to switch off"
+
+    def forwarding(self) -> str:
+        """Switch IP forwarding on."""
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        return "net.ipv4.ip_forward can be set"
+
+    def packet(self) -> str:
+        """Send a frame past the queueing discipline and receive it."""
+        frame = bytes(12) + struct.pack("!H", _ETH_P_EXPERIMENT) + b"netbench".ljust(46)
+        with (
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender,
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_EXPERIMENT)) as receiver,
+        ):
+            sender.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+            sender.bind(("nbp0", _ETH_P_EXPERIMENT))
+            receiver.bind(("nbp1", _ETH_P_EXPERIMENT))
+            receiver.settimeout(_TIMEOUT_S)
+            sender.send(frame)
+            if receiver.recv(2048) != frame:
+                raise ProbeError("the frame received is not the one that was sent")
+        return "sent a frame past the queueing discipline and received it"
+
+    def nftables(self) -> str:
+        """Make filter chains for bridged and routed frames."""
+        for family in ("bridge", "ip"):
+            self._nft(f"add table {family} nbp")
+            self._nft(f"add chain {family} nbp c {{ type filter hook forward priority 0; }}")
+        return "made filter chains for bridged and routed frames"
+
+    def numgen(self) -> str:
+        """Make a rule that drops k of n frames."""
+        for family in ("bridge", "ip"):
+            self._nft(f"add rule {family} nbp c numgen inc mod 100 < 7 counter drop")
+        return "made a rule that drops 7 of 100 frames"
+
+    def ingress(self) -> str:
+        """Make an ingress chain."""
+        self._nft("add table netdev nbp")
+        self._nft('add chain netdev nbp c { type filter hook ingress device "nbp0" priority 0; }')
+        return "made an ingress chain"
+
+    def netem(self) -> str:
+        """Delay a link."""
+        with IPRoute() as iproute:
+            iproute.tc("add", "netem", iproute.link_lookup(ifname="nbp0")[0], "1:", delay=1000)
+        return "delayed a link"
+
+    def pktgen(self) -> str:
+        """Look whether pktgen is loaded or can be."""
+        if Path("/proc/net/pktgen").exists():
+            return "loaded"
+        if is_loadable(self._which, "pktgen"):
+            return "not loaded; the module is there"
+        raise ProbeError("not in this kernel")
+
+    def tun(self) -> str:
+        """Make a tap."""
+        with Path("/dev/net/tun").open("r+b", buffering=0) as device:
+            fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH14x", b"nbptap", _IFF_TAP | _IFF_NO_PI))
+        return "made a tap"
+
+    def kvm(self) -> str:
+        """Look for its device."""
+        if not Path("/dev/kvm").exists():
+            raise ProbeError("no /dev/kvm")
+        return "/dev/kvm is present, not probed: only starting a guest shows whether it works"
+
+    def xdp(self) -> str:
+        """Open an XDP socket."""
+        socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
+        return "opened a socket"
+
+    def _nft(self, ruleset: str) -> None:
+        done = subprocess.run(
+            [self._which("nft") or "nft", "-f", "-"],
+            input=ruleset,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+        )
+        if done.returncode != 0:
+            words = done.stderr.partition("Error: ")[2] or done.stderr
+            raise ProbeError((words.splitlines() or [f"nft exited with {done.returncode}"])[0])
+
+
+def attempt(probe: Callable[[Bench], str], bench: Bench) -> str:
+    """What the probe did. Raises ProbeError when the feature is not there."""
+    try:
+        return probe(bench)
+    except (OSError, NetlinkError, subprocess.TimeoutExpired) as error:
+        raise ProbeError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    match error:
+        case NetlinkError():
+            return f"the kernel refuses: {os.strerror(error.code)}"
+        case TimeoutError():
+            return f"nothing happened within {_TIMEOUT_S:g} s"
+        case OSError(errno=int(number)):
+            # pyroute2 puts the step that failed where Python puts the errno's text.
+            step = "" if error.strerror == os.strerror(number) else f" ({error.strerror})"
+            where = f": {error.filename}" if error.filename else ""
+            return f"the kernel refuses: {os.strerror(number)}{step}{where}"
+        case subprocess.TimeoutExpired():
+            return f"nft did not end within {error.timeout:g} s"
+    return str(error)
+
+
+def is_loadable(which: _Which, module: str) -> bool:
+    """Whether modprobe knows the module; it is not loaded for that."""
+    modprobe = which("modprobe")
+    if modprobe is None:
+        return False
+    try:
+        done = subprocess.run([modprobe, "-n", "-q", module], capture_output=True, timeout=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+@contextmanager
+def _probe_namespace() -> Iterator[None]:
+    """This thread within a new network namespace, which goes with all it holds, whatever happens."""
+    _remove_stale_namespaces()
+    name = f"{PROBE_PREFIX}{os.getpid()}"
+    try:
+        namespaces.create(name)
+        namespaces.pushns(name)
+        try:
+            yield
+        finally:
+            namespaces.popns()
+    finally:
+        _remove_namespace(name)
+
+
+def _remove_stale_namespaces() -> None:
+    """Remove those of doctors that were killed."""
+    for name in namespaces.listnetns():
+        pid = name.removeprefix(PROBE_PREFIX)
+        if name.startswith(PROBE_PREFIX) and pid.isdecimal() and not Path("/proc", pid).exists():
+            _remove_namespace(name)
+
+
+def _remove_namespace(name: str) -> None:
+    with suppress(OSError):
+        namespaces.remove(name)
