@@ -17,7 +17,7 @@ _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID
 
 
 def summary_table(results: CampaignResults) -> Table:
-    """A row per UUT, frame size and load: means over the valid trials, and the verdicts. The reasons against trials stand below.
+    """A row per UUT, frame size and load: means over the valid trials, and the verdicts; the reasons below.
 
     All sources of a trial are added up. Scenario and number of sources have columns only where they differ.
     """
