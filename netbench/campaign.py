@@ -96,10 +96,15 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
     profile = load_profile(directory.profile, option_models(GENERATORS))
-    request = make_request(topology, profile, *directory.chosen(manifest))
-    store = Store.read(directory.store)
-    done = store.keys()
-    store.close()
+    request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
+    with closing(Store.read(directory.store)) as store:
+        done = store.keys()
+    planned = {trial.key for trial in request.plan.trials}
+    if len(planned) != manifest["planned_trials"] or not done <= planned:
+        raise UsageError(
+            f"{directory.path}: topology.yaml or profile.yaml is not what this campaign was started with; "
+            "put it back, or start a new campaign with -o"
+        )
     if len(done) == len(request.plan.trials) and manifest.get("finished"):
         return request
     with open_testbed(topology, profile) as testbed:

@@ -49,11 +49,7 @@ def needs_of(topology: Topology) -> frozenset[str]:
     if any(not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
     for uut in topology.uuts:
-        if uut.kind in ("raw", "reference"):
-            bridged = uut.options.get("forward", "bridge") == "bridge"
-            needs |= {"bridge", "bridge-nf"} if bridged else {"forwarding"}
-        if uut.kind == "reference":
-            needs |= {"nft", "nftables", "numgen"}
+        needs |= make_uut(uut).needs()
     return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 
@@ -198,7 +194,7 @@ def open_testbed(topology: Topology, profile: Profile) -> Iterator[Testbed]:
     taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
     """
     require_root()
-    for tool in TOOLS:
+    for tool in sorted(needs_of(topology) & {*TOOLS, "nft"}):
         require_tool(tool)
     with ExitStack() as stack:
         lock_testbed(stack, _resources(topology))

@@ -116,7 +116,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         reasons = [
             reason
             for one, count in zip(evidence, counts, strict=True)
-            for reason in judge(one, count, profile.tolerance)
+            for reason in judge(one, count, profile.tolerance, profile.max_lateness)
         ]
     return TrialResult(spec, attempt, started_ns, tuple(counts), (*uut_reasons, *reasons), steps.seconds)
 

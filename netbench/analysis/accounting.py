@@ -42,7 +42,7 @@ class NicDelta:
             tx_errors=after.tx_errors - before.tx_errors,
             up=before.up and after.up,
             carrier_changes=after.carrier_changes - before.carrier_changes,
-            same_nic=(before.index, before.mac) == (after.index, after.mac),
+            same_nic=(before.index, before.mac, before.master) == (after.index, after.mac, after.master),
         )
 
     @property
@@ -79,13 +79,13 @@ class Evidence:
 def account(evidence: Evidence) -> StreamCounts:
     """The accounts of one stream; what could not be counted is None."""
     sent, caught = evidence.sent, evidence.caught
-    dropped = evidence.arrived.dropped_frames if caught else None
+    dropped = _dropped_by_capture(evidence)
     foreign = _foreign(evidence)
     lost_at = tuple(loss for loss in _losses(evidence) if loss.frames)
     unexplained = None
     if caught is not None and _counters_known(evidence):
-        missing = sent.frames - caught.received
-        unexplained = missing - min(dropped or 0, missing) - sum(loss.frames for loss in lost_at)
+        lost = sent.frames - caught.received - (dropped or 0)
+        unexplained = lost - sum(loss.frames for loss in lost_at)
     return StreamCounts(
         stream=evidence.path.name,
         intended_fps=evidence.traffic.fps,
@@ -112,6 +112,13 @@ def account(evidence: Evidence) -> StreamCounts:
     )
 
 
+def _dropped_by_capture(evidence: Evidence) -> int | None:
+    """Frames of ours that tcpdump dropped: at most as many as are missing. The rest of its drops were flush frames."""
+    if evidence.caught is None or evidence.arrived.dropped_frames is None:
+        return None
+    return min(evidence.arrived.dropped_frames, max(0, evidence.sent.frames - evidence.caught.received))
+
+
 def _counters_known(evidence: Evidence) -> bool:
     return all(nic is not None and nic.trustworthy for nic in evidence.nics.values())
 
@@ -120,7 +127,9 @@ def _foreign(evidence: Evidence) -> int | None:
     """Frames at the sink that are not ours: seen by the capture, or only by the sink NIC's own counter."""
     if evidence.capture is None:
         return None
-    return max(evidence.capture.foreign_frames, _extra_at_sink(evidence))
+    sink = evidence.nics.get("sink")
+    outward = sink.tx if sink is not None and sink.trustworthy else 0  # a sink sends nothing while it listens
+    return max(evidence.capture.foreign_frames, _extra_at_sink(evidence)) + outward
 
 
 def _extra_at_sink(evidence: Evidence) -> int:
@@ -128,7 +137,7 @@ def _extra_at_sink(evidence: Evidence) -> int:
     sink, caught = evidence.nics.get("sink"), evidence.caught
     if sink is None or caught is None:
         return 0
-    return max(0, sink.rx - caught.received - caught.duplicates - (evidence.arrived.dropped_frames or 0))
+    return max(0, sink.rx - caught.received - caught.duplicates - (_dropped_by_capture(evidence) or 0))
 
 
 def _losses(evidence: Evidence) -> Iterator[HopLoss]:
@@ -147,9 +156,9 @@ def _losses(evidence: Evidence) -> Iterator[HopLoss]:
     yield HopLoss("ingress NIC", min(ingress.rx_dropped + ingress.rx_errors, max(0, source.tx - ingress.rx)))
     inside = max(0, ingress.rx - foreign_in - (egress.tx - extra_out))
     for drops in evidence.uut_drops:
-        named = min(drops.frames, inside)
-        inside -= named
-        yield HopLoss(f"{drops.hop} ({drops.counter})", named)
+        # Not cut down to what is missing: a counter that claims more than that leaves a remainder to be seen.
+        inside = max(0, inside - drops.frames)
+        yield HopLoss(f"{drops.hop} ({drops.counter})", drops.frames)
     egress_dropped = min(egress.tx_dropped, inside)
     yield HopLoss("uut (between ingress and egress NIC)", inside - egress_dropped)
     yield HopLoss("egress NIC", egress_dropped)

@@ -7,11 +7,15 @@ from netbench.model.counts import StreamCounts
 from netbench.model.verdict import Reason, ReasonKind
 
 
-def judge(evidence: Evidence, counts: StreamCounts, tolerance: float) -> list[Reason]:
-    """Why this stream's part of a trial is not simply valid; `tolerance` is a ratio of the intended load."""
+def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
+    """Why this stream's part of a trial is not simply valid.
+
+    `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall.
+    """
     found = [
         *_generator(evidence, counts, tolerance),
-        *_capture(evidence),
+        *_pacing(evidence, max_lateness_s),
+        *_capture(evidence, counts),
         *_links(evidence),
         *_frames(counts),
     ]
@@ -42,7 +46,17 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
         )
 
 
-def _capture(evidence: Evidence) -> Iterator[Finding]:
+def _pacing(evidence: Evidence, max_lateness_s: float) -> Iterator[Finding]:
+    sent = evidence.sent
+    if evidence.traffic.fps is not None and sent.max_lateness_s > max_lateness_s:
+        yield (
+            ReasonKind.UNEVEN_PACING,
+            f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
+            f"{sent.max_burst_frames:,} frames back to back: loss may be that burst's doing",
+        )
+
+
+def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     arrived, capture = evidence.arrived, evidence.capture
     if capture is None and arrived.disk_full:
         yield (

@@ -4,6 +4,7 @@ Only what a topology or profile needs is read: mappings with text keys, lists an
 aliases and merge keys are refused, so a small file cannot unfold into a huge one.
 """
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from netbench.errors import UsageError
 
 MAX_BYTES = 1 << 20
 _MAX_DEPTH = 20
+# YAML 1.1 reads 010 as eight and 1:30 as ninety; whoever writes that hardly means it, so it stays text.
+_OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Document:
 def read_document(path: Path) -> Document:
     """The YAML mapping in a file; UsageError when it is missing, unreadable, binary, huge or not YAML."""
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: cannot be read: it is no regular file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -92,9 +97,11 @@ def _plain(node: yaml.Node, path: tuple[str | int, ...], lines: dict[tuple[str |
         return _plain_mapping(node, path, lines, name)
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*path, index), lines, name) for index, item in enumerate(node.value)]
+    if node.tag.endswith((":int", ":float")) and _OLD_NUMBER.fullmatch(str(node.value)):
+        return node.value
     try:
         return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError) as error:
         problem = getattr(error, "problem", None) or str(error)
         raise UsageError(f"{name}:{line}: {node.value!r} cannot be read: {problem}") from error
 

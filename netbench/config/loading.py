@@ -31,22 +31,23 @@ class Override:
     text: str
 
     @classmethod
-    def parse(cls, text: str) -> "Override":
+    def parse(cls, written: str) -> "Override":
         """Read `key=value`; the value is YAML, and `a,b` is a list. UsageError when it is neither."""
+        text = written.removeprefix(TOPOLOGY_PREFIX)
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--set {text}: write it as key=value, for example repetitions=3")
+            raise UsageError(f"--set {written}: write it as key=value, for example repetitions=3")
         value = value.strip()
         if "," in value and value[0] not in "[{'\"":
             value = f"[{value}]"
-        document = parse_document(f"value: {value}\n", f"--set {text}")
+        document = parse_document(f"value: {value}\n", f"--set {written}")
         path = tuple(int(part) if part.isdecimal() else part for part in key.strip().split("."))
-        return cls(path, document.data["value"], text)
+        return cls(path, document.data["value"], written)
 
 
 def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -> Topology:
     """A topology file with its overrides (`topology.…=…`) applied; UsageError names each problem."""
-    chosen = [text.removeprefix(TOPOLOGY_PREFIX) for text in overrides if text.startswith(TOPOLOGY_PREFIX)]
+    chosen = [text for text in overrides if text.startswith(TOPOLOGY_PREFIX)]
     document, sources = _overridden(read_document(path), chosen)
     document.data.setdefault("name", path.stem)
     problems = _Problems(document, sources)

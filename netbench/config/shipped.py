@@ -21,7 +21,7 @@ def shipped(folder: str) -> dict[str, Path]:
 def find(folder: str, name: str) -> Path:
     """The file a user means: a path that exists, or the bare name of a shipped one; UsageError otherwise."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml") or "/" in name or path.is_file():
+    if path.suffix in (".yaml", ".yml") or "/" in name or _is_file(path):
         return path
     files = shipped(folder)
     if name in files:
@@ -29,6 +29,13 @@ def find(folder: str, name: str) -> Path:
     what = "topology" if folder == TOPOLOGIES else "profile"
     listed = ", ".join(files) or "none"
     raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones ({listed})")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name no file can have
+        return False
 
 
 def _directory(folder: str) -> Path | None:

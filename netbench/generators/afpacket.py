@@ -27,7 +27,7 @@ _LONGEST_REPLY_BYTES = 65_536
 
 
 class AfPacketSource:
-    """A `Source` that needs nothing but Linux and the right to open a packet socket.
+    """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them.
 
     Its worker process lives from open() to close().
     """

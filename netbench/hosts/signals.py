@@ -19,17 +19,14 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """Raise Stopped on the first SIGINT, SIGTERM or SIGHUP; ignore further ones while everything is put back."""
-
+    """Raise Stopped on SIGINT, SIGTERM and SIGHUP, except where `shielded` makes them wait."""
     owner = os.getpid()
 
     def stop(signum: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:
-            # A fork (pyroute2 opens sockets in namespaces from one, and ends it by SIGTERM): unwinding there
-            # would take down what the original still uses.
+            # A fork (pyroute2 enters namespaces in one, and ends it by SIGTERM): unwinding there would
+            # take down what the original still uses.
             os._exit(128 + signum)
-        for one in _STOPPING:
-            signal.signal(one, signal.SIG_IGN)
         raise Stopped(signum)
 
     before = {one: signal.signal(one, stop) for one in _STOPPING}

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from socket import AF_INET
 from typing import Any, Self
 
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.errors import TestbedError
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.signals import shielded
 from netbench.links.netlink import Netlink
 
 # What would make one frame on the wire differ from one frame counted (ethtool -K names).
@@ -31,6 +33,7 @@ _GONE = (19, 2, 3, 99)  # ENODEV, ENOENT, ESRCH, EADDRNOTAVAIL
 _PERMANENT = 0x80  # NUD_PERMANENT, linux/neighbour.h
 _STATIC = 0x40  # NUD_NOARP: what `bridge fdb … static` sets; NUD_PERMANENT would mean the bridge's own address
 _IFF_UP = 0x1
+_BY_KERNEL = 2  # RTPROT_KERNEL, linux/rtnetlink.h: routes that come and go with their addresses
 _LINK_SCOPE = 253  # RT_SCOPE_LINK, linux/rtnetlink.h
 _TO_MASTER = 0x04  # NTF_MASTER, linux/neighbour.h
 
@@ -92,8 +95,14 @@ class AddNamespace(Change):
     def command(self) -> str:
         return f"ip netns add {self.name}"
 
+    def as_found(self, machine: Machine) -> Self:
+        if (Path("/run/netns") / self.name).exists():
+            raise _not_ours(f"the network namespace {self.name}")
+        return self
+
     def make(self, machine: Machine) -> None:
-        namespaces.create(self.name)
+        with shielded():  # pyroute2 forks
+            namespaces.create(self.name)
 
     def undo(self, machine: Machine) -> None:
         machine.netlink.forget(self.name)
@@ -122,6 +131,11 @@ class AddVeth(Change):
             f"ip link add {self.interface}{_in(self.netns)} address {self.mac} type veth "
             f"peer {self.peer}{_in(self.peer_netns)} address {self.peer_mac}"
         )
+
+    def as_found(self, machine: Machine) -> Self:
+        _refuse_existing(machine, self.netns, self.interface)
+        _refuse_existing(machine, self.peer_netns, self.peer)
+        return self
 
     def make(self, machine: Machine) -> None:
         peer: dict[str, object] = {"ifname": self.peer, "address": self.peer_mac}
@@ -176,6 +190,13 @@ class MovePort(Change):
     def as_found(self, machine: Machine) -> Self:
         index = machine.netlink.index(None, self.interface)
         socket = machine.netlink.socket(None)
+        lost = [route for route in socket.get_routes(oif=index) if route["proto"] != _BY_KERNEL]
+        lost += [found for found in socket.get_neighbours(ifindex=index) if found["state"] & _PERMANENT]
+        if lost:
+            raise UsageError(
+                f"port {self.interface} has {len(lost)} static routes or neighbours, which would be lost while it is "
+                f"lent to a namespace: remove them first (`ip route show dev {self.interface}`, and `ip neigh …`)"
+            )
         addresses = [
             f"{found.get_attr('IFA_ADDRESS')}/{found['prefixlen']}"
             for found in socket.get_addr(index=index)
@@ -254,6 +275,13 @@ class AddAddress(_InNamespace):
     def command(self) -> str:
         return f"{_ip(self.netns)} address add {self.address}/{self.prefix_length} dev {self.interface}"
 
+    def as_found(self, machine: Machine) -> Self:
+        index = machine.netlink.index(self.netns, self.interface)
+        for found in machine.netlink.socket(self.netns).get_addr(index=index):
+            if found.get_attr("IFA_ADDRESS") == self.address:
+                raise _not_ours(f"the address {self.address} on {self.interface}")
+        return self
+
     def make(self, machine: Machine) -> None:
         self._request(machine, "add")
 
@@ -276,6 +304,13 @@ class AddNeighbour(_InNamespace):
     @property
     def command(self) -> str:
         return f"{_ip(self.netns)} neigh replace {self.address} lladdr {self.mac} dev {self.interface} nud permanent"
+
+    def as_found(self, machine: Machine) -> Self:
+        index = machine.netlink.index(self.netns, self.interface)
+        for found in machine.netlink.socket(self.netns).get_neighbours(ifindex=index, family=AF_INET):
+            if found.get_attr("NDA_DST") == self.address and found["state"] & _PERMANENT:
+                raise _not_ours(f"the neighbour {self.address} on {self.interface}")
+        return self
 
     def make(self, machine: Machine) -> None:
         index = machine.netlink.index(self.netns, self.interface)
@@ -344,8 +379,14 @@ class SetSysctl(_InNamespace):
             machine.hosts[self.netns].write(self._path, self.value)
 
     def undo(self, machine: Machine) -> None:
-        if self.old is not None and self.old != self.value:
-            machine.hosts[self.netns].write(self._path, self.old)
+        if self.old is None or self.old == self.value:
+            return
+        host = machine.hosts[self.netns]
+        try:
+            host.read(self._path)
+        except TestbedError:
+            return  # the interface it belonged to is gone
+        host.write(self._path, self.old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +416,7 @@ class OffloadsOff(_InNamespace):
             )
 
     def undo(self, machine: Machine) -> None:
-        if self.old:
+        if self.old and machine.netlink.has(self.netns, self.interface):
             self._set(machine, "on")
 
     def _set(self, machine: Machine, state: str) -> None:
@@ -384,6 +425,33 @@ class OffloadsOff(_InNamespace):
 
     def _read(self, machine: Machine) -> dict[str, str]:
         return read_offloads(machine.hosts[self.netns], self.interface)
+
+
+@dataclass(frozen=True, slots=True)
+class AddTable(_InNamespace):
+    """An nftables table of netbench's own; `rules` are a script for `nft -f` that makes it, or makes it anew."""
+
+    family: str
+    table: str
+    rules: str
+
+    @property
+    def command(self) -> str:
+        run = f"ip netns exec {self.netns} " if self.netns else ""
+        return f"{run}nft -f - <<'END'\n{self.rules}END"
+
+    def as_found(self, machine: Machine) -> Self:
+        if machine.hosts[self.netns].run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
+            raise _not_ours(f"the nftables table {self.family} {self.table}")
+        return self
+
+    def make(self, machine: Machine) -> None:
+        run_checked(machine.hosts[self.netns], ["nft", "-f", "-"], stdin=self.rules)
+
+    def undo(self, machine: Machine) -> None:
+        # Adding first makes deleting succeed whether or not it was there.
+        script = f"add table {self.family} {self.table}\ndelete table {self.family} {self.table}\n"
+        run_checked(machine.hosts[self.netns], ["nft", "-f", "-"], stdin=script)
 
 
 def read_offloads(host: Host, interface: str) -> dict[str, str]:
@@ -405,6 +473,7 @@ _KINDS: tuple[type[Change], ...] = (
     AddForwardingEntry,
     SetSysctl,
     OffloadsOff,
+    AddTable,
 )
 
 
@@ -418,6 +487,15 @@ def from_json(data: dict[str, Any]) -> Change:
     fields = dict(data)
     kind = {kind.__name__: kind for kind in _KINDS}[str(fields.pop("change"))]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _refuse_existing(machine: Machine, netns: str | None, interface: str) -> None:
+    if machine.netlink.has(netns, interface):
+        raise _not_ours(f"the interface {interface} in {netns or 'this machine'}")
+
+
+def _not_ours(what: str) -> TestbedError:
+    return TestbedError(f"{what} is there already and not netbench's: remove it, or choose other names in the topology")
 
 
 def _is_up(machine: Machine, netns: str | None, interface: str) -> bool:

@@ -44,7 +44,8 @@ def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
         journal.close()
     else:
         journal.remove()
-    return Cleaned(journal.run_id, processes, changes, tuple(failures))
+    damage = (journal.damage,) if journal.damage else ()
+    return Cleaned(journal.run_id, processes, changes, (*failures, *damage))
 
 
 def _hosts(journal: Journal) -> dict[str | None, Host]:

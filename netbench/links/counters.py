@@ -23,6 +23,7 @@ class NicCounters:
     carrier_changes: int
     mac: str
     index: int  # a NIC removed and made again has another
+    master: int  # index of the bridge it belongs to, 0 for none
 
 
 def read_nics(netlink: Netlink, nics: Iterable[tuple[str | None, str]]) -> dict[tuple[str | None, str], NicCounters]:
@@ -54,5 +55,6 @@ def read_nics(netlink: Netlink, nics: Iterable[tuple[str | None, str]]) -> dict[
                     carrier_changes=link.get_attr("IFLA_CARRIER_CHANGES") or 0,
                     mac=link.get_attr("IFLA_ADDRESS"),
                     index=link["index"],
+                    master=link.get_attr("IFLA_MASTER") or 0,
                 )
     return found

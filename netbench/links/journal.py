@@ -9,6 +9,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Self
 
@@ -20,10 +21,11 @@ from netbench.links.state import STATE_DIRECTORY, lock_file
 class Journal:
     """The record of one run's changes, in the order they were made."""
 
-    def __init__(self, path: Path, file: IO[str], pending: dict[int, Change]) -> None:
+    def __init__(self, path: Path, file: IO[str], pending: dict[int, Change], damage: str = "") -> None:
         self._path = path
         self._file = file
         self._pending = pending
+        self.damage = damage  # why the end of the file could not be read; empty when it could
         self._next = max(pending, default=-1) + 1
 
     @classmethod
@@ -36,12 +38,15 @@ class Journal:
             raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
         assert file is not None, "a fresh name cannot be locked by someone else"
         journal = cls(path, file, {})
-        journal._append({"topology": topology, "pid": os.getpid()})
+        journal._append({"topology": topology, "pid": os.getpid(), "netns": _own_namespace()})
         return journal
 
     @classmethod
     def abandoned(cls, directory: Path = STATE_DIRECTORY) -> Iterator[Self]:
-        """The journals whose owner is gone, each locked by this process now."""
+        """The journals whose owner is gone, each locked by this process now.
+
+        Those of a netbench that ran in another network namespace are left alone: their changes are not here.
+        """
         for path in sorted((directory / "journals").glob("*.jsonl")):
             try:
                 file = lock_file(path)
@@ -49,8 +54,13 @@ class Journal:
                 raise MissingError(
                     f"{path} cannot be opened: {error.strerror}; netbench needs root for this"
                 ) from error
-            if file is not None:
-                yield cls(path, file, dict(_read(file, path)))
+            if file is None:
+                continue
+            header, pending, damage = _read(file, path)
+            if header.get("netns", _own_namespace()) == _own_namespace():
+                yield cls(path, file, pending, damage)
+            else:
+                file.close()
 
     @property
     def run_id(self) -> str:
@@ -76,8 +86,11 @@ class Journal:
         del self._pending[number]
 
     def remove(self) -> None:
-        """Everything is undone: the record is no longer needed."""
-        self._path.unlink(missing_ok=True)
+        """Everything is undone: the record is no longer needed. A damaged one is kept under another name."""
+        if self.damage:
+            self._path.replace(self._path.with_suffix(".damaged"))
+        else:
+            self._path.unlink(missing_ok=True)
         self._file.close()
 
     def close(self) -> None:
@@ -94,18 +107,29 @@ class Journal:
             ) from error
 
 
-def _read(file: IO[str], path: Path) -> list[tuple[int, Change]]:
-    """What is still to be undone; a last line cut short was never acted on."""
+def _own_namespace() -> int:
+    return Path("/proc/self/ns/net").stat().st_ino
+
+
+def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Change], str]:
+    """The header, what is still to be undone, and what is wrong with the file.
+
+    A last line cut short is nothing wrong: it was never acted on.
+    """
     file.seek(0)
+    lines = file.buffer.read().split(b"\n") if isinstance(file, TextIOWrapper) else []
+    header: dict[str, object] = {}
     pending: dict[int, Change] = {}
-    for line in file.read().splitlines():
+    for number, line in enumerate(lines[:-1], start=1):
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if "seq" in entry:
-            number = entry.pop("seq")
-            pending[number] = from_json(entry)
-        elif "undone" in entry:
-            pending.pop(entry["undone"], None)
-    return sorted(pending.items())
+            if "seq" in entry:
+                sequence = entry.pop("seq")
+                pending[sequence] = from_json(entry)
+            elif "undone" in entry:
+                pending.pop(entry["undone"], None)
+            else:
+                header = dict(entry)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return header, pending, f"{path}: line {number} is damaged; changes recorded from there on are not undone"
+    return header, pending, ""

@@ -7,6 +7,7 @@ from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
+from netbench.hosts.signals import shielded
 
 
 class Netlink:
@@ -27,7 +28,8 @@ class Netlink:
         """The IPRoute of a namespace; TestbedError when the namespace is gone."""
         if netns not in self._sockets:
             try:
-                self._sockets[netns] = IPRoute(netns=netns, flags=0) if netns else IPRoute()
+                with shielded():  # pyroute2 forks to enter a namespace, and a signal handler must not unwind the fork
+                    self._sockets[netns] = IPRoute(netns=netns, flags=0) if netns else IPRoute()
             except (OSError, NetlinkError) as error:
                 raise TestbedError(f"network namespace {netns} cannot be entered: {error}") from error
         return self._sockets[netns]
@@ -38,6 +40,10 @@ class Netlink:
         if not found:
             raise TestbedError(f"there is no interface {interface} in {netns or 'this machine'}")
         return int(found[0])
+
+    def has(self, netns: str | None, interface: str) -> bool:
+        """Whether there is an interface of that name; TestbedError when the namespace is gone."""
+        return bool(self.socket(netns).link_lookup(ifname=interface))
 
     def forget(self, netns: str | None) -> None:
         """Close the socket of a namespace, before the namespace itself goes."""

@@ -42,6 +42,9 @@ def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = S
                 f"the testbed is in use: {resource} is held by netbench with process id {owner}; wait until it is done"
             )
         stack.enter_context(file)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        try:
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        except OSError as error:
+            raise MissingError(f"{path} cannot be written: {error.strerror}") from error

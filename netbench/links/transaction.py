@@ -1,6 +1,7 @@
 """Changes made one after the other through the journal, and undone as a whole or back to a point."""
 
 from collections.abc import Iterable
+from errno import EEXIST
 
 from pyroute2.netlink.exceptions import NetlinkError
 
@@ -20,10 +21,12 @@ class Transaction:
         """Make changes in order, each on record before; TestbedError says which one failed and why."""
         for wanted in changes:
             change = wanted.as_found(self._machine)
-            self._journal.record(change)
+            number = self._journal.record(change)
             try:
                 change.make(self._machine)
             except (NetlinkError, OSError) as error:
+                if EEXIST in (getattr(error, "code", None), getattr(error, "errno", None)):
+                    self._journal.undone(number)  # somebody else's, made this very moment: not ours to undo
                 raise TestbedError(f"`{change.command}` failed: {_reason(error)}") from error
 
     @property

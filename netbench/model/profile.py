@@ -20,11 +20,11 @@ def _listed(value: object) -> object:
 
 
 def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
-    seen: list[T] = []
+    seen: set[T] = set()
     for value in values:
         if value in seen:
             raise ValueError(f"{value} is there twice")
-        seen.append(value)
+        seen.add(value)
     return values
 
 
@@ -105,9 +105,9 @@ class Profile(BaseModel):
         Field(min_length=1),
     ]
     streams: Annotated[tuple[Count, ...], BeforeValidator(_listed), AfterValidator(_distinct)] = ()
-    scenarios: Annotated[tuple[Literal["dedicated"], ...], BeforeValidator(_listed), Field(min_length=1)] = (
-        "dedicated",
-    )
+    scenarios: Annotated[
+        tuple[Literal["dedicated"], ...], BeforeValidator(_listed), AfterValidator(_distinct), Field(min_length=1)
+    ] = ("dedicated",)
     repetitions: Count = 9
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
     settle: Settle = Settle()
@@ -115,6 +115,7 @@ class Profile(BaseModel):
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
     tolerance: Annotated[float, BeforeValidator(_ratio), PlainSerializer(_percent), Field(le=1)] = 0.01
+    max_lateness: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 0.05
     retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
     snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64

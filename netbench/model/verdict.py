@@ -16,6 +16,7 @@ class ReasonKind(Enum):
     """Why a trial is not simply valid. The value is what results and reports show."""
 
     OFFERED_OUT_OF_TOLERANCE = "offered-out-of-tolerance"
+    UNEVEN_PACING = "uneven-pacing"
     GENERATOR_ERRORS = "generator-errors"
     GENERATOR_FAILED = "generator-failed"
     NOTHING_SENT = "nothing-sent"
@@ -38,6 +39,7 @@ class ReasonKind(Enum):
 
 _ONLY_SUSPICIOUS = frozenset(
     {
+        ReasonKind.UNEVEN_PACING,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,

@@ -1,14 +1,13 @@
 """A result directory: the store, the manifest, and what was asked for, as resolved."""
 
 import json
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from netbench.errors import TestbedError, UsageError
 from netbench.links.state import lock_file
@@ -16,6 +15,7 @@ from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 from netbench.results.campaign import CampaignResults
+from netbench.results.manifest import ManifestHead
 from netbench.results.store import Store
 
 
@@ -62,7 +62,11 @@ class ResultDirectory:
 
     def refuse_existing(self) -> None:
         """UsageError when there is something here already."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        try:
+            taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be used: {error.strerror}; name another with -o") from error
+        if taken:
             raise UsageError(
                 f"{self.path}: is there already; go on with `netbench resume {self.path}`, or name another with -o"
             )
@@ -98,44 +102,35 @@ class ResultDirectory:
         write_atomically(self.manifest, (json.dumps(manifest, indent=2) + "\n").encode())
 
     def read_manifest(self) -> dict[str, Any]:
-        """What manifest.json holds; UsageError when this is no result directory."""
+        """What manifest.json holds, its head checked; UsageError when this is no result directory."""
         try:
-            manifest = json.loads(self.manifest.read_text())
+            manifest: dict[str, Any] = json.loads(self.manifest.read_bytes())
+            ManifestHead.model_validate(manifest)
         except OSError as error:
             raise UsageError(
                 f"{self.path}: is no result directory of `netbench run`: manifest.json: {error.strerror}"
             ) from error
-        except ValueError as error:
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) or "the whole"
+            raise UsageError(f"{self.manifest}: is damaged: {field}: {first['msg']}") from error
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.manifest}: is damaged: {error}") from error
-        if not isinstance(manifest, dict):
-            raise UsageError(f"{self.manifest}: is damaged: not a mapping")
         return manifest
-
-    def chosen(self, manifest: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The UUTs and scenarios the campaign was asked for; UsageError when the manifest does not say."""
-        try:
-            return tuple(map(str, manifest["uuts"])), tuple(map(str, manifest["scenarios"]))
-        except (KeyError, TypeError) as error:
-            raise UsageError(f"{self.manifest}: is damaged: {error} is missing or wrong") from error
 
     def results(self) -> CampaignResults:
         """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""
         manifest = self.read_manifest()
-        store = Store.read(self.store)
-        try:
+        with closing(Store.read(self.store)) as store:
             return CampaignResults(
-                topology=str(manifest["topology"]),
-                profile=str(manifest["profile"]),
-                planned_trials=int(manifest["planned_trials"]),
+                topology=manifest["topology"],
+                profile=manifest["profile"],
+                planned_trials=manifest["planned_trials"],
                 uuts=tuple(manifest["uuts"]),
                 trials=store.trials(),
                 warnings=store.warnings(),
                 manifest=manifest,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{self.path}: is damaged: {error}") from error
-        finally:
-            store.close()
 
 
 def _as_yaml(model: BaseModel) -> bytes:

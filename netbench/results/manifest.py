@@ -3,11 +3,26 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
 
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.results.environment import git_revision
+
+
+class ManifestHead(BaseModel):
+    """The part of a manifest that netbench itself relies on."""
+
+    topology: str
+    profile: str
+    planned_trials: Annotated[int, Field(strict=True, ge=1)]
+    uuts: Annotated[tuple[str, ...], Field(min_length=1)]
+    scenarios: Annotated[tuple[str, ...], Field(min_length=1)]
+    before: dict[str, object]
+    finished: str | None = None
+    sessions: list[object] = []
 
 
 def begin_manifest(

@@ -17,7 +17,18 @@ from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 SCHEMA_VERSION = 1
 
 _NESTED = ("lost_at", "hops")
-_COUNT_COLUMNS = tuple(field.name for field in fields(StreamCounts) if field.name not in _NESTED)
+_SQL_TYPES = {
+    "str": "TEXT NOT NULL",
+    "int": "INTEGER NOT NULL",
+    "float": "REAL NOT NULL",
+    "int | None": "INTEGER",
+    "float | None": "REAL",
+}
+_COUNT_COLUMNS = {
+    field.name: _SQL_TYPES[getattr(field.type, "__name__", str(field.type))]
+    for field in fields(StreamCounts)
+    if field.name not in _NESTED
+}
 
 _SCHEMA = f"""
 CREATE TABLE trials (
@@ -27,7 +38,7 @@ CREATE TABLE trials (
 ) STRICT;
 CREATE TABLE streams (
     trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
-    {", ".join(f"{name} ANY" for name in _COUNT_COLUMNS)},
+    {", ".join(f"{name} {kind}" for name, kind in _COUNT_COLUMNS.items())},
     PRIMARY KEY (trial, position)
 ) STRICT;
 CREATE TABLE losses (
@@ -119,14 +130,23 @@ class Store:
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
         rows = self._rows("SELECT kind, text FROM warnings ORDER BY rowid")
-        return tuple(Warning(WarningKind(row["kind"]), row["text"]) for row in rows)
+        try:
+            return tuple(Warning(WarningKind(row["kind"]), row["text"]) for row in rows)
+        except ValueError as error:
+            raise UsageError(f"{self._path}: is damaged: {error}") from error
 
     def keys(self) -> set[str]:
         """The keys of the trials that are done."""
         return {row["key"] for row in self._rows("SELECT key FROM trials")}
 
     def trials(self) -> tuple[TrialResult, ...]:
-        """All trials in plan order."""
+        """All trials in plan order; UsageError when the file does not hold what it should."""
+        try:
+            return self._trials()
+        except (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"{self._path}: is damaged: {error}") from error
+
+    def _trials(self) -> tuple[TrialResult, ...]:
         streams = _grouped(self._rows("SELECT * FROM streams ORDER BY trial, position"), "trial")
         losses = _grouped(self._rows("SELECT * FROM losses ORDER BY trial, stream, position"), "trial", "stream")
         hops = _grouped(self._rows("SELECT * FROM hops ORDER BY trial, stream, position"), "trial", "stream")
@@ -143,8 +163,8 @@ class Store:
     def _rows(self, query: str) -> list[sqlite3.Row]:
         try:
             return self._connection.execute(query).fetchall()
-        except sqlite3.DatabaseError as error:
-            raise UsageError(f"{self._path}: cannot be read: {error}") from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"{self._path}: is damaged: {error}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -200,6 +220,17 @@ def _grouped(rows: Sequence[sqlite3.Row], *by: str) -> dict[tuple[Any, ...], lis
     return groups
 
 
+def _counts(row: sqlite3.Row) -> dict[str, Any]:
+    """The columns of StreamCounts; ValueError where one holds what the schema would never have let in."""
+    values = {name: row[name] for name in _COUNT_COLUMNS}
+    for name, kind in _COUNT_COLUMNS.items():
+        wanted = {"TEXT": str, "INTEGER": int, "REAL": float}[kind.split()[0]]
+        value = values[name]
+        if not isinstance(value, wanted) and not (value is None and "NOT NULL" not in kind):
+            raise ValueError(f"{name} of stream {row['stream']} of {row['trial']} is {value!r}")
+    return values
+
+
 def _trial(
     row: sqlite3.Row,
     streams: Sequence[sqlite3.Row],
@@ -218,7 +249,7 @@ def _trial(
     )
     counts = tuple(
         StreamCounts(
-            **{name: stream[name] for name in _COUNT_COLUMNS},
+            **_counts(stream),
             lost_at=tuple(HopLoss(r["hop"], r["frames"]) for r in losses.get((row["key"], stream["stream"]), [])),
             hops=tuple(
                 HopCount(r["hop"], r["counter"], r["role"], r["grew"])

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import TestbedError
@@ -48,6 +47,7 @@ def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[s
     """The tcpdump command of a trial: only this stream's frames and flush frames, snapped, to a file."""
     pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
     buffer_kib = ring_bytes(catch.fps, catch.snap_length) >> 10
+    # Not `inbound`: libpcap filters the first blocks of a capture once more by itself, and knows no directions there.
     ours = f"(udp and src host {catch.src_ip} and dst host {catch.dst_ip}) or ether dst {FLUSH_MAC}"
     # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
     options = ["-n", "-p", "-Z", "root", "-s", str(catch.snap_length), "-B", str(buffer_kib)]
@@ -115,8 +115,8 @@ class TcpdumpSink:
     def stop(self) -> Arrived:
         """Stop tcpdump; its closing report as numbers, or why there is none."""
         process = self._running()
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
+        ended_early = process.poll() is not None
+        process.send_signal(signal.SIGINT)  # does nothing to one that has ended
         try:
             _, words = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
@@ -126,7 +126,7 @@ class TcpdumpSink:
         self._words += words
         self._process = None
         numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
-        complete = process.returncode == 0 and "captured" in numbers
+        complete = process.returncode == 0 and "captured" in numbers and not ended_early
         return Arrived(
             capture=self._capture,
             captured_frames=numbers.get("captured"),
@@ -134,7 +134,7 @@ class TcpdumpSink:
             dropped_frames=_sum(numbers.get("dropped by kernel"), numbers.get("dropped by interface", 0)),
             flush_frames=self._flush_frames,
             flushed=self._flushed,
-            error="" if complete else _last_line(self._words, process.returncode),
+            error="" if complete else _why(self._words, process.returncode),
             disk_full="No space left on device" in self._words or _free_bytes(self._capture) < _FREE_BYTES,
         )
 
@@ -172,7 +172,8 @@ def _sum(one: int | None, other: int) -> int | None:
     return None if one is None else one + other
 
 
-def _last_line(words: str, exit_code: int) -> str:
+def _why(words: str, exit_code: int) -> str:
     lines = [line for line in words.splitlines() if line.strip() and not _CLOSING_LINE.match(line)]
     ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
-    return f"tcpdump ended with {ending}" + (f": {lines[-1].strip()}" if lines else "")
+    remark = f": {lines[-1].strip()}" if lines and "listening on" not in lines[-1] else ""
+    return f"tcpdump ended before the trial did ({ending}){remark}"

@@ -35,7 +35,7 @@ class Drops:
 class UnitUnderTest(Protocol):
     """Something that forwards frames from each stream's ingress NIC to its egress NIC.
 
-    Order of calls: check(), commands() (nothing touched yet); provision(), ready(); then before each trial
+    Order of calls: check(), needs(), commands() (nothing touched yet); provision(), ready(); then before each trial
     reset(), and around it drops(); destroy() at the end. Changes go through the workplace's transaction, which the
     caller undoes after destroy(); destroy() ends what is not a change, processes for example.
     """
@@ -44,6 +44,9 @@ class UnitUnderTest(Protocol):
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError when these paths are not what this UUT can forward on."""
+
+    def needs(self) -> frozenset[str]:
+        """What the host must be able to do for it, in the words of `netbench doctor`."""
 
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """What provisioning would do, as commands, for `--dry-run`."""

@@ -32,6 +32,10 @@ class External:
         if unknown:
             raise UsageError(f"next_hop_macs: there is no stream {sorted(unknown)[0]!r} in this topology")
 
+    def needs(self) -> frozenset[str]:
+        """Nothing of this host."""
+        return frozenset()
+
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """None: it is the user's to configure."""
         return []

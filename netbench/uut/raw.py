@@ -36,6 +36,10 @@ class Raw:
         for path in paths:
             inside_nics(path)
 
+    def needs(self) -> frozenset[str]:
+        """A kernel that bridges, or one that routes."""
+        return frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"})
+
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """The changes to the host, as commands."""
         return [change.command for change in self._changes(paths)]

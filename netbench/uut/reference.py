@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.local import require_tool
+from netbench.links.changes import AddTable
 from netbench.model.paths import StreamPath
 from netbench.uut.base import Drops, Workplace
 from netbench.uut.forwarding import inside_nics
@@ -59,16 +59,18 @@ class Reference(Raw):
         self._drop = options.drop
         self._family = "bridge" if options.forward == "bridge" else "ip"
 
+    def needs(self) -> frozenset[str]:
+        """As `raw`, and nftables."""
+        return super().needs() | {"nft", "nftables", "numgen"}
+
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """The changes to the host, and the rules that drop, as commands."""
-        rules = self._rules(paths).replace("\n", "\n      ")
-        return [*super().commands(paths), f"nft -f - <<'END'\n      {rules}END"]
+        return [*super().commands(paths), *(table.command for table in self._tables(paths))]
 
     def provision(self, workplace: Workplace) -> None:
-        """Make the kernel forward and drop; MissingError without `nft`."""
-        require_tool("nft")
+        """Make the kernel forward and drop."""
         super().provision(workplace)
-        self.reset()
+        workplace.transaction.make(self._tables(workplace.paths))
 
     def reset(self) -> None:
         """Put the rules in place anew, in one transaction: counters and numgen start at 0 again."""
@@ -79,12 +81,11 @@ class Reference(Raw):
         """What the drop rules themselves have counted, per stream."""
         return [drops for host, _ in self._by_host() for drops in self._read(host)]
 
-    def destroy(self) -> None:
-        """Remove the rules."""
-        if self._workplace is not None:
-            for host, _ in self._by_host():
-                host.run(["nft", "delete", "table", self._family, _TABLE])
-        super().destroy()
+    def _tables(self, paths: Sequence[StreamPath]) -> list[AddTable]:
+        grouped: dict[str | None, list[StreamPath]] = {}
+        for path in paths:
+            grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
+        return [AddTable(netns, self._family, _TABLE, self._rules(paths)) for netns, paths in grouped.items()]
 
     def _read(self, host: Host) -> list[Drops]:
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, _TABLE]))

@@ -7,8 +7,8 @@ import platform
 import pytest
 from rich.console import Console
 
-from netbench import doctor
 from netbench.doctor import Check, Status, diagnose, doctor_json, doctor_text, exit_code, known_needs
+from netbench.doctor.packages import distribution_ids, install_command
 from netbench.errors import ExitCode
 
 USER = 65534
@@ -119,10 +119,10 @@ def test_a_port_in_use_is_missing_with_the_reason():
     ],
 )
 def test_the_command_that_installs_a_package(distribution, package, command):
-    assert doctor.install_command(package, distribution) == command
+    assert install_command(package, distribution) == command
 
 
-@pytest.mark.skipif("debian" not in doctor._distribution(), reason="names of Debian's packages")
+@pytest.mark.skipif("debian" not in distribution_ids(), reason="names of Debian's packages")
 def test_debian_packages():
     checks = by_name(diagnose(frozenset(TOOLS), which=which(), euid=USER))
 
