@@ -168,19 +168,18 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     uuts = [*results.uuts, *(key[0] for key in gathered)]
     scenarios = [key[1] for key in gathered]
 
-    def order(key: tuple[str, str, int, int, Load]) -> tuple[int, int, int, int, bool, str, float]:
-        uut, scenario, sources, frame_size, load = key
+    def order(group: Group) -> tuple[int, int, int, int, bool, float, float]:
         return (
-            uuts.index(uut),
-            scenarios.index(scenario),
-            sources,
-            frame_size,
-            load.kind is LoadKind.MAX,
-            load.kind.value,
-            load.value,
+            uuts.index(group.uut),
+            scenarios.index(group.scenario),
+            group.sources,
+            group.frame_size,
+            group.load.kind is LoadKind.MAX,
+            group.intended_fps or 0.0,
+            group.load.value,
         )
 
-    return tuple(Group(*key, *_by_verdict(gathered[key])) for key in sorted(gathered, key=order))
+    return tuple(sorted((Group(*key, *_by_verdict(trials)) for key, trials in gathered.items()), key=order))
 
 
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
