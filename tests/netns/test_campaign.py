@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import netbench, rows
-from tests.commands import start as start_command
+from tests.netns.watching import events, pids_in, stored, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -22,46 +22,6 @@ SMALL = [
     "--set", "tolerance=100%",
 ]  # fmt: skip
 SIX = [*SMALL, "--set", "repetitions=6"]
-
-
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
-@pytest.fixture
-def start():
-    """Start a netbench that a failing test does not leave running."""
-    started = []
-
-    def begin(*arguments):
-        started.append(start_command(*arguments))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-            netbench("clean")
-
-
-def wait_for(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
-
-
-def events(results: Path) -> list[dict]:
-    try:
-        return [json.loads(line) for line in (results / "events.jsonl").read_text().splitlines()]
-    except (OSError, ValueError):
-        return []
-
-
-def stored(results: Path) -> int:
-    return sum(1 for event in events(results) if event["kind"] == "trial-stored")
 
 
 def test_a_campaign_from_one_command(results):
@@ -295,17 +255,6 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     found = [row["trial"] for row in rows(results)]
     assert len(found) == len(set(found)) == 18
     assert before <= set(found)
-
-
-def pids_in(netns: str, word: str) -> list[int]:
-    """Processes of a namespace with this word in their command line."""
-    listed = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False).stdout.split()
-    found = []
-    for pid in listed:
-        with contextlib.suppress(OSError):  # it may have ended meanwhile
-            if word in Path(f"/proc/{pid}/cmdline").read_text():
-                found.append(int(pid))
-    return found
 
 
 def test_a_killed_tcpdump_makes_an_invalid_trial(results, start):

@@ -1,0 +1,128 @@
+"""Things that were there before, and processes that somebody else stops: nothing is taken away, nothing hidden."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netbench.links.state import STATE_DIRECTORY
+from tests.commands import netbench, rows
+from tests.netns.test_campaign import FOREIGN, SMALL
+from tests.netns.watching import events, pids_in, wait_for
+
+pytestmark = pytest.mark.root
+
+LONG = [*SMALL, "--uut", "bridge", "--set", "duration=1500ms", "--set", "retries=0"]
+
+
+def test_a_namespace_of_the_same_name_is_left_alone(results):
+    subprocess.run(["ip", "netns", "add", "nb-netns-sink"], check=True)
+    try:
+        done = netbench("run", "netns", "quick", "-o", results, *SMALL)
+        assert done.returncode == 4
+        assert "nb-netns-sink is there already and not netbench's" in done.stderr
+        assert [path.name for path in Path("/run/netns").glob("nb-netns-*")] == ["nb-netns-sink"]
+        assert not results.exists()
+    finally:
+        subprocess.run(["ip", "netns", "delete", "nb-netns-sink"], check=True)
+
+
+LOCAL = """
+name: local
+hosts: {source: {}, here: {kind: local}, sink: {}}
+links:
+  - {ends: [source/tx1, here/in1], rate: 1Gbit/s}
+  - {ends: [here/out1, sink/rx1], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: source/tx1, ingress: here/in1, egress: here/out1, sink: sink/rx1}
+uuts:
+  - {name: drops, kind: reference, forward: FORWARD, drop: {k: 1, n: 10}}
+"""
+
+
+@pytest.mark.parametrize("forward", ["bridge", "route"])
+def test_the_machine_itself_can_forward_and_is_itself_again_afterwards(results, tmp_path, forward):
+    (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", forward))
+    done = netbench("run", tmp_path / "local.yaml", "quick", "-o", results, *SMALL)
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(results)
+    assert (row["sent_frames"], row["lost_frames"], row["verdict"]) == ("500", "50", "valid"), row
+
+
+def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, start):
+    (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", "route"))
+    campaign = start("run", tmp_path / "local.yaml", "quick", "-o", results, *SMALL, "--set", "duration=20s")
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
+    assert "table ip netbench" in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
+    campaign.kill()
+    campaign.communicate()
+    assert netbench("clean").returncode == 0
+    assert "netbench" not in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_capture_that_somebody_else_ended_is_no_loss(results, start, how):
+    campaign = start("run", "netns", "quick", "-o", results, *LONG)
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.5)
+    os.kill(pids_in("nb-netns-sink", "tcpdump")[0], how)
+    campaign.communicate(timeout=60)
+    (row,) = rows(results)
+    assert (row["verdict"], row["reasons"]) == ("invalid", "capture-failed")
+    assert (row["received_frames"], row["lost_frames"]) == ("", "")
+
+
+def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
+    campaign = start("run", "netns", "quick", "-o", results, *LONG)
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.5)
+    (source,) = pids_in("nb-netns-source", "afpacket")
+    os.kill(source, signal.SIGSTOP)
+    time.sleep(0.3)
+    os.kill(source, signal.SIGCONT)
+    campaign.communicate(timeout=60)
+    (row,) = rows(results)
+    assert (row["sent_frames"], row["lost_frames"]) == ("7500", "0")
+    assert (row["verdict"], row["reasons"]) == ("suspicious", "uneven-pacing")
+
+
+def test_frames_that_leave_through_the_sink_are_noticed(results, start):
+    campaign = start("run", "netns", "quick", "-o", results, *LONG)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
+    time.sleep(0.3)
+    inject = ["ip", "netns", "exec", "nb-netns-sink", sys.executable, "-c", FOREIGN, "nb-rx1", "arp", "0.2"]
+    subprocess.run(inject, check=True, timeout=10)
+    campaign.communicate(timeout=60)
+    (row,) = rows(results)
+    assert (row["received_frames"], row["lost_frames"]) == ("7500", "0")
+    assert "foreign-frames" in row["reasons"]
+
+
+def test_a_bridge_that_somebody_removed_makes_an_invalid_trial(results, start):
+    campaign = start("run", "netns", "quick", "-o", results, *LONG)
+    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
+    time.sleep(0.5)
+    subprocess.run(["ip", "-n", "nb-netns-uut", "link", "delete", "nb-br-s1"], check=True)
+    campaign.communicate(timeout=60)
+    (row,) = rows(results)
+    assert row["verdict"] == "invalid"
+    assert "link-changed" in row["reasons"]
+
+
+def test_a_damaged_journal_is_named_and_stops_nobody(results):
+    damaged = STATE_DIRECTORY / "journals" / "garbage-000000000000.jsonl"
+    damaged.parent.mkdir(parents=True, exist_ok=True)
+    damaged.write_bytes(b'{"topology": "x"}\n\xff\xfe\x00{{{\n')
+    try:
+        done = netbench("clean")
+        assert done.returncode == 4
+        assert f"{damaged}: line 2 is damaged" in done.stderr
+        assert damaged.with_suffix(".damaged").exists()
+        assert netbench("clean").returncode == 0
+    finally:
+        damaged.unlink(missing_ok=True)
+        damaged.with_suffix(".damaged").unlink(missing_ok=True)

@@ -1,0 +1,36 @@
+"""Watching a campaign from outside while it runs."""
+
+import contextlib
+import json
+import subprocess
+import time
+from pathlib import Path
+
+
+def wait_for(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def events(results: Path) -> list[dict]:
+    try:
+        return [json.loads(line) for line in (results / "events.jsonl").read_text().splitlines()]
+    except (OSError, ValueError):
+        return []
+
+
+def stored(results: Path) -> int:
+    return sum(1 for event in events(results) if event["kind"] == "trial-stored")
+
+
+def pids_in(netns: str, word: str) -> list[int]:
+    """Processes of a namespace with this word in their command line."""
+    listed = subprocess.run(["ip", "netns", "pids", netns], capture_output=True, text=True, check=False).stdout.split()
+    found = []
+    for pid in listed:
+        with contextlib.suppress(OSError):  # it may have ended meanwhile
+            if word in Path(f"/proc/{pid}/cmdline").read_text():
+                found.append(int(pid))
+    return found
