@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from netbench.errors import ExitCode, NetbenchError
+from netbench.hosts.signals import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -258,7 +259,18 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
     try:
-        app()
+        # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
+        command = typer.main.get_command(app)
+        with command.make_context("netbench", sys.argv[1:]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined]  # every one that typer raises has it
+        sys.exit(error.exit_code)
+    except Stopped as stopped:
+        sys.exit(128 + stopped.signum)
     except NetbenchError as error:
         sys.exit(_complain(str(error), error.exit_code))
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ def plugins(group: str) -> dict[str, Any]:
     for entry in sorted(entry_points(group=group), key=lambda one: one.name):
         try:
             found[entry.name] = entry.load()
-        except ImportError as error:
+        except (ImportError, AttributeError) as error:
             raise MissingError(f"{entry.name} ({entry.value}) cannot be imported: {error}") from error
     if not found:
         raise UsageError("netbench is not installed: run `pip install -e .` in its checkout (or `make setup`)")

@@ -41,7 +41,8 @@ class Answer:
     @property
     def right(self) -> bool:
         """Whether the trial is valid, and the loss of every stream exact to the frame and all of it placed."""
-        return self.verdict == "valid" and self.measured_lost == self.true_lost and not any(self.unexplained)
+        placed = all(frames == 0 for frames in self.unexplained)
+        return self.verdict == "valid" and self.measured_lost == self.true_lost and placed
 
     @property
     def error(self) -> int | None:

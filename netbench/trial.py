@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.analysis.accounting import Evidence, NicDelta, account
@@ -86,16 +86,16 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
     with steps.step("arm"):
         for lane in lanes:
             lane.sink.arm(_catch(lane, traffic[lane.path.name], spec, profile, captures))
-        for lane in lanes:
-            lane.source.prepare(traffic[lane.path.name])
+        unready = _prepare(lanes, traffic)
         bench.uut.reset()
         all_armed = all(lane.sink.armed(_ARM_LIMIT_S) for lane in lanes)
     before = _snapshot(bench, lanes, uut_reasons)
     bench.clock.sleep(profile.settle.before)
     with steps.step("send"):
-        sent = _send(bench, lanes, profile) if all_armed else {lane.path.name: _NOTHING_SENT for lane in lanes}
+        nothing = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
+        sent = _send(bench, lanes, profile) if all_armed and not unready else nothing
     with steps.step("drain"):
-        _drain(bench, lanes, profile.drain_limit)
+        drained = _drain(bench, lanes, profile.drain_limit)
         bench.clock.sleep(profile.settle.after)
         after = _snapshot(bench, lanes, uut_reasons)
         arrived = _stop_sinks(lanes, profile.drain_limit, all_armed)
@@ -118,6 +118,10 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             for one, count in zip(evidence, counts, strict=True)
             for reason in judge(one, count, profile.tolerance, profile.max_lateness)
         ]
+    if not drained:
+        reasons.append(
+            Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
+        )
     return TrialResult(spec, attempt, started_ns, tuple(counts), (*uut_reasons, *reasons), steps.seconds)
 
 
@@ -142,6 +146,17 @@ def _catch(lane: Lane, traffic: Traffic, spec: TrialSpec, profile: Profile, capt
     return Catch(traffic.src_ip, traffic.dst_ip, traffic.fps, profile.snap_length, capture)
 
 
+def _prepare(lanes: list[Lane], traffic: dict[str, Traffic]) -> dict[str, Sent]:
+    """Have all sources ready; what those that cannot be have sent: nothing, and why."""
+    unready = {}
+    for lane in lanes:
+        try:
+            lane.source.prepare(traffic[lane.path.name])
+        except TestbedError as error:
+            unready[lane.path.name] = replace(_NOTHING_SENT, error=str(error))
+    return unready
+
+
 def _send(bench: Bench, lanes: list[Lane], profile: Profile) -> dict[str, Sent]:
     start = bench.clock.monotonic_ns() + _START_AHEAD_NS
     for lane in lanes:
@@ -151,8 +166,8 @@ def _send(bench: Bench, lanes: list[Lane], profile: Profile) -> dict[str, Sent]:
     return {lane.path.name: lane.source.wait(limit) for lane in lanes}
 
 
-def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> None:
-    """Return when no counter of the path has moved for a moment, or after `limit_s`."""
+def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> bool:
+    """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
     places = _places(lanes)
     deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
     last = bench.read_nics(places)
@@ -160,8 +175,9 @@ def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> None:
         bench.clock.sleep(_STILL_FOR_S)
         now = bench.read_nics(places)
         if now == last:
-            return
+            return True
         last = now
+    return False
 
 
 def _stop_sinks(lanes: list[Lane], limit_s: float, all_armed: bool) -> dict[str, Arrived]:

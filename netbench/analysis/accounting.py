@@ -75,6 +75,11 @@ class Evidence:
             return None
         return next(stream for stream in self.capture.streams if stream.stream == self.path.name)
 
+    def trusted(self, role: str) -> NicDelta | None:
+        """The growth at a NIC of the path, if it can be believed."""
+        nic = self.nics.get(role)
+        return nic if nic is not None and nic.trustworthy else None
+
 
 def account(evidence: Evidence) -> StreamCounts:
     """The accounts of one stream; what could not be counted is None."""
@@ -127,14 +132,14 @@ def _foreign(evidence: Evidence) -> int | None:
     """Frames at the sink that are not ours: seen by the capture, or only by the sink NIC's own counter."""
     if evidence.capture is None:
         return None
-    sink = evidence.nics.get("sink")
-    outward = sink.tx if sink is not None and sink.trustworthy else 0  # a sink sends nothing while it listens
+    sink = evidence.trusted("sink")
+    outward = sink.tx if sink else 0  # a sink sends nothing while it listens
     return max(evidence.capture.foreign_frames, _extra_at_sink(evidence)) + outward
 
 
 def _extra_at_sink(evidence: Evidence) -> int:
     """Frames the sink NIC counted beyond ours. What its filter let through, the capture holds or says it dropped."""
-    sink, caught = evidence.nics.get("sink"), evidence.caught
+    sink, caught = evidence.trusted("sink"), evidence.caught
     if sink is None or caught is None:
         return 0
     return max(0, sink.rx - caught.received - caught.duplicates - (_dropped_by_capture(evidence) or 0))
@@ -142,17 +147,20 @@ def _extra_at_sink(evidence: Evidence) -> int:
 
 def _losses(evidence: Evidence) -> Iterator[HopLoss]:
     """Loss by hop, from the source on. Frames that are not ours are taken out of the counters they passed."""
-    nics = evidence.nics
-    source, sink = nics.get("source"), nics.get("sink")
+    source, sink = evidence.trusted("source"), evidence.trusted("sink")
     if source is None or sink is None or evidence.caught is None:
         return
     foreign_in, foreign_out = max(0, source.tx - evidence.sent.frames), _extra_at_sink(evidence)
     extra_out = foreign_out + evidence.caught.duplicates
     yield HopLoss("source NIC", min(source.tx_dropped, max(0, evidence.sent.frames - source.tx)))
-    ingress, egress = nics.get("ingress"), nics.get("egress")
+    ingress, egress = evidence.trusted("ingress"), evidence.trusted("egress")
     if ingress is None or egress is None:
-        yield HopLoss("uut (source NIC to sink NIC)", max(0, source.tx - foreign_in - (sink.rx - extra_out)))
+        between = max(0, source.tx - foreign_in - (sink.rx - extra_out))
+        at_sink = min(sink.rx_dropped + sink.rx_errors, between)
+        yield HopLoss("uut (source NIC to sink NIC)", between - at_sink)
+        yield HopLoss("sink NIC", at_sink)
         return
+    extra_out = max(0, extra_out - max(0, sink.rx - egress.tx))  # what came in behind the UUT never left it
     yield HopLoss("ingress NIC", min(ingress.rx_dropped + ingress.rx_errors, max(0, source.tx - ingress.rx)))
     inside = max(0, ingress.rx - foreign_in - (egress.tx - extra_out))
     for drops in evidence.uut_drops:

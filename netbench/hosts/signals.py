@@ -40,8 +40,20 @@ def stopping_on_signals() -> Iterator[None]:
 @contextmanager
 def shielded() -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP wait until the block is done."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+    owner = os.getpid()
+    waiting: list[int] = []
+
+    def wait(signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(128 + signum)
+        waiting.append(signum)
+
+    # Blocking them would not do: the kernel hands a blocked signal to another thread, and numpy starts some.
+    before = {one: signal.signal(one, wait) for one in _STOPPING}
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])

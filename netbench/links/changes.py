@@ -405,9 +405,8 @@ class OffloadsOff(_InNamespace):
         return replace(self, old=tuple(name for name, state in self._read(machine).items() if state == "on"))
 
     def make(self, machine: Machine) -> None:
-        if not self.old:
-            return
-        self._set(machine, "off")
+        if self.old:
+            self._set(machine, "off")
         still_on = [name for name, state in self._read(machine).items() if state in ("on", "on [fixed]")]
         if still_on:
             raise TestbedError(

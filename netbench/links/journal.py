@@ -57,6 +57,7 @@ class Journal:
             if file is None:
                 continue
             header, pending, damage = _read(file, path)
+            _drop_cut_line(file)
             if header.get("netns", _own_namespace()) == _own_namespace():
                 yield cls(path, file, pending, damage)
             else:
@@ -109,6 +110,12 @@ class Journal:
 
 def _own_namespace() -> int:
     return Path("/proc/self/ns/net").stat().st_ino
+
+
+def _drop_cut_line(file: IO[str]) -> None:
+    """Make room for whole lines after one that was cut short."""
+    content = Path(f"/proc/self/fd/{file.fileno()}").read_bytes()
+    os.ftruncate(file.fileno(), content.rfind(b"\n") + 1)
 
 
 def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Change], str]:

@@ -141,6 +141,8 @@ class Topology(_Strict):
                 yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(self.hosts)}"
             elif nic not in self.hosts[host].ports and not _is_nic_name(nic):
                 yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
+        here = [self.interface(end) for end in ends if self.netns(host_of(end)) is None]
+        yield from (f"interface {name} would be on this machine twice" for name, n in Counter(here).items() if n > 1)
         ports = [port.nic for host in self.hosts.values() for port in host.ports.values()]
         yield from (f"port {nic} is given to more than one NIC" for nic, n in Counter(ports).items() if n > 1)
         for link in self.links:

@@ -1,6 +1,7 @@
 """A result directory: the store, the manifest, and what was asked for, as resolved."""
 
 import json
+import shutil
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,10 +83,14 @@ class ResultDirectory:
             self.captures.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be made: {error.strerror}; name another with -o") from error
-        write_atomically(self.topology, _as_yaml(topology))
-        write_atomically(self.profile, _as_yaml(profile))
-        self.write_manifest(manifest)
-        Store.create(self.store).close()
+        try:
+            write_atomically(self.topology, _as_yaml(topology))
+            write_atomically(self.profile, _as_yaml(profile))
+            Store.create(self.store).close()
+            self.write_manifest(manifest)
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def lock(self) -> AbstractContextManager[IO[str]]:
         """Hold the directory; TestbedError when another process is working on it."""

@@ -1,6 +1,7 @@
 """What happened when: one stream of events for the console, the log and tests alike."""
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,8 +37,10 @@ class EventLog:
         """Append the event; TestbedError when the disk is full."""
         line = json.dumps({"time_ns": event.time_ns, "kind": event.kind, **event.details}, default=str)
         try:
-            with self._path.open("a") as file:
-                file.write(line + "\n")
+            with self._path.open("a+b") as file:
+                if file.seek(0, os.SEEK_END) and (file.seek(-1, os.SEEK_END), file.read())[1] != b"\n":
+                    file.write(b"\n")
+                file.write(line.encode() + b"\n")
         except OSError as error:
             raise TestbedError(f"{self._path}: cannot be written: {error.strerror}") from error
 

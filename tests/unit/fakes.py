@@ -16,12 +16,26 @@ from netbench.generators.base import Sent, Traffic
 from netbench.hosts.base import Completed, Host
 from netbench.links.counters import NicCounters
 from netbench.model.paths import Nic, StreamPath
+from netbench.model.topology import Topology
 from netbench.sinks.base import Arrived, Catch
 from netbench.trial import Bench, Lane, Place
 from netbench.uut.base import Drops, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 
 Log = list[str]
+
+
+def fake_ports(kind: str = "netns") -> Topology:
+    """A topology over two ports that no machine needs to have, cabled to something of which nothing is known."""
+    return Topology.model_validate(
+        {
+            "name": "ports",
+            "hosts": {"t": {"kind": kind, "ports": {"tx": "eth1", "rx": {"nic": "eth2", "addresses": ["192.0.2.7"]}}}},
+            "links": [{"ends": ["t/tx"], "rate": "1Gbit/s"}, {"ends": ["t/rx"], "rate": "1Gbit/s"}],
+            "streams": [{"name": "s1", "source": "t/tx", "sink": "t/rx"}],
+            "uuts": [{"name": "x", "kind": "external"}],
+        }
+    )
 
 
 class FakeClock:
@@ -51,7 +65,7 @@ class FakeNics:
         self._log = log
         self.late: list[Callable[[], None]] = []
         self.counters: dict[Place, NicCounters] = {
-            nic.place: NicCounters(0, 0, 0, 0, 0, 0, True, 0, nic.mac, index)
+            nic.place: NicCounters(0, 0, 0, 0, 0, 0, True, 0, nic.mac, index, 0)
             for index, nic in enumerate(nics, start=1)
         }
 
@@ -61,6 +75,10 @@ class FakeNics:
         if self.late:
             self.late.pop(0)()
         return {place: self.counters[place] for place in places if place in self.counters}
+
+    def remove(self, place: Place) -> None:
+        """Let a NIC disappear."""
+        del self.counters[place]
 
     def grow(self, nic: Nic | None, **by: int) -> None:
         """Let counters of a NIC grow."""
@@ -122,6 +140,10 @@ class FakeSource:
         self._traffic: Traffic | None = None
         self.closed = False
 
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        """None."""
+        return []
+
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Nothing to bring up."""
         self._note("open")
@@ -145,8 +167,8 @@ class FakeSource:
         frames = (traffic.frames or 1000) if fate.sent is None else fate.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         self._wire.carry(frames)
-        times = (START_NS, START_NS) if frames else (None, None)
-        return Sent(frames, fate.source_errors, duration_s, *times, 1, 0.0, fate.source_error)
+        at_ns = START_NS if frames else None
+        return Sent(frames, fate.source_errors, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -233,6 +255,10 @@ class FakeUut:
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """Any path will do."""
+
+    def needs(self) -> frozenset[str]:
+        """Nothing."""
+        return frozenset()
 
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """None."""

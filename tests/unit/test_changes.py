@@ -1,12 +1,11 @@
 """Changes as data: they survive the journal, say what they do, and know what they will replace."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.errors import TestbedError
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Completed
 from netbench.links.changes import (
     AddAddress,
@@ -14,6 +13,7 @@ from netbench.links.changes import (
     AddForwardingEntry,
     AddNamespace,
     AddNeighbour,
+    AddTable,
     AddVeth,
     Change,
     Enslave,
@@ -46,7 +46,11 @@ EACH = [
         "nb-a",
         "ip -n nb-a link add nb-br type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
     ),
-    (MovePort("eth1", "nb-a"), None, "ip link set eth1 netns nb-a"),
+    (
+        MovePort("eth1", "nb-a", was_up=True, addresses=("192.0.2.7/24", "2001:db8::7/64")),
+        None,
+        "ip link set eth1 netns nb-a",
+    ),
     (SetUp("nb-a", "eth1", was_up=False), "nb-a", "ip -n nb-a link set eth1 up"),
     (SetUp(None, "eth1"), None, "ip link set eth1 up"),
     (Enslave("nb-a", "eth1", "nb-br"), "nb-a", "ip -n nb-a link set eth1 master nb-br"),
@@ -82,6 +86,11 @@ EACH = [
         "ip netns exec nb-a ethtool -K eth1 gro off gso off tso off lro off",
     ),
     (OffloadsOff(None, "eth1"), None, "ethtool -K eth1 gro off gso off tso off lro off"),
+    (
+        AddTable("nb-a", "bridge", "netbench", "add table bridge netbench\n"),
+        "nb-a",
+        "ip netns exec nb-a nft -f - <<'END'\nadd table bridge netbench\nEND",
+    ),
 ]
 
 OFFLOADS = """Features for eth1:
@@ -95,12 +104,19 @@ large-receive-offload: {lro}
 
 
 def machine(host=None, netlink=None) -> Machine:
-    fake: dict = {None: host or FakeHost()}
-    return Machine(netlink, fake)  # type: ignore[arg-type]  # only what the change under test needs
+    """Only what the change under test needs."""
+    return Machine(netlink, {None: host or FakeHost()})
 
 
 def ethtool(gso="off", lro="off [fixed]", exit_code=0) -> FakeHost:
     return FakeHost({"ethtool": Completed((), exit_code, OFFLOADS.format(gso=gso, lro=lro), "bad device")})
+
+
+def descendants(kind):
+    for child in kind.__subclasses__():
+        if child.__module__ == Change.__module__:
+            yield child
+            yield from descendants(child)
 
 
 @pytest.mark.parametrize("change", [change for change, _, _ in EACH], ids=lambda change: type(change).__name__)
@@ -109,8 +125,8 @@ def test_a_change_survives_the_journal(change):
 
 
 def test_every_kind_of_change_can_be_read_back():
-    kinds = {kind.__name__ for kind in Change.__subclasses__()}
-    assert {type(change).__name__ for change, _, _ in EACH} == kinds
+    kinds = {kind.__name__ for kind in descendants(Change) if not kind.__name__.startswith("_")}
+    assert {type(change).__name__ for change, _, _ in EACH} >= kinds
 
 
 @pytest.mark.parametrize(("change", "inside", "command"), EACH, ids=lambda value: type(value).__name__)
@@ -156,15 +172,17 @@ def test_only_the_offloads_found_on_are_switched_off_and_on_again():
     host = ethtool()
     change = OffloadsOff(None, "eth1").as_found(machine(host))
     assert change.old == ("gro", "tso")
-    change.undo(machine(host))
+    change.undo(machine(host, FakeLinks()))
     assert host.commands == [("ethtool", "-k", "eth1"), ("ethtool", "-K", "eth1", "gro", "on", "tso", "on")]
 
 
 def test_offloads_that_are_off_are_left_alone():
-    host = FakeHost()
-    OffloadsOff(None, "eth1", old=()).make(machine(host))
-    OffloadsOff(None, "eth1", old=()).undo(machine(host))
-    assert host.commands == []
+    host = FakeHost({"ethtool": Completed((), 0, OFFLOADS.format(gso="off", lro="off").replace(": on", ": off"), "")})
+    change = OffloadsOff(None, "eth1").as_found(machine(host))
+    change.make(machine(host))
+    change.undo(machine(host))
+    assert change.old == ()
+    assert [command for command in host.commands if "-K" in command] == []
 
 
 def test_an_offload_that_stays_on_is_an_error():
@@ -197,13 +215,25 @@ def test_offloads_as_ethtool_tells_them():
         read_offloads(ethtool(exit_code=75), "eth1")
 
 
+class Address(dict):
+    """An address as pyroute2 tells it."""
+
+    def __init__(self, text):
+        self._plain, _, length = text.partition("/")
+        super().__init__(prefixlen=int(length), scope=253 if text.startswith("fe80") else 0)
+
+    def get_attr(self, name):
+        return {"IFA_ADDRESS": self._plain}[name]
+
+
 class FakeLinks:
     """Netlink as far as links go: the interfaces that are there, and what was asked of them."""
 
-    def __init__(self, up=(), error=0):
+    def __init__(self, up=(), error=0, routes=0):
         self.asked: list[tuple[str, dict]] = []
         self._up = up
         self._error = error
+        self._routes = routes
 
     def socket(self, netns):
         return self
@@ -213,8 +243,20 @@ class FakeLinks:
             raise TestbedError(f"there is no interface {interface}")
         return 7
 
+    def has(self, netns, interface):
+        return interface not in ("gone", "new")
+
+    def get_routes(self, oif):
+        return [{"proto": 2}, *({"proto": 3} for _ in range(self._routes))]
+
+    def get_neighbours(self, ifindex, family=0):
+        return [{"state": 2}]
+
     def get_links(self, index):
         return [{"flags": 0x1043 if index in self._up else 0x1042}]
+
+    def get_addr(self, index):
+        return [Address(text) for text in ("192.0.2.7/24", "fe80::7/64")]
 
     def link(self, verb, **settings):
         self.asked.append((verb, settings))
@@ -222,6 +264,9 @@ class FakeLinks:
             raise NetlinkError(self._error, "no")
 
     addr = neigh = link
+
+    def forget(self, netns):
+        self.asked.append(("forget", {"netns": netns}))
 
 
 @pytest.mark.parametrize(("up", "undone"), [((7,), []), ((), [("set", {"index": 7, "state": "down"})])])
@@ -241,12 +286,16 @@ TOLERANT = [
     AddAddress(None, "gone", "198.18.1.1", 24),
     AddNeighbour(None, "gone", "198.19.1.2", ""),
     AddForwardingEntry(None, "gone", ""),
+    MovePort("gone", "nb-was-never-made", was_up=True, addresses=("192.0.2.7/24",)),
+    SetSysctl(None, "net.ipv6.conf.gone.disable_ipv6", "1", old="0"),
+    OffloadsOff(None, "gone", old=("gro",)),
 ]
 
 
 @pytest.mark.parametrize("change", TOLERANT, ids=lambda change: type(change).__name__)
 def test_undoing_what_is_not_there_is_harmless(change):
-    change.undo(machine(netlink=FakeLinks()))
+    no_device = FakeHost({"ethtool": Completed((), 75, "", "netlink error: no device matches name")})
+    change.undo(machine(no_device, FakeLinks()))
 
 
 @pytest.mark.parametrize("code", [19, 2, 3, 99])
@@ -259,8 +308,48 @@ def test_an_undo_that_the_kernel_refuses_is_not_hidden():
         AddAddress(None, "eth1", "198.18.1.1", 24).undo(machine(netlink=FakeLinks(error=1)))
 
 
-@pytest.mark.parametrize("change", [AddNamespace("nb-was-never-made"), MovePort("eth1", "nb-was-never-made")])
-def test_what_concerns_a_namespace_that_was_never_made_is_undone_already(change):
-    forgotten: list[str] = []
-    change.undo(machine(netlink=SimpleNamespace(forget=forgotten.append)))
-    assert forgotten == (["nb-was-never-made"] if isinstance(change, AddNamespace) else [])
+def test_a_namespace_that_was_never_made_is_undone_already():
+    links = FakeLinks()
+    AddNamespace("nb-was-never-made").undo(machine(netlink=links))
+    assert links.asked == [("forget", {"netns": "nb-was-never-made"})]
+
+
+def test_a_lent_port_comes_back_as_it_was_found():
+    """Up and with its addresses, but for the link-local one, which the kernel makes anew."""
+    links = FakeLinks(up=(7,))
+    change = MovePort("eth1", "nb-was-never-made").as_found(machine(netlink=links))
+    assert (change.was_up, change.addresses) == (True, ("192.0.2.7/24",))
+    change.undo(machine(netlink=links))
+    assert links.asked == [
+        ("set", {"index": 7, "state": "up"}),
+        ("replace", {"index": 7, "address": "192.0.2.7", "prefixlen": 24}),
+    ]
+
+
+def test_a_port_with_static_routes_is_not_lent():
+    """They would be gone when it comes back; those that go with an address come with it again."""
+    with pytest.raises(UsageError, match="port eth1 has 2 static routes or neighbours"):
+        MovePort("eth1", "nb-was-never-made").as_found(machine(netlink=FakeLinks(routes=2)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        AddVeth(None, "eth1", "", None, "new", ""),
+        AddVeth(None, "new", "", None, "eth1", ""),
+        AddAddress(None, "eth1", "192.0.2.7", 24),
+        AddTable(None, "bridge", "netbench", ""),
+    ],
+    ids=["veth", "peer", "address", "table"],
+)
+def test_what_is_there_already_is_not_taken_for_netbenchs_own(change):
+    """It would be removed in the end."""
+    host = FakeHost({"nft": Completed((), 0, "table bridge netbench {}", "")})
+    with pytest.raises(TestbedError, match="is there already and not netbench's"):
+        change.as_found(machine(host, FakeLinks()))
+
+
+def test_a_lent_port_that_was_down_stays_down():
+    links = FakeLinks()
+    MovePort("eth1", "nb-was-never-made").undo(machine(netlink=links))
+    assert links.asked == []

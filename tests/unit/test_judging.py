@@ -19,6 +19,7 @@ from tests.unit.inputs import topology
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
 ARRIVED = Arrived(Path("s1.pcap"), 1000, 1000, 0, 0, flushed=True)
 NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0, same_nic=True)
+SINK = replace(NIC, tx=0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
@@ -28,11 +29,13 @@ def capture(received: int = 1000, duplicates: int = 0, foreign: int = 0) -> Capt
     return CaptureCounts("pcap", (), 64, span, foreign, 0, 0, 0, 0, None, "", {}, None, (stream,))
 
 
-CLEAN = Evidence(PATH, TRAFFIC, SENT, ARRIVED, capture(), dict.fromkeys(("source", "ingress", "egress", "sink"), NIC), ())
+CLEAN = Evidence(
+    PATH, TRAFFIC, SENT, ARRIVED, capture(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ()
+)
 
 
 def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
-    return judge(evidence, account(evidence), tolerance)
+    return judge(evidence, account(evidence), tolerance, max_lateness_s=0.05)
 
 
 def kinds(evidence: Evidence, tolerance: float = 0.01) -> list[ReasonKind]:
@@ -44,7 +47,10 @@ def with_nic(role: str, nic: NicDelta | None) -> Evidence:
 
 
 def counting(**frames: int) -> dict[str, NicDelta | None]:
-    return {**CLEAN.nics, **{role: replace(NIC, rx=count, tx=count) for role, count in frames.items()}}
+    counted = {role: replace(SINK, rx=count) for role, count in frames.items()}
+    if "egress" in frames:
+        counted["egress"] = replace(SINK, tx=frames["egress"])
+    return {**CLEAN.nics, **counted}
 
 
 def test_nothing_is_said_against_a_clean_trial():
@@ -68,6 +74,12 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0), capture=None),
             ReasonKind.NOTHING_SENT,
             "the generator sent no frame",
+        ),
+        (
+            replace(CLEAN, sent=replace(SENT, max_lateness_s=0.051, max_burst_frames=1200)),
+            ReasonKind.UNEVEN_PACING,
+            "the source fell 51 ms behind and caught up with up to 1,200 frames back to back: "
+            "loss may be that burst's doing",
         ),
         (replace(CLEAN, sent=replace(SENT, errors=1)), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
         (
@@ -111,7 +123,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             ReasonKind.LINK_CHANGED,
             "source NIC nb-tx1 was replaced or its counters were reset",
         ),
-        (with_nic("sink", replace(NIC, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
+        (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
         (
             replace(CLEAN, capture=capture(foreign=1)),
@@ -142,6 +154,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
+        ReasonKind.UNEVEN_PACING,
     }
     assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}
 
@@ -167,6 +180,13 @@ def test_the_worst_verdict_wins():
 def test_the_edges_of_tolerance(frames, tolerance, within):
     sent = replace(CLEAN, sent=replace(SENT, frames=frames))
     assert (ReasonKind.OFFERED_OUT_OF_TOLERANCE not in kinds(sent, tolerance)) is within
+
+
+def test_a_source_is_late_only_behind_a_schedule():
+    late = replace(SENT, max_lateness_s=0.05)
+    assert kinds(replace(CLEAN, sent=late)) == []
+    unpaced = replace(CLEAN, traffic=replace(TRAFFIC, fps=None), sent=replace(late, max_lateness_s=9.0))
+    assert kinds(unpaced) == []
 
 
 def test_a_generator_that_took_too_long_did_not_offer_the_load_though_it_sent_all_frames():
@@ -205,7 +225,7 @@ def test_a_full_disk_that_did_the_capture_no_harm_is_no_reason():
 
 
 def test_each_nic_is_blamed_for_itself():
-    broken = replace(CLEAN, nics={"source": None, "ingress": None, "egress": replace(NIC, up=False), "sink": NIC})
+    broken = replace(CLEAN, nics={"source": None, "ingress": None, "egress": replace(NIC, up=False), "sink": SINK})
     assert [reason.detail for reason in reasons(broken)] == [
         "source NIC nb-tx1 is gone",
         "ingress NIC nb-in1 is gone",

@@ -213,7 +213,8 @@ def test_a_nic_that_disappears_is_a_reason(measure):
     bench = FakeBench.on(PATHS)
     egress = PATHS[0].egress
     assert egress is not None
-    bench.nics.late = [lambda: None, lambda: bench.nics.counters.pop(egress.place)]
+    place = egress.place
+    bench.nics.late = [lambda: None, lambda: bench.nics.remove(place)]
     result = measure(bench)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
     assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)

@@ -1,0 +1,314 @@
+"""What stands behind a seam keeps its promises: the real ones and the fakes that other tests rely on."""
+
+import inspect
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.base import Source, Traffic
+from netbench.hosts.base import Completed, Host, run_checked
+from netbench.hosts.clock import Clock, SystemClock
+from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.links.changes import Change
+from netbench.model.paths import stream_paths
+from netbench.plugins import GENERATORS, UUTS, plugins
+from netbench.sinks.base import Sink
+from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.uut.external import External, ExternalOptions
+from netbench.uut.raw import Raw, RawOptions
+from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
+from tests.unit.inputs import topology
+
+PATHS = stream_paths(topology(2))
+
+# Every class behind a seam, the installed plugins among them.
+BEHIND = [
+    *((Source, kind) for kind in (*plugins(GENERATORS).values(), FakeSource)),
+    *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
+    *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
+    *((Host, kind) for kind in (LocalHost, NamespaceHost, FakeHost)),
+    *((Clock, kind) for kind in (SystemClock, FakeClock)),
+]
+
+
+def members(seam) -> dict[str, object]:
+    return {name: member for name, member in vars(seam).items() if not name.startswith("_")}
+
+
+def wire() -> FakeWire:
+    return FakeWire([], FakeNics([], PATHS[0].nics.values()), PATHS[0])
+
+
+@pytest.mark.parametrize(("seam", "kind"), BEHIND, ids=lambda value: value.__name__)
+def test_every_method_of_a_seam_is_there_with_the_same_parameters(seam, kind):
+    for name, member in members(seam).items():
+        theirs = inspect.getattr_static(kind, name)
+        if isinstance(member, property):
+            assert isinstance(theirs, property), name
+        elif callable(member):
+            assert list(inspect.signature(theirs).parameters) == list(inspect.signature(member).parameters), name
+
+
+@pytest.mark.parametrize("kind", [*plugins(GENERATORS).values(), *plugins(UUTS).values()], ids=lambda k: k.__name__)
+def test_a_plugin_has_options_that_refuse_what_they_do_not_know_and_a_line_about_itself(kind):
+    assert issubclass(kind.Options, BaseModel)
+    assert kind.Options.model_config["extra"] == "forbid"
+    assert kind.__doc__
+
+
+def test_the_types_agree():
+    """For mypy to see, mostly."""
+    sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
+    sinks: list[Sink] = [TcpdumpSink(), FakeSink(wire())]
+    uuts: list[UnitUnderTest] = [Raw(RawOptions()), External(ExternalOptions()), FakeUut([])]
+    hosts: list[Host] = [LocalHost("local", "x"), NamespaceHost("n", "x", "nb-x"), FakeHost()]
+    clocks: list[Clock] = [SystemClock(), FakeClock()]
+    assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 3, 3, 2]
+
+
+# Clock
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=lambda clock: type(clock).__name__)
+def test_a_clock_goes_on_and_sleeps_as_long_as_asked(clock):
+    begin, real = clock.monotonic_ns(), clock.realtime_ns()
+    clock.sleep(0.02)
+    assert clock.monotonic_ns() - begin >= 20_000_000
+    assert clock.realtime_ns() - real >= 19_000_000
+    assert clock.realtime_ns() > 1_600_000_000 * 10**9, "nanoseconds since 1970"
+
+
+# Host
+
+
+@pytest.fixture(params=["real", "fake"])
+def host(request, tmp_path):
+    """A host with a file `there`, a command that works, and one that fails."""
+    there = str(tmp_path / "there")
+    Path(there).write_text("before\n")
+    if request.param == "real":
+        yield LocalHost("local", "netbench-contract-test"), there
+    else:
+        answers = {"echo": Completed((), 0, "hello\n", ""), "false": Completed((), 1, "", "")}
+        yield FakeHost(answers, {there: "before\n"}), there
+
+
+def test_a_command_and_its_exit_code(host):
+    here, _ = host
+    done = here.run(["echo", "hello"])
+    assert (done.argv, done.exit_code, done.stdout, done.stderr) == (("echo", "hello"), 0, "hello\n", "")
+    assert here.run(["false"]).exit_code == 1
+    assert run_checked(here, ["echo", "hello"]) == "hello\n"
+    with pytest.raises(TestbedError, match=f"host {here.name}: `false` failed with exit code 1: no message"):
+        run_checked(here, ["false"])
+
+
+def test_a_command_that_is_not_there(host):
+    here, _ = host
+    with pytest.raises(MissingError, match="no-such-command"):
+        here.run(["no-such-command"])
+
+
+def test_files_are_read_and_written(host):
+    here, there = host
+    assert here.read(there) == "before\n"
+    here.write(there, "after")
+    assert here.read(there) == "after"
+
+
+def test_a_file_that_is_not_there(host):
+    here, _ = host
+    with pytest.raises(TestbedError, match=r"/no/such/file cannot be read: No such file or directory"):
+        here.read("/no/such/file")
+    with pytest.raises(TestbedError, match="/no/such/file"):
+        here.write("/no/such/file", "")
+
+
+def test_a_host_outside_any_namespace_says_so(host):
+    here, _ = host
+    assert here.netns is None
+
+
+def test_a_command_gets_its_input_and_no_locale():
+    here = LocalHost("local", "x")
+    assert here.run(["cat"], stdin="a\nb\n").stdout == "a\nb\n"
+    assert "LC_ALL=C\n" in here.run(["env"]).stdout
+
+
+def test_nothing_is_for_a_shell_to_interpret():
+    assert LocalHost("local", "x").run(["echo", "$HOME; id", "*"]).stdout == "$HOME; id *\n"
+
+
+def test_a_command_that_takes_too_long_is_ended():
+    here = LocalHost("local", "netbench-contract-slow")
+    with pytest.raises(TestbedError, match="host local: `sleep 60` did not end within 0.1 s"):
+        here.run(["sleep", "60"], timeout_s=0.1)
+    assert list(marked_processes("netbench-contract-slow")) == []
+
+
+def test_a_spawned_process_has_pipes_and_bears_the_mark_of_its_run():
+    process = LocalHost("local", "netbench-contract-mark").spawn(["cat"])
+    try:
+        assert process.stdin is not None
+        process.stdin.write("hello\n")
+        process.stdin.flush()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hello\n"
+        assert list(marked_processes("netbench-contract-mark")) == [(process.pid, "cat")]
+        assert list(marked_processes("netbench-contract-mar")) == []
+    finally:
+        assert end_marked_processes("netbench-contract-mark") == ["cat"]
+        process.communicate()
+    assert process.returncode == -9
+
+
+ORPHAN = """
+import os
+from netbench.hosts.local import LocalHost
+child = LocalHost("local", "netbench-contract-orphan").spawn(["cat"])
+child.stdin.write("ready\\n")
+child.stdin.flush()
+child.stdout.readline()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_spawned_process_dies_with_netbench():
+    """Its pipes stay open as long as it lives, so that being killed is the only way for it to end."""
+    done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=60, check=False)
+    assert done.returncode == -9
+    deadline = time.monotonic() + 20
+    while list(marked_processes("netbench-contract-orphan")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert list(marked_processes("netbench-contract-orphan")) == []
+
+
+def test_ctrl_c_at_the_terminal_does_not_reach_a_spawned_process():
+    process = LocalHost("local", "x").spawn(["cat"])
+    try:
+        assert os.getsid(process.pid) == process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_command_in_a_namespace_is_run_there():
+    """Seen by a command that is not root's: the namespace does not exist, and that is what `ip` says."""
+    done = NamespaceHost("n", "x", "nb-no-such-namespace").run(["echo", "hello"])
+    assert done.exit_code != 0
+    assert "nb-no-such-namespace" in done.stderr or "Operation not permitted" in done.stderr
+    assert done.stdout == ""
+
+
+# Source
+
+
+@pytest.mark.parametrize("make", [AfPacketSource, lambda: FakeSource(wire())], ids=["afpacket", "fake"])
+def test_a_source_may_be_closed_at_any_time(make):
+    source = make()
+    source.close()
+    source.close()
+    assert all(isinstance(command, str) for command in source.commands("nb-tx1", (1,)))
+
+
+def test_a_source_is_not_used_before_it_is_open():
+    traffic = Traffic("s1", "", "", "", "", 64, 1.0, 1.0, 1, 1)
+    with pytest.raises(TestbedError, match="open it first"):
+        AfPacketSource().prepare(traffic)
+
+
+# Sink
+
+
+@pytest.mark.parametrize("make", [TcpdumpSink, lambda: FakeSink(wire())], ids=["tcpdump", "fake"])
+def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
+    sink = make()
+    sink.close()
+    sink.close()
+    with pytest.raises(TestbedError, match="no capture is running"):
+        sink.stop()
+
+
+# Unit under test
+
+
+@pytest.fixture(params=["raw bridge", "raw route", "reference bridge", "reference route", "external", "fake"])
+def uut(request):
+    """A UUT that is not provisioned."""
+    kind, _, forward = request.param.partition(" ")
+    options = {"forward": forward} if forward else {}
+    match kind:
+        case "raw":
+            return Raw(RawOptions.model_validate(options))
+        case "reference":
+            return Reference(ReferenceOptions.model_validate({**options, "drop": Drop(k=1, n=2)}))
+        case "external":
+            return External(ExternalOptions())
+    return FakeUut([])
+
+
+def test_before_it_is_provisioned_a_uut_only_tells(uut):
+    uut.check(PATHS)
+    commands = uut.commands(PATHS)
+    assert commands == uut.commands(PATHS)
+    assert all(isinstance(command, str) and command for command in commands)
+
+
+def test_a_uut_says_whom_the_source_must_address(uut, request):
+    routes = request.node.callspec.params["uut"].endswith("route")
+    for path in PATHS:
+        assert path.ingress is not None
+        assert uut.next_hop_mac(path) == (path.ingress.mac if routes else path.sink.mac)
+
+
+def test_a_uut_may_be_destroyed_at_any_time(uut):
+    uut.destroy()
+    uut.destroy()
+
+
+def test_a_uut_tells_only_what_it_counts_itself(uut, request):
+    if request.node.callspec.params["uut"].startswith("reference"):
+        with pytest.raises(TestbedError, match="is not provisioned"):
+            uut.drops()
+    else:
+        assert uut.drops() == []
+
+
+class Noted:
+    """A transaction that makes no changes, and only takes note of them."""
+
+    def __init__(self):
+        self.changes: list[Change] = []
+
+    def make(self, changes):
+        self.changes += changes
+
+
+@pytest.mark.parametrize("uut", ["raw bridge", "raw route", "reference bridge", "reference route"], indirect=True)
+def test_what_provisioning_would_do_is_what_it_does(uut):
+    transaction: Any = Noted()
+    netlink: Any = None
+    uut.provision(Workplace({}, transaction, netlink, PATHS))
+    assert [change.command for change in transaction.changes] == uut.commands(PATHS)
+
+
+# Bench
+
+
+def test_the_fakes_read_as_counters_do():
+    fakes = FakeBench.on(PATHS)
+    places = [nic.place for nic in PATHS[0].nics.values()]
+    found = fakes.bench.read_nics([*places, (None, "no-such-nic")])
+    assert list(found) == places
+    assert [counters.mac for counters in found.values()] == [nic.mac for nic in PATHS[0].nics.values()]

@@ -1,0 +1,78 @@
+"""What testbed and profile imply for the numbers, said before the first frame is sent."""
+
+import pytest
+
+from netbench.caveats import caveats, refused_loads
+from netbench.model.verdict import WarningKind
+from tests.unit.fakes import fake_ports
+from tests.unit.inputs import profile, topology
+
+GOOD = {"duration": "10s", "repetitions": 9}
+
+PORTS = fake_ports()
+
+
+def found(lab, wanted, cpus=64):
+    return {warning.kind: warning.text for warning in caveats(lab, wanted, cpus)}
+
+
+def test_real_ports_enough_cpus_and_time_need_no_caveat():
+    assert found(PORTS, profile(**GOOD), cpus=2) == {}
+
+
+def test_on_veth_overload_is_unsent():
+    assert list(found(topology(), profile(**GOOD))) == [WarningKind.VETH_OVERLOAD_IS_UNSENT]
+
+
+@pytest.mark.parametrize(
+    ("lab", "streams", "needed"), [(topology(), [], 3), (topology(2), [], 6), (topology(3), [1, 2], 6), (PORTS, [], 2)]
+)
+def test_too_few_cpus(lab, streams, needed):
+    wanted = profile(**GOOD, streams=streams)
+    assert WarningKind.SHARED_CPUS not in found(lab, wanted, cpus=needed)
+    assert f"({needed} would give each its own)" in found(lab, wanted, cpus=needed - 1)[WarningKind.SHARED_CPUS]
+
+
+def test_singular_and_plural():
+    assert "of 1 stream share 1 CPU of" in found(topology(), profile(**GOOD), cpus=1)[WarningKind.SHARED_CPUS]
+    assert "of 2 streams share 2 CPUs of" in found(topology(2), profile(**GOOD), cpus=2)[WarningKind.SHARED_CPUS]
+
+
+@pytest.mark.parametrize(("load", "nominal"), [("50%", True), ("10Mbit/s", True), ("1000fps", False), ("max", False)])
+def test_a_line_rate_that_nothing_enforces(load, nominal):
+    """Only a load that is counted in it depends on it."""
+    assert (WarningKind.NOMINAL_LINE_RATE in found(topology(), profile(**GOOD, loads=[load]))) is nominal
+    assert WarningKind.NOMINAL_LINE_RATE not in found(PORTS, profile(**GOOD, loads=[load]))
+
+
+def test_loads_above_line_rate():
+    wanted = profile(**GOOD, loads=["1Gbit/s", "2Gbit/s", "3Gbit/s"])
+    text = found(topology(), wanted)[WarningKind.ABOVE_LINE_RATE]
+    assert text == (
+        "Above the nominal line rate of the link: 2Gbit/s at 64 bytes on source/tx1 (line rate 1,488,095 frames/s) "
+        "and 1 more."
+    )
+    assert WarningKind.ABOVE_LINE_RATE not in found(topology(), profile(**GOOD, loads=["100%", "1Gbit/s"]))
+
+
+@pytest.mark.parametrize(("duration", "short"), [("999ms", True), ("1s", False)])
+def test_short_trials(duration, short):
+    kinds = found(PORTS, profile(duration=duration, repetitions=9))
+    assert (WarningKind.SHORT_TRIALS in kinds) is short
+
+
+@pytest.mark.parametrize(
+    ("repetitions", "text"), [(1, "1 repetition:"), (2, "2 repetitions:"), (3, None)]
+)  # fmt: skip
+def test_few_repetitions(repetitions, text):
+    said = found(PORTS, profile(duration="10s", repetitions=repetitions)).get(WarningKind.FEW_REPETITIONS)
+    assert said is None if text is None else said.startswith(text)
+
+
+def test_only_a_real_cable_makes_a_load_impossible():
+    too_much = profile(loads=["1Gbit/s", "2Gbit/s"])
+    assert refused_loads(topology(), too_much) == ""
+    assert refused_loads(PORTS, profile(loads=["1Gbit/s", "100%", "max"])) == ""
+    assert refused_loads(PORTS, too_much) == (
+        "profile one: loads: above line rate: 2Gbit/s at 64 bytes on t/tx (line rate 1,488,095 frames/s)"
+    )

@@ -1,0 +1,423 @@
+"""The command line: exit codes, one message for each mistake, and never a traceback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from netbench import campaign, cli, testbed
+from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
+from netbench.hosts.signals import Stopped
+from netbench.links.cleaning import Cleaned
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.results.directory import ResultDirectory
+from netbench.results.store import Store
+from netbench.selftest import Answer
+from tests.commands import netbench
+from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import MANIFEST, stream_counts, trial
+
+COMMANDS = ["run", "resume", "report", "export", "analyze", "selftest", "doctor", "list", "clean"]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def results(tmp_path):
+    """A campaign of two trials, complete."""
+    directory = ResultDirectory(tmp_path / "results")
+    manifest = {**MANIFEST, "topology": "lab", "profile": "one", "planned_trials": 2, "uuts": ["bridge"]}
+    directory.create(topology(), profile(repetitions=2), {**manifest, "scenarios": ["dedicated"]})
+    store = Store.open(directory.store)
+    for repetition, received in ((1, 1000), (2, 930)):
+        store.add(trial(stream_counts(received=received), uut="bridge", repetition=repetition, index=repetition - 1))
+    store.close()
+    return directory
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(command, name):
+    code, out, err = command(name, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("Usage:")
+    assert "--help" in out
+
+
+def test_help_lists_every_command(command):
+    code, out, _ = command("--help")
+    listed = out.partition("Commands:\n")[2]
+    assert code == 0
+    assert [line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "] == COMMANDS
+
+
+WRONG = [
+    ((), "Usage:"),
+    (("measure",), "No such command 'measure'"),
+    (("run",), "Missing argument"),
+    (("run", "netns"), "Missing argument"),
+    (("run", "netns", "quick", "--no-such-option"), "No such option: --no-such-option"),
+    (("run", "netns", "quick", "--seed", "x"), "'--seed'"),
+    (("run", "nets", "quick"), "nets: no such topology"),
+    (("run", "netns", "quik"), "quik: no such profile"),
+    (("run", "netns.yaml", "quick"), "netns.yaml: cannot be read: No such file or directory"),
+    (("run", "/", "quick"), "/: cannot be read: "),
+    (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
+    (("run", "netns", "quick", "--scenario", "shared"), "there is no scenario 'shared' here; there are dedicated"),
+    (("run", "netns", "quick", "--set", "repetitions=0"), "--set repetitions=0: repetitions: 0 is not allowed"),
+    (("run", "netns", "quick", "--set", "repetitions"), "--set repetitions: write it as key=value"),
+    (("run", "netns", "quick", "--set", "topology.uuts.0.kind=xen"), "'xen' is no kind of UUT"),
+    (("run", "netns", "quick", "--set", "streams=2"), "2 sources are asked for, topology netns has 1"),
+    (("run", "netns", "quick", "--seed", "-1"), "seed: -1 is not allowed"),
+    (("resume",), "Missing argument"),
+    (("resume", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
+    (("report", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
+    (("export", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
+    (("export", "/no/such/place", "--format", "xml"), "'xml' is not one of 'csv', 'json', 'parquet'"),
+    (("analyze", "/no/such/file"), "/no/such/file"),
+    (("analyze", "/"), "/: not a regular file"),
+    (("analyze", "/dev/null"), "/dev/null"),
+    (("selftest", "--frames", "99"), "100"),
+    (("doctor", "nets"), "nets: no such topology"),
+    (("list", "netns"), "unexpected extra argument"),
+    (("clean", "now"), "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG, ids=[" ".join(words) or "nothing" for words, _ in WRONG])
+def test_a_wrong_command_line(command, arguments, says):
+    code, out, err = command(*arguments)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert says in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("run", "netns", "quick", "--set", "frame_sizes=63"),
+            "netbench: --set frame_sizes=63: frame_sizes[0]: 63 is not allowed: input should be greater than or "
+            "equal to 64\n",
+        ),
+        (
+            ("resume", "/no/such/place"),
+            "netbench: /no/such/place: is no result directory of `netbench run`: manifest.json: "
+            "No such file or directory\n",
+        ),
+    ],
+)
+def test_a_mistake_is_one_message_from_a_real_process_too(arguments, message):
+    done = netbench(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+def test_results_that_are_there_are_not_overwritten(command, results):
+    code, _, err = command("run", "netns", "quick", "-o", results.path)
+    assert code == ExitCode.USAGE
+    assert err == (
+        f"netbench: {results.path}: is there already; go on with `netbench resume {results.path}`, "
+        "or name another with -o\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [("run", "netns", "quick", "-o", "results"), ("selftest",), ("clean",)])
+def test_without_root_it_says_so_and_leaves_nothing(command, monkeypatch, tmp_path, arguments):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(*arguments)
+    assert (code, out) == (ExitCode.MISSING, "")
+    assert err == (
+        "netbench: netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_needs_no_root_and_touches_nothing(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(
+        "run", "netns", "quick", "--dry-run", "--uut", "bridge", "--set", "repetitions=1", "--set", "order=sequential",
+        "--set", "frame_sizes=64,65", "--set", "loads=10fps,max", "--seed", "7",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "# netns × quick: 4 trials, seed 7"
+    assert "  ip netns add nb-netns-uut" in lines
+    assert "# UUT bridge (raw)" in lines
+    assert not [line for line in lines if line.startswith("# UUT route")]
+    trials = lines[lines.index("# trials, in order") + 1 : -1]
+    assert [line.split() for line in trials] == [
+        ["bridge"],
+        *(
+            [str(index), "dedicated", "s1", size, "B", load, "repetition", "1"]
+            for index, (size, load) in enumerate([("64", "10fps"), ("64", "max"), ("65", "10fps"), ("65", "max")])
+        ),
+    ]
+    assert lines[-1].startswith("# expected total time: 0:00:0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_of_a_uut_is_told_by_a_dry_run(command):
+    _, out, _ = command("run", "netns", "quick", "--dry-run", "--uut", "drops-7-of-100")
+    assert "numgen inc mod 100 < 7 counter name nb-s1 drop" in out
+    assert "tcpdump -i nb-rx1" in out
+    assert "netbench.generators.afpacket_worker nb-tx1" in out
+
+
+def raising(error):
+    def walk(*arguments, **more):
+        raise error
+
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError("wrong"), 2), (MissingError("not here"), 3), (TestbedError("broken"), 4)],
+)
+def test_an_expected_error_is_one_line_and_its_code(command, monkeypatch, tmp_path, error, code):
+    monkeypatch.setattr(campaign, "start", raising(error))
+    assert command("run", "netns", "quick", "-o", tmp_path / "x") == (code, "", f"netbench: {error}\n")
+
+
+def test_a_testbed_that_breaks_says_how_to_go_on(command, monkeypatch, results):
+    monkeypatch.setattr(campaign, "resume", raising(TestbedError("nb-tx1 is gone")))
+    code, _, err = command("resume", results.path)
+    assert code == ExitCode.BROKEN
+    assert err == (f"netbench: nb-tx1 is gone\nwhat was measured is kept; go on with: netbench resume {results.path}\n")
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_campaign_that_was_stopped_says_how_to_go_on(command, monkeypatch, results, signum, code):
+    monkeypatch.setattr(campaign, "resume", raising(Stopped(signum)))
+    assert command("resume", results.path) == (
+        code,
+        "",
+        f"stopped; what was measured is kept; go on with: netbench resume {results.path}\n",
+    )
+
+
+def test_stopped_before_there_was_anything_to_go_on_with(command, monkeypatch, tmp_path):
+    monkeypatch.setattr(campaign, "start", raising(Stopped(signal.SIGINT)))
+    code, _, err = command("run", "netns", "quick", "-o", tmp_path / "x")
+    assert code == ExitCode.SIGINT
+    assert "resume" not in err
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_selftest_that_was_stopped(command, monkeypatch, signum, code):
+    monkeypatch.setattr("netbench.selftest.run_selftest", raising(Stopped(signum)))
+    stopped, out, err = command("selftest")
+    assert (stopped, out) == (code, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
+def test_a_selftest_that_ended(command, monkeypatch, passed, code):
+    monkeypatch.setattr("netbench.selftest.run_selftest", lambda console, frames, keep: passed)
+    assert command("selftest")[0] == code
+
+
+def answer(**more) -> Answer:
+    clean = {"sent": (100, 100), "true_lost": (7, 7), "measured_lost": (7, 7), "unexplained": (0, 0)}
+    return Answer(**{"uut": "x", "frame_size": 64, "verdict": "valid", **clean, **more})
+
+
+@pytest.mark.parametrize(
+    ("change", "right", "error"),
+    [
+        ({}, True, 0),
+        ({"measured_lost": (7, 6)}, False, 1),
+        ({"measured_lost": (8, 6)}, False, 2),
+        ({"measured_lost": (7, None)}, False, None),
+        ({"unexplained": (0, 1)}, False, 0),
+        ({"unexplained": (1, -1)}, False, 0),
+        ({"unexplained": (0, None)}, False, 0),
+        ({"verdict": "suspicious"}, False, 0),
+    ],
+)
+def test_an_answer_of_the_selftest_is_right_only_to_the_frame(change, right, error):
+    assert (answer(**change).right, answer(**change).error) == (right, error)
+
+
+def test_an_unexpected_error_is_told_without_a_traceback(command, monkeypatch):
+    monkeypatch.setattr("netbench.listing.listing", raising(ValueError("odd")))
+    monkeypatch.delenv("NETBENCH_DEBUG", raising=False)
+    assert command("list") == (
+        ExitCode.BROKEN,
+        "",
+        "netbench: unexpected ValueError: odd\nplease report it; NETBENCH_DEBUG=1 shows where it arose\n",
+    )
+
+
+def test_an_unexpected_error_can_be_looked_into(monkeypatch):
+    monkeypatch.setattr("netbench.listing.listing", raising(ValueError("odd")))
+    monkeypatch.setenv("NETBENCH_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["netbench", "list"])
+    with pytest.raises(ValueError, match="odd"):
+        cli.main()
+
+
+def test_ctrl_c_during_any_command(command, monkeypatch):
+    monkeypatch.setattr("netbench.listing.listing", raising(KeyboardInterrupt()))
+    assert command("list")[0] == ExitCode.SIGINT
+
+
+def test_a_campaign_that_is_complete_is_shown_and_reported(command, monkeypatch, results):
+    store = Store.open(results.store)
+    store.keep_warnings([Warning(WarningKind.SHORT_TRIALS, "too short")])
+    store.close()
+    monkeypatch.setattr(campaign, "resume", lambda *arguments: None)
+    code, out, err = command("resume", results.path)
+    assert (code, err) == (0, "")
+    assert f"report: {results.report}\n" in out
+    assert "short-trials" in out
+    assert results.report.read_text().startswith("<!")
+
+
+def test_trials_that_stayed_invalid_show_in_the_exit_code(command, monkeypatch, results):
+    store = Store.open(results.store)
+    store.add(
+        trial(
+            stream_counts(received=None),
+            uut="bridge",
+            repetition=3,
+            index=2,
+            reasons=(Reason(ReasonKind.CAPTURE_FAILED, "s1", ""),),
+        )
+    )
+    store.close()
+    monkeypatch.setattr(campaign, "resume", lambda *arguments: None)
+    code, out, err = command("resume", results.path)
+    assert code == ExitCode.INVALID_RESULTS
+    assert err == "1 of 3 trials stayed invalid; the report says why\n"
+    assert f"report: {results.report}\n" in out
+
+
+def test_exporting(command, results, tmp_path):
+    code, out, err = command("export", results.path)
+    assert (code, err) == (0, "")
+    assert [line.split(",")[9] for line in out.splitlines()] == ["received_frames", "1000", "930"]
+    assert command("export", results.path, "--format", "json", "-o", tmp_path / "x.json") == (0, "", "")
+    assert json.loads((tmp_path / "x.json").read_text())
+
+
+def test_reporting_elsewhere(command, results, tmp_path):
+    assert command("report", results.path, "-o", tmp_path / "x.html") == (0, f"report: {tmp_path / 'x.html'}\n", "")
+    assert (tmp_path / "x.html").exists()
+    assert not results.report.exists()
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_cleaning_says_what_it_did(command, monkeypatch, dry):
+    found = Cleaned("lab-1", ("tcpdump -i nb-rx1",), ("ip netns add nb-a", "ip link set eth1 netns nb-a"), ())
+    asked = []
+
+    def clean(dry_run):
+        asked.append(dry_run)
+        return [found]
+
+    monkeypatch.setattr("netbench.links.cleaning.clean", clean)
+    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    would = "would be " if dry else ""
+    assert command("clean", *(["--dry-run"] if dry else [])) == (
+        0,
+        f"run lab-1\n  {would}ended: tcpdump -i nb-rx1\n"
+        f"  {would}undone: ip link set eth1 netns nb-a\n  {would}undone: ip netns add nb-a\n",
+        "",
+    )
+    assert asked == [dry]
+
+
+def test_cleaning_that_failed(command, monkeypatch):
+    found = Cleaned("lab-1", (), (), ("`ip netns add nb-a` could not be undone: busy",))
+    monkeypatch.setattr("netbench.links.cleaning.clean", lambda dry_run: [found])
+    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    code, _, err = command("clean")
+    assert (code, err) == (ExitCode.BROKEN, "  `ip netns add nb-a` could not be undone: busy\n")
+
+
+def test_nothing_to_clean_up(command, monkeypatch):
+    monkeypatch.setattr("netbench.links.cleaning.clean", lambda dry_run: [])
+    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    assert command("clean") == (0, "nothing to clean up\n", "")
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("run", "netns-3", "quick", "--dry-run"), ("--help",)])
+def test_a_reader_who_has_gone_is_no_error(arguments):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    argv = [sys.executable, "-m", "netbench", *arguments]
+    try:
+        done = subprocess.run(argv, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_path_that_is_no_text_is_told_anyway(tmp_path):
+    argv = [sys.executable, "-m", "netbench", "run", os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml"), "quick"]
+    done = subprocess.run(argv, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert b"cannot be read: No such file or directory" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signals_stop_a_real_process_with_their_codes(results, signum, code):
+    """A campaign whose walk only waits."""
+    script = f"""
+import sys, time
+from netbench import campaign, cli
+def walk(*arguments):
+    print("walking", flush=True)
+    time.sleep(60)
+campaign.resume = walk
+sys.argv = ["netbench", "resume", {str(results.path)!r}]
+cli.main()
+"""
+    argv = [sys.executable, "-c", script]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "walking\n"
+            process.send_signal(signum)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert err == f"stopped; what was measured is kept; go on with: netbench resume {results.path}\n"
+
+
+def test_help_comes_quickly():
+    """Nothing heavy is loaded for it."""
+    heavy = "numpy scipy plotly pyroute2 pydantic rich.progress"
+    script = f"""
+import sys
+from netbench import cli
+sys.argv = ["netbench", "--help"]
+try:
+    cli.main()
+finally:
+    sys.stderr.write(" ".join(name for name in {heavy!r}.split() if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,281 @@
+"""The journal, and cleaning up from it: what is on record can be undone by anyone, once its owner is gone."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.local import LocalHost
+from netbench.hosts.processes import marked_processes
+from netbench.links.changes import AddNamespace, SetSysctl
+from netbench.links.cleaning import Cleaned, clean
+from netbench.links.journal import Journal
+from netbench.links.state import lock_file, lock_testbed
+
+# Undoing one of a namespace that was never made touches nothing.
+ONE, TWO, THREE = (AddNamespace(f"nb-never-made-{n}") for n in (1, 2, 3))
+STUCK = SetSysctl(None, "kernel.ostype", "1", old="0")  # nobody can write that
+
+HOLD = """
+import sys
+from pathlib import Path
+from netbench.links.state import lock_file
+file = lock_file(Path(sys.argv[1]))
+file.write(sys.argv[2])
+file.flush()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(path, content=""):
+    """Another process that holds the lock on a file."""
+    argv = [sys.executable, "-c", HOLD, str(path), content]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process.pid
+        process.communicate()
+
+
+def path_of(journal, directory):
+    return directory / "journals" / f"{journal.run_id}.jsonl"
+
+
+def abandoned(directory):
+    return list(Journal.abandoned(directory))
+
+
+def leave(directory, *changes) -> str:
+    """A journal as a killed run leaves it; its run id."""
+    journal = Journal.create("lab", directory)
+    for change in changes:
+        journal.record(change)
+    journal.close()
+    return journal.run_id
+
+
+def test_what_was_recorded_is_pending_for_whoever_comes_next(tmp_path):
+    run_id = leave(tmp_path, ONE, TWO)
+    (journal,) = abandoned(tmp_path)
+    assert journal.run_id == run_id
+    assert journal.pending == [(0, ONE), (1, TWO)]
+
+
+def test_what_was_undone_is_not_pending(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    numbers = [journal.record(change) for change in (ONE, TWO, THREE)]
+    journal.undone(numbers[1])
+    assert journal.pending == [(0, ONE), (2, THREE)]
+    journal.close()
+    (again,) = abandoned(tmp_path)
+    assert again.pending == [(0, ONE), (2, THREE)]
+    assert again.record(TWO) == 3, "no number is given twice"
+
+
+def test_a_record_is_in_the_file_when_record_returns(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    journal.record(ONE)
+    lines = [json.loads(line) for line in path_of(journal, tmp_path).read_text().splitlines()]
+    assert lines == [
+        {"topology": "lab", "pid": os.getpid(), "netns": Path("/proc/self/ns/net").stat().st_ino},
+        {"seq": 0, "change": "AddNamespace", "name": "nb-never-made-1"},
+    ]
+    journal.close()
+
+
+def test_a_journal_whose_owner_is_alive_is_left_alone(tmp_path):
+    run_id = leave(tmp_path, ONE)
+    other = leave(tmp_path, TWO)
+    with held(tmp_path / "journals" / f"{run_id}.jsonl"):
+        assert [journal.run_id for journal in abandoned(tmp_path)] == [other]
+        assert [cleaned.run_id for cleaned in clean(directory=tmp_path)] == [other]
+        assert (tmp_path / "journals" / f"{run_id}.jsonl").exists()
+    assert [journal.run_id for journal in abandoned(tmp_path)] == [run_id]
+
+
+def test_a_journal_of_this_very_process_is_left_alone_too(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    assert abandoned(tmp_path) == []
+    journal.close()
+
+
+@pytest.mark.parametrize("kept", range(1, 60, 7))
+def test_a_last_line_that_was_cut_was_never_acted_on(tmp_path, kept):
+    run_id = leave(tmp_path, ONE, TWO)
+    path = tmp_path / "journals" / f"{run_id}.jsonl"
+    *whole, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole) + last[:kept])
+    (journal,) = abandoned(tmp_path)
+    assert journal.pending == [(0, ONE)]
+
+
+def test_a_journal_cut_in_its_first_line_is_empty(tmp_path):
+    run_id = leave(tmp_path)
+    path = tmp_path / "journals" / f"{run_id}.jsonl"
+    for content in ("", '{"topolo'):
+        path.write_text(content)
+        (journal,) = abandoned(tmp_path)
+        assert journal.pending == []
+        journal.close()
+
+
+def test_what_is_undone_after_a_cut_line_stays_undone(tmp_path):
+    """A clean-up that itself is interrupted goes on where it stopped, not from the start."""
+    run_id = leave(tmp_path, ONE, TWO)
+    path = tmp_path / "journals" / f"{run_id}.jsonl"
+    with path.open("a") as file:
+        file.write('{"seq": 2, "chan')
+    (journal,) = abandoned(tmp_path)
+    journal.undone(1)
+    journal.close()
+    (again,) = abandoned(tmp_path)
+    assert again.pending == [(0, ONE)]
+
+
+@pytest.mark.parametrize(
+    "nonsense", ["garbage", "5", '{"seq": 2, "change": "Format"}', '{"seq": 2, "chan{"undone": 0}']
+)
+def test_a_journal_damaged_in_the_middle_is_undone_up_to_there_and_kept(tmp_path, nonsense):
+    run_id = leave(tmp_path, ONE, TWO, THREE)
+    path = tmp_path / "journals" / f"{run_id}.jsonl"
+    header, one, two, three = path.read_text().splitlines()
+    path.write_text("\n".join((header, one, two, nonsense, three, "")))
+    (cleaned,) = clean(directory=tmp_path)
+    assert cleaned.changes == (ONE.command, TWO.command)
+    assert cleaned.failures == (f"{path}: line 4 is damaged; changes recorded from there on are not undone",)
+    assert [left.suffix for left in path.parent.iterdir()] == [".damaged"]
+    assert clean(directory=tmp_path) == []
+
+
+def test_what_was_changed_in_another_network_namespace_is_not_undone_in_this_one(tmp_path):
+    run_id = leave(tmp_path, ONE)
+    path = tmp_path / "journals" / f"{run_id}.jsonl"
+    header, *changes = path.read_text().splitlines(keepends=True)
+    path.write_text(json.dumps({**json.loads(header), "netns": 1}) + "\n" + "".join(changes))
+    assert clean(directory=tmp_path) == []
+    assert path.exists()
+
+
+def test_a_removed_journal_is_gone(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    journal.remove()
+    assert abandoned(tmp_path) == []
+    assert list((tmp_path / "journals").iterdir()) == []
+
+
+def test_without_a_state_directory_there_is_nothing_to_clean(tmp_path):
+    assert clean(directory=tmp_path / "none") == []
+
+
+def test_a_state_directory_that_cannot_be_written(tmp_path):
+    (tmp_path / "journals").write_text("a file where the directory should be")
+    with pytest.raises(MissingError, match=r"cannot be written: .*; netbench needs root for this"):
+        Journal.create("lab", tmp_path)
+
+
+def test_a_full_disk_is_told_before_anything_is_changed(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - as the journal's own file, written to in lines
+        journal._file.close()
+        journal._file = full
+        with pytest.raises(TestbedError, match=r"cannot be written: No space left on device; nothing was changed"):
+            journal.record(ONE)
+        assert journal.pending == []
+        with contextlib.suppress(OSError):
+            full.close()
+
+
+def test_cleaning_undoes_and_forgets(tmp_path):
+    run_id = leave(tmp_path, ONE, TWO)
+    assert clean(directory=tmp_path) == [Cleaned(run_id, (), (ONE.command, TWO.command), ())]
+    assert list((tmp_path / "journals").iterdir()) == []
+    assert clean(directory=tmp_path) == []
+
+
+def test_what_cannot_be_undone_is_told_and_tried_again(tmp_path):
+    run_id = leave(tmp_path, ONE, STUCK, TWO)
+    (cleaned,) = clean(directory=tmp_path)
+    (failure,) = cleaned.failures
+    assert failure.startswith(
+        f"`{STUCK.command}` could not be undone: host local: /proc/sys/kernel/ostype cannot be written"
+    )
+    (again,) = clean(directory=tmp_path)
+    assert again == Cleaned(run_id, (), (STUCK.command,), (failure,))
+
+
+@pytest.fixture
+def child(tmp_path):
+    """A process that bears the mark of an abandoned run."""
+    run_id = leave(tmp_path, ONE, STUCK)
+    process = LocalHost("local", run_id).spawn(["sleep", "60"])
+    while not any("sleep" in words for _, words in marked_processes(run_id)):
+        pass
+    yield run_id, process
+    process.kill()
+    process.communicate()
+
+
+def test_a_dry_run_touches_nothing(tmp_path, child):
+    run_id, process = child
+    before = (tmp_path / "journals" / f"{run_id}.jsonl").read_bytes()
+    (cleaned,) = clean(dry_run=True, directory=tmp_path)
+    assert (cleaned.run_id, cleaned.changes, cleaned.failures) == (run_id, (ONE.command, STUCK.command), ())
+    assert cleaned.processes == ("sleep 60",)
+    assert process.poll() is None
+    assert (tmp_path / "journals" / f"{run_id}.jsonl").read_bytes() == before
+    assert clean(dry_run=True, directory=tmp_path) == [cleaned]
+
+
+def test_processes_of_an_abandoned_run_are_ended_and_no_others(tmp_path, child):
+    run_id, process = child
+    other = LocalHost("local", run_id + "0").spawn(["sleep", "60"])
+    try:
+        (cleaned,) = clean(directory=tmp_path)
+        assert cleaned.processes == ("sleep 60",)
+        assert process.wait(10) == -9
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.communicate()
+
+
+def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
+    path = tmp_path / "some" / "lock"
+    with held(path):
+        assert lock_file(path) is None
+    file = lock_file(path)
+    assert file is not None
+    file.close()
+
+
+def test_a_testbed_in_use_is_refused_with_the_process_that_uses_it(tmp_path):
+    lock = tmp_path / "locks" / "netns:nb-lab-uut"
+    with held(lock, "4711"), ExitStack() as stack, pytest.raises(MissingError) as refused:
+        lock_testbed(stack, {"port:eth1", "netns:nb-lab-uut"}, tmp_path)
+    assert str(refused.value) == (
+        "the testbed is in use: netns:nb-lab-uut is held by netbench with process id 4711; wait until it is done"
+    )
+
+
+def test_testbeds_that_share_nothing_are_locked_side_by_side(tmp_path):
+    with ExitStack() as one, ExitStack() as other:
+        lock_testbed(one, {"netns:a", "port:eth1"}, tmp_path)
+        lock_testbed(other, {"netns:b", "port:eth2"}, tmp_path)
+        with pytest.raises(MissingError, match=f"port:eth1 is held by netbench with process id {os.getpid()};"):
+            lock_testbed(other, {"netns:c", "port:eth1"}, tmp_path)
+    with ExitStack() as again:
+        lock_testbed(again, {"netns:a", "netns:c", "port:eth1"}, tmp_path)
+
+
+def test_a_strange_port_name_stays_within_the_directory(tmp_path):
+    with ExitStack() as stack:
+        lock_testbed(stack, {"port:../../x"}, tmp_path)
+        assert [path.name for path in (tmp_path / "locks").iterdir()] == ["port:.._.._x"]

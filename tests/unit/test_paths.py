@@ -1,0 +1,62 @@
+"""Where streams run: names, addresses and numbers, all told from the topology."""
+
+import ipaddress
+
+import pytest
+
+from netbench.model.paths import PREFIX_LENGTH, Nic, stream_paths
+from netbench.model.topology import MAX_STREAMS, Topology
+from tests.unit.fakes import fake_ports
+from tests.unit.inputs import topology
+
+
+def test_a_path_from_source_to_sink():
+    (path,) = stream_paths(topology())
+    assert path.nics == {
+        "source": Nic("source", "nb-lab-source", "nb-tx1", "02:6e:62:00:01:01", False),
+        "ingress": Nic("uut", "nb-lab-uut", "nb-in1", "02:6e:62:00:01:02", False),
+        "egress": Nic("uut", "nb-lab-uut", "nb-out1", "02:6e:62:00:02:01", False),
+        "sink": Nic("sink", "nb-lab-sink", "nb-rx1", "02:6e:62:00:02:02", False),
+    }
+    assert list(path.nics) == ["source", "ingress", "egress", "sink"]
+    assert (path.name, path.number, path.link_bps) == ("s1", 1, 1e9)
+    assert (path.src_ip, path.ingress_ip) == ("198.18.1.2", "198.18.1.1")
+    assert (path.dst_ip, path.egress_ip) == ("198.19.1.2", "198.19.1.1")
+    assert path.source.place == ("nb-lab-source", "nb-tx1")
+
+
+def test_the_rate_is_that_of_the_link_the_source_sends_on():
+    data = topology(2).model_dump(mode="json")
+    for number, rate in enumerate(("1Gbit/s", "2Gbit/s", "10Gbit/s", "25Gbit/s")):
+        data["links"][number]["rate"] = rate
+    assert [path.link_bps for path in stream_paths(Topology.model_validate(data))] == [1e9, 1e10]
+
+
+@pytest.mark.parametrize(("kind", "netns"), [("netns", "nb-ports-t"), ("local", None)])
+def test_ports_keep_their_names_and_their_macs_are_yet_unknown(kind, netns):
+    (path,) = stream_paths(fake_ports(kind))
+    assert path.nics == {"source": Nic("t", netns, "eth1", "", True), "sink": Nic("t", netns, "eth2", "", True)}
+    assert (path.ingress, path.egress) == (None, None)
+
+
+def test_no_two_of_the_most_streams_share_an_address_or_a_name():
+    paths = stream_paths(topology(MAX_STREAMS))
+    assert len(paths) == MAX_STREAMS
+    nics = [nic for path in paths for nic in path.nics.values()]
+    assert len({nic.mac for nic in nics}) == len({nic.place for nic in nics}) == 4 * MAX_STREAMS
+    assert all(len(nic.interface) <= 15 for nic in nics)
+    assert {int(nic.mac[:2], 16) & 3 for nic in nics} == {2}, "locally administered, and no group address"
+    ips = [ip for path in paths for ip in (path.src_ip, path.ingress_ip, path.egress_ip, path.dst_ip)]
+    assert len(set(ips)) == len(ips)
+    assert all(ipaddress.ip_address(ip) in ipaddress.ip_network("198.18.0.0/15") for ip in ips)
+
+
+def test_a_router_has_one_network_on_each_side_of_a_stream():
+    networks = set()
+    for path in stream_paths(topology(MAX_STREAMS)):
+        source = ipaddress.ip_interface(f"{path.src_ip}/{PREFIX_LENGTH}").network
+        sink = ipaddress.ip_interface(f"{path.dst_ip}/{PREFIX_LENGTH}").network
+        assert ipaddress.ip_address(path.ingress_ip) in source
+        assert ipaddress.ip_address(path.egress_ip) in sink
+        networks |= {source, sink}
+    assert len(networks) == 2 * MAX_STREAMS

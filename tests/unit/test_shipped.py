@@ -1,0 +1,117 @@
+"""What comes with netbench is found, listed, and can be measured with."""
+
+from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError
+
+import pytest
+
+from netbench import plugins as plugins_module
+from netbench.config import shipped as shipped_module
+from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
+from netbench.errors import MissingError, UsageError
+from netbench.listing import listing
+from netbench.plugins import GENERATORS, UUTS, option_models, plugins
+
+
+def test_the_shipped_files_by_their_bare_names():
+    assert list(shipped(TOPOLOGIES)) == ["netns", "netns-3", "two-nics"]
+    assert list(shipped(PROFILES)) == ["quick", "schlosser2011-dedicated"]
+    assert all(path.is_file() for folder in (TOPOLOGIES, PROFILES) for path in shipped(folder).values())
+    assert shipped("no-such-folder") == {}
+
+
+def test_a_bare_name_is_a_shipped_file_wherever_one_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netns").mkdir()  # a directory of that name is not meant
+    assert find(TOPOLOGIES, "netns") == shipped(TOPOLOGIES)["netns"]
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "mine.yml", "./netns", "lab/netns"])
+def test_a_path_is_a_path_whether_it_exists_or_not(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert str(find(TOPOLOGIES, name)) == name.removeprefix("./")
+
+
+def test_a_file_of_the_users_own_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netns").write_text("name: mine\n")
+    assert find(TOPOLOGIES, "netns").read_text() == "name: mine\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        (
+            TOPOLOGIES,
+            r"quik: no such topology: neither a file nor one of the shipped ones \(netns, netns-3, two-nics\)",
+        ),
+        (PROFILES, r"quik: no such profile: neither a file nor one of the shipped ones \(quick, schlosser2011-"),
+    ],
+)
+def test_an_unknown_name(folder, says):
+    with pytest.raises(UsageError, match=says):
+        find(folder, "quik")
+
+
+def unknown(name):
+    raise PackageNotFoundError(name)
+
+
+def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch):
+    """As after `pip install`: the package elsewhere, the files under share/netbench of the environment."""
+    share = tmp_path / "share" / "netbench" / TOPOLOGIES
+    share.mkdir(parents=True)
+    (share / "only.yaml").write_text("")
+    monkeypatch.setattr("netbench.__file__", str(tmp_path / "site-packages" / "netbench" / "x.py"))
+    monkeypatch.setattr(shipped_module, "distribution", unknown)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert shipped(TOPOLOGIES) == {"only": share / "only.yaml"}
+    assert shipped(PROFILES) == {}
+
+
+def test_the_list_names_everything_with_a_line_about_it():
+    lines = listing().splitlines()
+    titles = [line for line in lines if not line.startswith(" ")]
+    assert titles == ["topologies:", "profiles:", "generators:", "UUTs:"]
+    entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
+    assert list(entries) == [
+        *shipped(TOPOLOGIES),
+        *shipped(PROFILES),
+        "afpacket",
+        "external",
+        "raw",
+        "reference",
+    ]
+    assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"
+
+
+def test_the_built_in_kinds_are_plugins_like_any_other():
+    assert list(plugins(GENERATORS)) == ["afpacket"]
+    assert list(plugins(UUTS)) == ["external", "raw", "reference"]
+    assert {name: model.__name__ for name, model in option_models(UUTS).items()} == {
+        "external": "ExternalOptions",
+        "raw": "RawOptions",
+        "reference": "ReferenceOptions",
+    }
+
+
+def offer(monkeypatch, *entries):
+    found = EntryPoints(EntryPoint(name, value, UUTS) for name, value in entries)
+    monkeypatch.setattr(plugins_module, "entry_points", lambda group: found.select(group=group))
+
+
+def test_a_kind_from_elsewhere_is_listed_too(monkeypatch):
+    offer(monkeypatch, ("raw", "netbench.uut.raw:Raw"), ("a-fake", "tests.unit.fakes:FakeUut"))
+    assert list(plugins(UUTS)) == ["a-fake", "raw"]
+
+
+@pytest.mark.parametrize("value", ["no.such.module:X", "netbench.uut.raw:NoSuchClass"])
+def test_a_kind_that_cannot_be_imported_is_named(monkeypatch, value):
+    offer(monkeypatch, ("broken", value))
+    with pytest.raises(MissingError, match=f"broken \\({value}\\) cannot be imported: "):
+        plugins(UUTS)
+
+
+def test_netbench_that_is_not_installed_says_so(monkeypatch):
+    offer(monkeypatch)
+    with pytest.raises(UsageError, match="netbench is not installed"):
+        plugins(UUTS)

@@ -1,0 +1,146 @@
+"""Being told to stop: once, in one process, and not in the middle of putting things back."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from netbench.hosts.signals import Stopped, shielded, stopping_on_signals
+
+STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def handlers_come_back():
+    before = [signal.getsignal(one) for one in STOPPING]
+    yield
+    assert [signal.getsignal(one) for one in STOPPING] == before
+
+
+def send(signum):
+    os.kill(os.getpid(), signum)
+    time.sleep(0)  # a place where Python looks for signals
+
+
+@pytest.mark.parametrize("signum", STOPPING)
+def test_a_signal_unwinds(signum):
+    steps = []
+
+    def stopped_halfway():
+        try:
+            send(signum)
+            steps.append("went on")
+        finally:
+            steps.append("put back")
+
+    with pytest.raises(Stopped) as stopped, stopping_on_signals():
+        stopped_halfway()
+    assert steps == ["put back"]
+    assert (stopped.value.signum, str(stopped.value)) == (signum, signal.Signals(signum).name)
+    assert isinstance(stopped.value, KeyboardInterrupt)
+
+
+def test_nothing_happens_without_a_signal():
+    with stopping_on_signals():
+        inside = [signal.getsignal(one) for one in STOPPING]
+    assert signal.getsignal(signal.SIGINT) not in inside
+
+
+def run(script: str, timeout_s=30) -> subprocess.CompletedProcess[str]:
+    begin = "import os, signal, sys, time\nfrom netbench.hosts.signals import Stopped, shielded, stopping_on_signals\n"
+    argv = [sys.executable, "-c", begin + script]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+SHIELDED = """
+THREAD
+steps = []
+try:
+    with stopping_on_signals():
+        with shielded():
+            with shielded():
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.05)
+                steps.append("inner")
+            os.kill(os.getpid(), signal.SECOND)
+            time.sleep(0.05)
+            steps.append("outer")
+        steps.append("too far")
+except Stopped as stopped:
+    print(*steps, "then", stopped)
+"""
+A_THREAD = "import threading\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
+
+
+@pytest.mark.parametrize("thread", ["", A_THREAD], ids=["alone", "with a thread"])
+def test_signals_wait_until_a_shielded_block_is_done(thread):
+    """Threads there are: numpy starts some, and so does the bar on the console. Each can receive a signal."""
+    done = run(SHIELDED.replace("THREAD", thread).replace("SECOND", "SIGTERM"))
+    assert (done.stdout, done.stderr) == ("inner outer then SIGTERM\n", "")
+
+
+def test_two_kinds_of_signal_that_waited_stop_once_and_quietly():
+    done = run(SHIELDED.replace("THREAD", "").replace("SECOND", "SIGINT"))
+    assert done.stdout in ("inner outer then SIGTERM\n", "inner outer then SIGINT\n")
+    assert done.stderr == ""
+
+
+AGAIN = """
+import threading
+threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
+try:
+    with stopping_on_signals():
+        try:
+            os.kill(os.getpid(), signal.FIRST)
+            time.sleep(5)
+        finally:
+            with shielded():
+                for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                    os.kill(os.getpid(), again)
+                    time.sleep(0.02)
+                os.write(1, b"put back")
+except Stopped:
+    os.write(1, b", stopped")
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_impatient_user_does_not_keep_it_from_putting_things_back(first):
+    done = run(AGAIN.replace("FIRST", first))
+    assert (done.stdout, done.stderr) == ("put back, stopped", "")
+
+
+def test_a_shield_is_lifted_whatever_happens():
+    def fail():
+        with shielded():
+            raise ZeroDivisionError
+
+    with stopping_on_signals():
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with pytest.raises(Stopped):
+            send(signal.SIGTERM)
+
+
+FORKED = """
+with stopping_on_signals():
+    try:
+        child = os.fork()
+        if child == 0:
+            HOW
+            time.sleep(20)
+            os._exit(7)
+        _, status = os.waitpid(child, 0)
+        os.write(1, f"child {os.waitstatus_to_exitcode(status)}, ".encode())
+    finally:
+        os.write(1, b"put back once")
+"""
+
+
+@pytest.mark.parametrize(("signum", "code"), [("SIGTERM", 143), ("SIGINT", 130), ("SIGHUP", 129)])
+def test_a_forked_child_ends_without_unwinding_what_is_its_parents(signum, code):
+    done = run(FORKED.replace("HOW", f"os.kill(os.getpid(), signal.{signum})"))
+    assert (done.stdout, done.stderr, done.returncode) == (f"child {code}, put back once", "", 0)

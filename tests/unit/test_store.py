@@ -1,0 +1,314 @@
+"""The store: what was measured comes back as it was, and nothing comes back that was not stored whole."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netbench.errors import TestbedError, UsageError
+from netbench.model.counts import HopCount, HopLoss, StreamCounts
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.results.store import SCHEMA_VERSION, Store
+from tests.unit.results_factory import stream_counts, trial
+
+BIG = 2**63 - 1
+frames = st.integers(0, BIG)
+maybe_frames = st.none() | st.integers(-BIG, BIG)
+seconds = st.floats(0, 1e9)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
+loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
+
+
+@st.composite
+def stream_results(draw, stream):
+    return StreamCounts(
+        stream=stream,
+        intended_fps=draw(st.none() | seconds),
+        intended_frames=draw(maybe_frames),
+        sent_frames=draw(frames),
+        generator_errors=draw(frames),
+        duration_s=draw(seconds),
+        first_sent_ns=draw(maybe_frames),
+        last_sent_ns=draw(maybe_frames),
+        max_burst_frames=draw(frames),
+        max_lateness_s=draw(seconds),
+        received_frames=draw(maybe_frames),
+        duplicate_frames=draw(maybe_frames),
+        reordered_frames=draw(maybe_frames),
+        foreign_frames=draw(maybe_frames),
+        capture_dropped_frames=draw(maybe_frames),
+        unexplained_frames=draw(maybe_frames),
+        longest_loss_run_frames=draw(maybe_frames),
+        loss_runs=draw(maybe_frames),
+        first_received_ns=draw(maybe_frames),
+        last_received_ns=draw(maybe_frames),
+        lost_at=tuple(draw(st.lists(st.builds(HopLoss, words, frames), max_size=3))),
+        hops=tuple(draw(st.lists(st.builds(HopCount, words, words, words, maybe_frames), max_size=4))),
+    )
+
+
+@st.composite
+def trial_results(draw, index=0):
+    streams = tuple(f"s{n}" for n in range(1, draw(st.integers(1, 3)) + 1))
+    spec = TrialSpec(
+        index, draw(words), "dedicated", streams, draw(st.integers(64, 1518)), draw(loads), draw(st.integers(1, 1000))
+    )
+    return TrialResult(
+        spec=spec,
+        attempt=draw(st.integers(1, 11)),
+        started_ns=draw(frames),
+        streams=tuple(draw(stream_results(name)) for name in streams),
+        reasons=tuple(draw(st.lists(st.builds(Reason, st.sampled_from(ReasonKind), words, words), max_size=5))),
+        steps_s=draw(st.dictionaries(words, seconds, max_size=4)),
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "campaign.sqlite"
+
+
+@pytest.fixture
+def store(path):
+    store = Store.create(path)
+    yield store
+    store.close()
+
+
+def read(path):
+    store = Store.read(path)
+    try:
+        return store.trials()
+    finally:
+        store.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(trial_results())
+def test_a_trial_comes_back_as_it_was(result):
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "campaign.sqlite"
+        store = Store.create(path)
+        store.add(result)
+        assert store.trials() == (result,)
+        store.close()
+        (again,) = read(path)
+        assert again == result
+        for counts, original in zip(again.streams, result.streams, strict=True):
+            assert [type(getattr(counts, name)) for name in counts.__slots__] == [
+                type(getattr(original, name)) for name in original.__slots__
+            ]
+
+
+def test_all_kinds_of_reasons_come_back_in_order(store):
+    reasons = tuple(Reason(kind, "s1", f"because of {kind.name}") for kind in ReasonKind)
+    result = trial(stream_counts(), reasons=reasons)
+    store.add(result)
+    assert store.trials() == (result,)
+
+
+def test_unknown_stays_unknown_and_none_stays_none(store):
+    unknown = stream_counts(
+        received=None,
+        intended_fps=None,
+        intended_frames=None,
+        duplicate_frames=None,
+        capture_dropped_frames=None,
+        hops=(HopCount("sink NIC", "rx", "passed", None), HopCount("sink NIC", "rx_dropped", "dropped", 0)),
+    )
+    store.add(trial(unknown))
+    (counts,) = store.trials()[0].streams
+    assert counts == unknown
+    assert [hop.grew for hop in counts.hops] == [None, 0]
+
+
+def test_a_trial_that_broke_before_it_counted_is_kept_with_its_reason(store):
+    broken = trial(reasons=(Reason(ReasonKind.UUT_FAILED, "", "gone"),))
+    store.add(broken)
+    assert store.trials() == (broken,)
+
+
+def test_trials_come_in_the_order_of_the_plan(store):
+    for index in (2, 0, 1):
+        store.add(trial(stream_counts(), index=index, repetition=index + 1))
+    assert [one.spec.index for one in store.trials()] == [0, 1, 2]
+    assert store.keys() == {f"raw/dedicated/s1/64/1000fps/{n}" for n in (1, 2, 3)}
+
+
+def test_the_same_trial_twice_is_an_error_and_the_first_is_kept(store):
+    first = trial(stream_counts(received=990), reasons=(Reason(ReasonKind.NOT_DRAINED, "s1", ""),))
+    store.add(first)
+    with pytest.raises(TestbedError, match="this trial is already stored"):
+        store.add(replace(first, attempt=2, streams=(stream_counts(received=1),), reasons=()))
+    assert store.trials() == (first,)
+
+
+def test_a_trial_is_stored_whole_or_not_at_all(store):
+    """A stream named twice: found out only after most of the trial has been written."""
+    doubled = replace(stream_counts(received=900))
+    with pytest.raises(TestbedError):
+        store.add(trial(doubled, doubled))
+    assert (store.trials(), store.keys()) == ((), set())
+    counts = store._connection.execute("SELECT count(*) FROM streams").fetchone()[0]
+    assert counts == 0
+    whole = trial(stream_counts())
+    store.add(whole)
+    assert store.trials() == (whole,)
+
+
+def test_a_crash_between_begin_and_commit_leaves_nothing_of_that_trial(path, store):
+    store.close()
+    crash = """
+import os, sys
+from pathlib import Path
+from netbench.results.store import Store
+from tests.unit.results_factory import stream_counts, trial
+
+store = Store.open(Path(sys.argv[1]))
+store.add(trial(stream_counts(), repetition=1))
+store._connection.set_trace_callback(lambda sql: os.kill(os.getpid(), 9) if "INTO losses" in sql else None)
+store.add(trial(stream_counts(received=900), repetition=2))
+"""
+    done = subprocess.run([sys.executable, "-c", crash, str(path)], timeout=60, check=False)
+    assert done.returncode == -9
+    assert [one.spec.repetition for one in read(path)] == [1]
+    again = Store.open(path)
+    again.add(trial(stream_counts(received=900), repetition=2))
+    again.close()
+    assert [one.spec.repetition for one in read(path)] == [1, 2]
+
+
+def test_a_reader_sees_what_is_committed_while_the_writer_goes_on(path, store):
+    store.add(trial(stream_counts()))
+    assert len(read(path)) == 1
+    store.add(trial(stream_counts(), repetition=2))
+    assert len(read(path)) == 2
+
+
+def test_warnings_are_kept_once_and_in_order(store):
+    few = Warning(WarningKind.FEW_REPETITIONS, "one repetition")
+    busy = Warning(WarningKind.HOST_WAS_BUSY, "load average 7")
+    store.keep_warnings([few, busy])
+    store.keep_warnings([busy, few])
+    assert store.warnings() == (few, busy)
+
+
+@pytest.mark.parametrize("how", [Store.open, Store.read])
+def test_a_store_that_is_missing(how, path):
+    with pytest.raises(UsageError, match="no such file; is this a result directory"):
+        how(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("how", [Store.open, Store.read])
+@pytest.mark.parametrize("content", [b"garbage" * 1000, b"\x89PNG\r\n", b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_store(how, path, content):
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="is not a netbench store"):
+        how(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("how", [Store.open, Store.read])
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+def test_a_store_of_another_version(how, path, store, version):
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    with pytest.raises(UsageError, match=f"has schema version {version}, this netbench reads {SCHEMA_VERSION}"):
+        how(path)
+
+
+def test_a_store_that_is_damaged_in_the_middle(path, store):
+    for repetition in range(1, 200):
+        store.add(trial(stream_counts(), repetition=repetition))
+    store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 :] = b"\xff" * (len(content) - 4096 * 3)
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="campaign.sqlite: "):
+        read(path)
+
+
+def test_a_store_that_cannot_be_made(tmp_path):
+    with pytest.raises(TestbedError, match="cannot be opened: unable to open database file"):
+        Store.create(tmp_path / "no" / "campaign.sqlite")
+
+
+def test_a_full_disk_is_told_and_what_was_stored_is_kept(path, store):
+    store.add(trial(stream_counts(), repetition=1))
+    store._connection.execute(f"PRAGMA max_page_count = {store._connection.execute('PRAGMA page_count').fetchone()[0]}")
+    hops = tuple(HopCount("hop" * 100, str(n), "passed", n) for n in range(500))
+    with pytest.raises(TestbedError, match="cannot be written: database or disk is full; is the disk full?"):
+        store.add(trial(stream_counts(hops=hops), repetition=2))
+    assert [one.spec.repetition for one in store.trials()] == [1]
+
+
+def as_somebody_without_rights(function):
+    """Run `function` in a child that is not root; what it prints."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(read_end)
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(65534, 65534, 65534)
+                os.setresuid(65534, 65534, 65534)
+            os.write(write_end, str(function()).encode())
+            status = 0
+        except BaseException as error:
+            os.write(write_end, repr(error).encode())
+        finally:
+            os._exit(status)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:  # noqa: PTH123 - a file descriptor
+        said = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    assert status == 0, said
+    return said
+
+
+@pytest.fixture
+def read_only():
+    """A result directory on which only reading is allowed, in a place that anyone can reach."""
+    directory = Path(tempfile.mkdtemp(prefix="netbench-read-only-"))
+    store = Store.create(directory / "campaign.sqlite")
+    store.add(trial(stream_counts(received=993)))
+    store.close()
+    (directory / "campaign.sqlite").chmod(0o444)
+    directory.chmod(0o555)
+    yield directory
+    directory.chmod(0o755)
+    shutil.rmtree(directory)
+
+
+def test_a_store_is_read_where_nothing_can_be_written(read_only):
+    def received():
+        return read(read_only / "campaign.sqlite")[0].streams[0].received_frames
+
+    assert as_somebody_without_rights(received) == "993"
+    assert [path.name for path in read_only.iterdir()] == ["campaign.sqlite"]
+
+
+def test_a_store_is_not_opened_for_writing_where_nothing_can_be_written(read_only):
+    def refusal():
+        try:
+            Store.open(read_only / "campaign.sqlite")
+        except UsageError as error:
+            return error
+        return "it was opened"
+
+    assert "attempt to write a readonly database" in as_somebody_without_rights(refusal)

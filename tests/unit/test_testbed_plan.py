@@ -1,0 +1,130 @@
+"""What a testbed will need and change, told from its topology alone."""
+
+from itertools import takewhile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.config.loading import load_topology
+from netbench.config.shipped import TOPOLOGIES, shipped
+from netbench.doctor import known_needs
+from netbench.links.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
+from netbench.model.paths import stream_paths
+from netbench.plugins import UUTS, option_models
+from netbench.testbed import TOOLS, base_changes, cpu_plan, make_source, make_uut, needs_of
+from netbench.uut.raw import Raw
+from netbench.uut.reference import Reference
+from tests.unit.fakes import fake_ports as ports
+from tests.unit.inputs import profile, topology
+
+
+def kinds(lab, kind):
+    return [change for change in base_changes(lab) if isinstance(change, kind)]
+
+
+def test_namespaces_come_first_each_without_ipv6():
+    changes = base_changes(topology())
+    first = list(takewhile(lambda change: isinstance(change, AddNamespace | SetSysctl), changes))
+    assert [change.command for change in first] == [
+        command
+        for netns in ("nb-lab-source", "nb-lab-uut", "nb-lab-sink")
+        for command in (
+            f"ip netns add {netns}",
+            f"ip netns exec {netns} sysctl -w net.ipv6.conf.all.disable_ipv6=1",
+            f"ip netns exec {netns} sysctl -w net.ipv6.conf.default.disable_ipv6=1",
+        )
+    ]
+    assert not [change for change in changes[len(first) :] if isinstance(change, AddNamespace)]
+
+
+def test_each_link_is_a_veth_pair_between_its_two_namespaces():
+    assert kinds(topology(), AddVeth) == [
+        AddVeth("nb-lab-source", "nb-tx1", "02:6e:62:00:01:01", "nb-lab-uut", "nb-in1", "02:6e:62:00:01:02"),
+        AddVeth("nb-lab-uut", "nb-out1", "02:6e:62:00:02:01", "nb-lab-sink", "nb-rx1", "02:6e:62:00:02:02"),
+    ]
+
+
+@pytest.mark.parametrize("lab", [topology(), topology(3), ports("netns"), ports("local")], ids=lambda lab: lab.name)
+def test_every_nic_loses_its_offloads_before_it_comes_up(lab):
+    nics = [nic.place for path in stream_paths(lab) for nic in path.nics.values()]
+    changes = base_changes(lab)
+    for netns, interface in nics:
+        assert changes.index(OffloadsOff(netns, interface)) < changes.index(SetUp(netns, interface))
+    assert len(kinds(lab, OffloadsOff)) == len(kinds(lab, SetUp)) == len(nics)
+
+
+def test_a_port_is_moved_to_its_namespace_before_it_is_changed():
+    changes = base_changes(ports("netns"))
+    assert kinds(ports("netns"), MovePort) == [MovePort("eth1", "nb-ports-t"), MovePort("eth2", "nb-ports-t")]
+    assert kinds(ports("netns"), AddVeth) == []
+    for port in ("eth1", "eth2"):
+        order = [change for change in changes if getattr(change, "interface", "") == port]
+        assert [type(change) for change in order] == [MovePort, OffloadsOff, SetUp]
+
+
+def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
+    """All of the machine's other interfaces keep theirs."""
+    assert [change.command for change in base_changes(ports("local"))] == [
+        line
+        for port in ("eth1", "eth2")
+        for line in (
+            f"sysctl -w net.ipv6.conf.{port}.disable_ipv6=1",
+            f"ethtool -K {port} gro off gso off tso off lro off",
+            f"ip link set {port} up",
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
+def test_doctor_knows_every_need_of_a_shipped_topology(name):
+    needs = needs_of(load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS)))
+    assert {"root", *TOOLS} <= needs
+    assert {need for need in needs if not need.startswith("port:")} <= known_needs()
+
+
+def needs(lab):
+    return needs_of(lab) - {"root", "packet", *TOOLS}
+
+
+def test_what_a_topology_needs():
+    route = topology(uuts=[{"name": "r", "kind": "raw", "forward": "route"}])
+    reference = {"kind": "reference", "drop": {"k": 1, "n": 2}}
+    assert needs(topology()) == {"netns", "veth", "bridge", "bridge-nf"}
+    assert needs(route) == {"netns", "veth", "forwarding"}
+    assert needs(topology(uuts=[{"name": "x", "kind": "external"}])) == {"netns", "veth"}
+    assert needs(topology(uuts=[{"name": "d", **reference}])) >= {"bridge", "nft", "nftables", "numgen"}
+    routed = needs(topology(uuts=[{"name": "d", "forward": "route", **reference}]))
+    assert {"bridge", "nft"} & routed == {"nft"}
+    assert needs(ports("netns")) == {"netns", "port:eth1", "port:eth2"}
+    assert needs(ports("local")) == {"port:eth1", "port:eth2"}
+
+
+@given(st.integers(1, 12), st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted))
+def test_no_source_shares_its_cpu_once_there_are_enough(streams, cpus):
+    plan = cpu_plan(streams, cpus)
+    assert len(plan) == streams
+    if len(cpus) <= streams:
+        assert plan == [((), ())] * streams
+        return
+    sources = [source for source, _ in plan]
+    assert sources == [(cpu,) for cpu in cpus[:streams]]
+    sinks = {cpu for _, sink in plan for cpu in sink}
+    assert sinks <= set(cpus[streams:])
+    if len(cpus) >= 2 * streams:
+        assert len(sinks) == streams, "every sink has a CPU of its own as well"
+    else:
+        assert {sink for _, sink in plan} == {tuple(cpus[streams:])}
+
+
+def test_uuts_and_sources_are_made_as_described():
+    lab = topology(uuts=[{"name": "a", "kind": "raw"}, {"name": "b", "kind": "reference", "drop": {"k": 1, "n": 2}}])
+    raw, reference = map(make_uut, lab.uuts)
+    assert (type(raw), type(reference)) == (Raw, Reference)
+    (path,) = stream_paths(lab)
+    assert path.ingress is not None
+    assert raw.next_hop_mac(path) == path.sink.mac
+    routed = make_uut(topology(uuts=[{"name": "a", "kind": "raw", "forward": "route"}]).uuts[0])
+    assert routed.next_hop_mac(path) == path.ingress.mac
+    threads = make_source(profile(generator={"kind": "afpacket", "threads": 3})).commands("nb-tx1", (4, 5))
+    assert threads[0].endswith("netbench.generators.afpacket_worker nb-tx1 3 4 5")
