@@ -37,6 +37,9 @@ def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
         ingress, egress = inside_nics(path)
         bridge = f"{PREFIX}br-{path.name}"
         yield AddBridge(ingress.netns, bridge)
+        if ingress.netns is None:
+            # In a namespace of ours IPv6 is off for all; here the bridge itself would speak up among our frames.
+            yield SetSysctl(None, f"net.ipv6.conf.{bridge}.disable_ipv6", "1", optional=True)
         yield Enslave(ingress.netns, ingress.interface, bridge)
         yield Enslave(egress.netns, egress.interface, bridge)
         yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)

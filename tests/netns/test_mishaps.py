@@ -77,7 +77,7 @@ def test_a_capture_that_somebody_else_ended_is_no_loss(results, start, how):
 
 
 def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
-    campaign = start("run", "netns", "quick", "-o", results, *LONG)
+    campaign = start("run", "netns", "quick", "-o", results, *LONG, "--set", "max_lateness=50ms")
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.5)
     (source,) = pids_in("nb-netns-source", "afpacket")

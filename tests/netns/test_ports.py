@@ -25,7 +25,7 @@ uuts:
 """
 SHORT = [
     *("--set", "frame_sizes=64", "--set", "loads=5000fps", "--set", "repetitions=1"),
-    *("--set", "duration=200ms", "--set", "tolerance=100%"),
+    *("--set", "duration=200ms", "--set", "tolerance=100%", "--set", "max_lateness=1min"),
 ]
 
 
