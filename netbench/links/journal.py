@@ -32,8 +32,10 @@ class Journal:
     def create(cls, topology: str, directory: Path = STATE_DIRECTORY) -> Self:
         """A new, empty journal; MissingError when the state directory cannot be written."""
         path = directory / "journals" / f"{topology}-{uuid.uuid4().hex[:12]}.jsonl"
+        locked_first = path.with_suffix(".new")  # before it is locked, no one may take it for an abandoned one
         try:
-            file = lock_file(path)
+            file = lock_file(locked_first)
+            locked_first.rename(path)
         except OSError as error:
             raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
         assert file is not None, "a fresh name cannot be locked by someone else"
