@@ -9,6 +9,7 @@ one that does not is an L2 rate.
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Self
 
@@ -67,8 +68,13 @@ def format_bit_rate(bps: float) -> str:
     """A bit rate as people write it: `1Gbit/s`, `400Mbit/s`."""
     for prefix in ("T", "G", "M", "k"):
         if bps >= _SI[prefix]:
-            return f"{bps / _SI[prefix]:.15g}{prefix}bit/s"
-    return f"{bps:.15g}bit/s"
+            return f"{_plain(bps / _SI[prefix])}{prefix}bit/s"
+    return f"{_plain(bps)}bit/s"
+
+
+def _plain(value: float) -> str:
+    """A number without an exponent, which no load or rate is read with."""
+    return f"{Decimal(f'{value:.15g}'):f}"
 
 
 class LoadKind(Enum):
@@ -129,8 +135,8 @@ class Load:
             case LoadKind.L1_BIT_RATE:
                 return format_bit_rate(self.value)
             case LoadKind.FRAME_RATE:
-                return f"{self.value:.15g}fps"
+                return f"{_plain(self.value)}fps"
             case LoadKind.SHARE:
-                return f"{self.value:.15g}%"
+                return f"{_plain(self.value)}%"
             case LoadKind.MAX:
                 return "max"

@@ -25,11 +25,10 @@ REPORT = """
 
 # What the stand-in does: says its first words, waits for SIGINT, says its last words, ends.
 STAND_IN = """
-import signal, sys
+import os, signal, sys
 first, last, code = sys.argv[1], sys.argv[2], int(sys.argv[3])
 def stop(signum, frame):
-    sys.stderr.write(last)
-    sys.stderr.flush()
+    os.write(2, last.encode())  # past sys.stderr, which the signal may have found at work
     sys.exit(code)
 signal.signal(signal.SIGINT, stop)
 sys.stderr.write(first)
@@ -122,7 +121,7 @@ for part in ("tcpdump: verbose output suppressed\\n", "tcpdump: liste", "ning on
     sys.stderr.flush()
     time.sleep(0.05)
 """
-    script = STAND_IN.replace("import signal, sys", "import signal, sys, time")
+    script = STAND_IN.replace("import os, signal, sys", "import os, signal, sys, time")
     sink = armed(TcpdumpHost(script=script.replace("sys.stderr.write(first)\n", pieces)))
     assert sink.armed(20)
     assert sink.armed(0), "asked again, it still is"

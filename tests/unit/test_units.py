@@ -56,8 +56,8 @@ def test_what_is_no_load_is_refused(text):
 @given(
     st.one_of(
         st.floats(1, 1e12).map(lambda value: Load(LoadKind.L1_BIT_RATE, value)),
-        st.floats(1, 1e9).map(lambda value: Load(LoadKind.FRAME_RATE, value)),
-        st.floats(0.001, 100).map(lambda value: Load(LoadKind.SHARE, value)),
+        st.floats(1e-6, 1e9).map(lambda value: Load(LoadKind.FRAME_RATE, value)),
+        st.floats(1e-9, 100).map(lambda value: Load(LoadKind.SHARE, value)),
         st.just(Load(LoadKind.MAX)),
     )
 )
