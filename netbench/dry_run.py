@@ -10,7 +10,7 @@ from netbench.campaign import Request
 from netbench.model.paths import Nic, stream_paths
 from netbench.sinks.base import Catch
 from netbench.sinks.tcpdump import flush_command, tcpdump_command
-from netbench.testbed import base_changes, cpu_plan, make_source, make_uut, usable_cpus
+from netbench.testbed import base_changes, cpu_plan, make_generator, make_uut, usable_cpus
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -25,7 +25,7 @@ def describe(request: Request) -> Iterator[str]:
             yield f"# UUT {uut.name} ({uut.kind})"
             yield from (f"  {command}" for command in make_uut(uut).commands(paths))
     yield "# sources, once"
-    source = make_source(profile)
+    source = make_generator(profile).source()
     pins = cpu_plan(len(paths), usable_cpus())
     for path, (cpus, _) in zip(paths, pins, strict=True):
         for command in source.commands(path.source.interface, cpus):

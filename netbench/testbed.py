@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.base import Source
+from netbench.generators.base import Generator
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.local import LocalHost, NamespaceHost, require_tool
@@ -88,11 +88,11 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     return uut
 
 
-def make_source(profile: Profile) -> Source:
-    """A source of the profile's kind."""
+def make_generator(profile: Profile) -> Generator:
+    """The generator a profile describes."""
     kind = plugins(GENERATORS)[profile.generator.kind]
-    source: Source = kind(kind.Options.model_validate(profile.generator.options))
-    return source
+    generator: Generator = kind(kind.Options.model_validate(profile.generator.options))
+    return generator
 
 
 def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -132,14 +132,14 @@ class Testbed:
         self._transaction = transaction
         self._netlink = netlink
         self._paths = paths
-        self._profile = profile
+        self._generator = make_generator(profile)
         self._lanes: dict[str, Lane] = {}
 
     def open_lanes(self) -> None:
         """Bring up a source and a sink for every stream."""
         pins = cpu_plan(len(self._paths), usable_cpus())
         for path, (source_cpus, sink_cpus) in zip(self._paths, pins, strict=True):
-            source = make_source(self._profile)
+            source = self._generator.source()
             sink = TcpdumpSink()
             self._lanes[path.name] = Lane(path, source, sink)
             source.open(self._hosts[path.source.host], path.source.interface, source_cpus)

@@ -127,6 +127,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
 
 def _traffic(bench: Bench, lane: Lane, spec: TrialSpec, profile: Profile) -> Traffic:
     path = lane.path
+    wanted = spec.load.fps(spec.frame_size, path.link_bps)
     return Traffic(
         stream=path.name,
         src_mac=path.source.mac,
@@ -134,7 +135,7 @@ def _traffic(bench: Bench, lane: Lane, spec: TrialSpec, profile: Profile) -> Tra
         src_ip=path.src_ip,
         dst_ip=path.dst_ip,
         frame_size=spec.frame_size,
-        fps=spec.load.fps(spec.frame_size, path.link_bps),
+        fps=None if wanted is None else lane.source.nearest_fps(wanted, spec.frame_size),
         duration_s=profile.duration,
         flows=profile.flows,
         seed=profile.seed,
@@ -197,6 +198,7 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
         dst_ip=path.dst_ip,
         frame_size=spec.frame_size,
         sent_frames=sent.frames,
+        first_sequence=sent.first_sequence,
         sent_from_ns=sent.first_ns,
         sent_until_ns=sent.last_ns,
     )

@@ -35,8 +35,8 @@ _LINK_NAMES = {
 class Expected:
     """What a trial knows about one stream: which frames can be its own.
 
-    `frame_size` is in bytes with FCS. Sequence numbers run from 0 to `sent_frames` - 1. The times are
-    CLOCK_REALTIME of the source in ns, which stamped every frame between them.
+    `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
+    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them.
     """
 
     stream: str
@@ -46,6 +46,12 @@ class Expected:
     sent_frames: int
     sent_from_ns: int
     sent_until_ns: int
+    first_sequence: int = 0
+
+    @property
+    def sequence(self) -> range:
+        """The sequence numbers that were sent."""
+        return range(self.first_sequence, self.first_sequence + self.sent_frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class StreamCapture:
 
     `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
     their sum. `reordered` follows RFC 4737, section 3.3. `missing` and the loss runs lie within
-    [0, sent_frames) for an expected stream, else between the lowest and the highest number seen.
+    the numbers sent for an expected stream, else between the lowest and the highest number seen.
     """
 
     stream: str | None
@@ -244,7 +250,7 @@ class _StreamTally:
         sequence, expected = self._sequence, self._expected
         losses = Losses(0, 0, 0)
         if expected:
-            losses = sequence.losses(0, expected.sent_frames)
+            losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
         elif sequence.lowest is not None and sequence.highest is not None:
             losses = sequence.losses(sequence.lowest, sequence.highest + 1)
         delay = None
@@ -271,7 +277,7 @@ def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
     earliest = (expected.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
     latest = (expected.sent_until_ns + STAMP_TOLERANCE_NS) // 1000
     ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
-    ours &= frames.sequence < expected.sent_frames
+    ours &= (frames.sequence >= expected.sequence.start) & (frames.sequence < expected.sequence.stop)
     ours &= (frames.sent_us >= earliest) & (frames.sent_us <= latest)
     return ours
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -26,19 +27,36 @@ _END_S = 1.0
 _LONGEST_REPLY_BYTES = 65_536
 
 
+class AfPacketOptions(BaseModel, extra="forbid"):
+    """What a profile may say about the sources."""
+
+    threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
+
+
+class AfPacket:
+    """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them."""
+
+    Options: ClassVar[type[BaseModel]] = AfPacketOptions
+
+    def __init__(self, options: AfPacketOptions) -> None:
+        self._options = options
+
+    def unfit(self, host: Host) -> str:
+        """Why it cannot send from this host: it runs in netbench's own Python, which only this machine has."""
+        return "" if host.shares_files else f"host {host.name} is not this machine, and its worker runs only here"
+
+    def source(self) -> "AfPacketSource":
+        """A source, not open yet."""
+        return AfPacketSource(self._options)
+
+
 class AfPacketSource:
-    """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them.
+    """One worker process, which lives from open() to close()."""
 
-    Its worker process lives from open() to close().
-    """
+    Options = AfPacketOptions
 
-    class Options(BaseModel, extra="forbid"):
-        """What a topology may say about the source."""
-
-        threads: int = Field(default=1, ge=1, le=64)  # of one worker; more than one use more CPUs
-
-    def __init__(self, options: Options | None = None) -> None:
-        self._options = options or self.Options()
+    def __init__(self, options: AfPacketOptions | None = None) -> None:
+        self._options = options or AfPacketOptions()
         self._worker: _Worker | None = None
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
@@ -56,6 +74,14 @@ class AfPacketSource:
         except BaseException:
             self.close()
             raise
+
+    def remarks(self) -> list[str]:
+        """Nothing: it does what it is asked."""
+        return []
+
+    def nearest_fps(self, fps: float, frame_size: int) -> float:
+        """Any rate: frame i is due at start + i/fps, to the nanosecond."""
+        return fps
 
     def prepare(self, traffic: Traffic) -> None:
         """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 
@@ -50,13 +52,14 @@ class Sent:
     max_burst_frames: int
     max_lateness_s: float
     error: str = ""  # why it stopped early, empty when it did not
+    first_sequence: int = 0  # the number its first frame bears
 
 
 class Source(Protocol):
     """One source on one NIC, kept ready across trials.
 
-    Order of calls: commands() at any time; open() once; then prepare(), start(), wait() for each trial;
-    close() at the end.
+    Order of calls: commands() at any time; open() once; then nearest_fps(), prepare(), start(), wait() for
+    each trial; close() at the end.
     A source that dies raises TestbedError from prepare(), or says so in `Sent.error`.
     """
 
@@ -65,6 +68,12 @@ class Source(Protocol):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""
+
+    def remarks(self) -> list[str]:
+        """What a reader of the results must know of this source, known once it is open; mostly nothing."""
+
+    def nearest_fps(self, fps: float, frame_size: int) -> float:
+        """The rate this source can pace that is nearest to `fps` frames/s: what is intended of it instead."""
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial; nothing is sent yet. Returns when the source is ready."""
@@ -77,3 +86,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """End the source; harmless when called twice or before open()."""
+
+
+class Generator(Protocol):
+    """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
+
+    Options: ClassVar[type[BaseModel]]  # how the profile describes this kind of generator
+
+    def unfit(self, host: Host) -> str:
+        """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
+
+    def source(self) -> Source:
+        """A source, not open yet."""

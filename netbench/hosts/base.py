@@ -1,9 +1,9 @@
 """The seam between what is to be done and where it is done."""
 
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import IO, Protocol
 
 from netbench.errors import TestbedError
 
@@ -18,6 +18,39 @@ class Completed:
     stderr: str
 
 
+class Process(Protocol):
+    """A command that runs: what `subprocess.Popen` (text mode, pipes) offers, of which this is the part in use.
+
+    The pipes have file descriptors that can be waited for with select(2).
+    """
+
+    stdin: IO[str] | None
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, -N when signal N ended it; None as long as nobody asked since it ended."""
+
+    def poll(self) -> int | None:
+        """As returncode, asking now."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        """All it still writes, once it has ended; subprocess.TimeoutExpired when that takes longer."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal; harmless when it has ended."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
 class Host(Protocol):
     """A place where commands run and files are read and written."""
 
@@ -29,13 +62,17 @@ class Host(Protocol):
     def netns(self) -> str | None:
         """Its named network namespace on this machine; None for the one netbench itself runs in."""
 
+    @property
+    def shares_files(self) -> bool:
+        """Whether it sees the files and programs of this machine, as its namespaces do."""
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command to its end; TestbedError when it cannot start or takes too long.
 
         The exit code is the caller's to judge; `run_checked` does it.
         """
 
-    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
+    def spawn(self, argv: Sequence[str]) -> Process:
         """Start a command with pipes to its stdin, stdout and stderr; it dies when netbench dies."""
 
     def read(self, path: str) -> str:
@@ -43,6 +80,12 @@ class Host(Protocol):
 
     def write(self, path: str, text: str) -> None:
         """Write a file as this host sees it; TestbedError when it cannot be written."""
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Bring a file of this host, of any content, to `target` on this machine; TestbedError when that fails.
+
+        Does nothing when they are the same file.
+        """
 
 
 def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> str:

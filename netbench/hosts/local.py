@@ -31,6 +31,11 @@ class LocalHost:
         """None: the network namespace netbench itself runs in."""
         return None
 
+    @property
+    def shares_files(self) -> bool:
+        """It is this machine."""
+        return True
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command to its end; TestbedError when it takes too long, MissingError when it is not there."""
         command = self._command(argv)
@@ -75,6 +80,15 @@ class LocalHost:
             Path(path).write_text(text)
         except OSError as error:
             raise TestbedError(f"host {self.name}: {path} cannot be written: {error.strerror}") from error
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Copy a file, unless it is at `target` already; TestbedError when that fails."""
+        try:
+            shutil.copyfile(path, target)
+        except shutil.SameFileError:
+            return
+        except OSError as error:
+            raise TestbedError(f"host {self.name}: {path} cannot be copied to {target}: {error.strerror}") from error
 
     def _command(self, argv: Sequence[str]) -> list[str]:
         require_tool(argv[0])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, Process
 from netbench.sinks.base import Arrived, Catch
 from netbench.sinks.flush import FLUSH_MAC
 
@@ -66,7 +66,7 @@ class TcpdumpSink:
         self._host: Host | None = None
         self._interface = ""
         self._cpus: Sequence[int] = ()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
         self._capture = Path()
         self._words = ""
         self._flush_frames = 0
@@ -134,7 +134,7 @@ class TcpdumpSink:
             dropped_frames=_sum(numbers.get("dropped by kernel"), numbers.get("dropped by interface", 0)),
             flush_frames=self._flush_frames,
             flushed=self._flushed,
-            error="" if complete else _why(self._words, process.returncode),
+            error="" if complete else _why(self._words, process.wait()),
             disk_full="No space left on device" in self._words or _free_bytes(self._capture) < _FREE_BYTES,
         )
 
@@ -145,7 +145,7 @@ class TcpdumpSink:
             self._process.communicate()
             self._process = None
 
-    def _running(self) -> "subprocess.Popen[str]":
+    def _running(self) -> Process:
         if self._process is None:
             raise TestbedError(f"no capture is running on {self._interface}")
         return self._process

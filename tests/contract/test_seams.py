@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.afpacket import AfPacketSource
-from netbench.generators.base import Source, Traffic
+from netbench.generators.base import Generator, Source, Traffic
 from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock
 from netbench.hosts.local import LocalHost, NamespaceHost
@@ -34,7 +34,8 @@ PATHS = stream_paths(topology(2))
 
 # Every class behind a seam, the installed plugins among them.
 BEHIND = [
-    *((Source, kind) for kind in (*plugins(GENERATORS).values(), FakeSource)),
+    *((Generator, kind) for kind in plugins(GENERATORS).values()),
+    *((Source, kind) for kind in (AfPacketSource, FakeSource)),
     *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, NamespaceHost, FakeHost)),

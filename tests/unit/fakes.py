@@ -4,16 +4,16 @@ They share a log, a list of texts in the order of the calls, and one `FakeNics`,
 frames would: a trial on them runs the real accounting on captures that are really read.
 """
 
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Sent, Traffic
-from netbench.hosts.base import Completed, Host
+from netbench.hosts.base import Completed, Host, Process
 from netbench.links.counters import NicCounters
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.topology import Topology
@@ -147,6 +147,14 @@ class FakeSource:
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Nothing to bring up."""
         self._note("open")
+
+    def remarks(self) -> list[str]:
+        """None."""
+        return []
+
+    def nearest_fps(self, fps: float, frame_size: int) -> float:
+        """Any rate."""
+        return fps
 
     def prepare(self, traffic: Traffic) -> None:
         """Take note of what is to be sent."""
@@ -333,6 +341,11 @@ class FakeHost:
         """None."""
         return None
 
+    @property
+    def shares_files(self) -> bool:
+        """Its few files are its own."""
+        return False
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """The answer to its first word."""
         self.commands.append(tuple(argv))
@@ -340,7 +353,7 @@ class FakeHost:
             raise MissingError(f"the command `{argv[0]}` is not on this host")
         return replace(self._answers[argv[0]], argv=tuple(argv))
 
-    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
+    def spawn(self, argv: Sequence[str]) -> Process:
         """It cannot."""
         raise TestbedError("a fake host starts no processes")
 
@@ -354,3 +367,7 @@ class FakeHost:
         """Only where there is a file already, as under /proc/sys."""
         self.read(path)
         self.files[path] = text
+
+    def fetch(self, path: str, target: Path) -> None:
+        """Out of its files."""
+        target.write_text(self.read(path))

@@ -12,7 +12,7 @@ from netbench.doctor import known_needs
 from netbench.links.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.plugins import UUTS, option_models
-from netbench.testbed import TOOLS, base_changes, cpu_plan, make_source, make_uut, needs_of
+from netbench.testbed import TOOLS, base_changes, cpu_plan, make_generator, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from tests.unit.fakes import fake_ports as ports
@@ -126,5 +126,5 @@ def test_uuts_and_sources_are_made_as_described():
     assert raw.next_hop_mac(path) == path.sink.mac
     routed = make_uut(topology(uuts=[{"name": "a", "kind": "raw", "forward": "route"}]).uuts[0])
     assert routed.next_hop_mac(path) == path.ingress.mac
-    threads = make_source(profile(generator={"kind": "afpacket", "threads": 3})).commands("nb-tx1", (4, 5))
+    threads = make_generator(profile(generator={"kind": "afpacket", "threads": 3})).source().commands("nb-tx1", (4, 5))
     assert threads[0].endswith("netbench.generators.afpacket_worker nb-tx1 3 4 5")
