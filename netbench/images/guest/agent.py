@@ -1,0 +1,291 @@
+"""The agent inside a guest: runs commands and moves files for netbench, over one byte channel.
+
+    python3 -I -S agent.py CHANNEL        CHANNEL: virtio:NAME, the path of a raw terminal, or fd:N
+
+It needs nothing but Python's smallest standard library, and nothing of netbench, which speaks with it in the
+messages below: a header of kind (one byte), number (of the process or file a message is about; the
+controller chooses it) and length of the body, in network order, then the body.
+
+    from the controller                       from the guest
+    H  hello; body: a nonce                   H  the same nonce, and the protocol's version
+    R  run; body: words, each ended by NUL    E  exit code, or -N when signal N ended it, as text
+    I  to its stdin; empty: end of input      O, S  of its stdout, its stderr; empty: ended
+    K  signal; body: its number as text
+    G  get the file the body names            D  its bytes in pieces, then an empty one; or
+    P  put: path, NUL, bytes                  F  failed: the errno's text. An empty D ends a put
+    C  clocks                                 C  CLOCK_MONOTONIC, CLOCK_REALTIME, in ns, as text
+
+After a hello, whatever ran is ended: a controller that comes anew finds nothing of the one before.
+"""
+
+import errno
+import os
+import selectors
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from glob import glob
+
+VERSION = b"1"
+HEADER = struct.Struct("!cII")
+LONGEST_BODY = 1 << 24
+_PIECE_BYTES = 1 << 16
+_NOBODY_S = 0.1
+_FULL_S = 0.001
+
+_OUTLETS = (("stdout", b"O"), ("stderr", b"S"))
+
+
+class Process:
+    """A command that runs: its pid, and this end of its pipes as far as they are open."""
+
+    def __init__(self, argv: list[bytes]) -> None:
+        self.pipes: dict[str, int] = {}
+        stdin, self.pipes["stdin"] = os.pipe()
+        self.pipes["stdout"], stdout = os.pipe()
+        self.pipes["stderr"], stderr = os.pipe()
+        self.unwritten = bytearray()
+        self.input_ended = False
+        actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate((stdin, stdout, stderr))]
+        try:
+            # A session of its own, so that a signal reaches whatever it starts.
+            self.pid = os.posix_spawnp(
+                argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE]
+            )
+        except OSError:
+            for fd in self.pipes.values():
+                os.close(fd)
+            raise
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+        os.set_blocking(self.pipes["stdin"], False)
+
+
+class Agent:
+    """Serves one channel until it ends."""
+
+    def __init__(self, channel: int, *, comes_back: bool) -> None:
+        """`comes_back`: the channel reads as ended only while no controller is there, as a virtio port does."""
+        self._channel = channel
+        self._comes_back = comes_back
+        self._received = bytearray()
+        self._selector = selectors.DefaultSelector()
+        self._processes: dict[int, Process] = {}
+        self._open = True
+        wake, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(wake, selectors.EVENT_READ, lambda _: self._reap(wake))
+        self._selector.register(channel, selectors.EVENT_READ, lambda _: self._receive())
+
+    def serve(self) -> None:
+        """Until nobody can come any more."""
+        while self._open:
+            for key, _ in self._selector.select():
+                if self._selector.get_map().get(key.fd) == key:  # not closed by one before it
+                    key.data(key.fd)
+        self._end_all()
+
+    def _receive(self) -> None:
+        try:
+            data = os.read(self._channel, _PIECE_BYTES)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EINTR):
+                return
+            data = b""
+        if not data:
+            self._nobody_there()
+            return
+        self._received += data
+        while len(self._received) >= HEADER.size:
+            kind, number, length = HEADER.unpack_from(self._received)
+            if length > LONGEST_BODY or kind not in b"HRIKGPC":
+                # Not in step (a terminal's echo, a controller that broke off): look for the next hello.
+                del self._received[0]
+                continue
+            end = HEADER.size + length
+            if len(self._received) < end:
+                return
+            body = bytes(self._received[HEADER.size : end])
+            del self._received[:end]
+            self._obey(kind, number, body)
+
+    def _nobody_there(self) -> None:
+        if self._comes_back:
+            time.sleep(_NOBODY_S)
+        else:
+            self._open = False
+
+    def _obey(self, kind: bytes, number: int, body: bytes) -> None:
+        if kind == b"H":
+            self._end_all()
+            self._send(b"H", number, body + b" " + VERSION)
+        elif kind == b"R":
+            self._run(number, body)
+        elif kind == b"I":
+            self._input(number, body)
+        elif kind == b"K":
+            self._kill(number, int(body))
+        elif kind == b"G":
+            self._get(number, body)
+        elif kind == b"P":
+            self._put(number, body)
+        elif kind == b"C":
+            self._send(b"C", number, b"%d %d" % (time.monotonic_ns(), time.time_ns()))
+
+    def _run(self, number: int, body: bytes) -> None:
+        try:
+            process = Process(body.split(b"\0")[:-1])
+        except OSError as error:
+            self._send(b"F", number, _words(error))
+            return
+        self._processes[number] = process
+        for name, kind in _OUTLETS:
+            read = self._outlet(number, process, name, kind)
+            self._selector.register(process.pipes[name], selectors.EVENT_READ, read)
+
+    def _outlet(self, number: int, process: Process, name: str, kind: bytes) -> Callable[[int], None]:
+        def read(fd: int) -> None:
+            data = os.read(fd, _PIECE_BYTES)
+            if not data:
+                self._close(process, name)
+            self._send(kind, number, data)
+
+        return read
+
+    def _input(self, number: int, data: bytes) -> None:
+        process = self._processes.get(number)
+        if process is None or "stdin" not in process.pipes:
+            return
+        if data:
+            process.unwritten += data
+        else:
+            process.input_ended = True
+        self._feed(process)
+
+    def _feed(self, process: Process) -> None:
+        """Give a process what it takes; the rest waits until it takes more."""
+        pipe = process.pipes["stdin"]
+        waiting = pipe in self._selector.get_map()
+        try:
+            while process.unwritten:
+                del process.unwritten[: os.write(pipe, process.unwritten[:_PIECE_BYTES])]
+        except BlockingIOError:
+            if not waiting:
+                self._selector.register(pipe, selectors.EVENT_WRITE, lambda _: self._feed(process))
+            return
+        except OSError:  # it reads no more
+            process.unwritten.clear()
+            process.input_ended = True
+        if waiting:
+            self._selector.unregister(pipe)
+        if process.input_ended:
+            self._close(process, "stdin")
+
+    def _kill(self, number: int, signum: int) -> None:
+        if number in self._processes:
+            with suppress(ProcessLookupError):
+                os.kill(self._processes[number].pid, signum)
+
+    def _reap(self, wake: int) -> None:
+        os.read(wake, 512)
+        for number, process in list(self._processes.items()):
+            pid, status = os.waitpid(process.pid, os.WNOHANG)
+            if pid:
+                self._drain(number, process)
+                del self._processes[number]
+                self._send(b"E", number, b"%d" % os.waitstatus_to_exitcode(status))
+
+    def _drain(self, number: int, process: Process) -> None:
+        """All that an ended process has written, then the end of its pipes, whoever else still holds them."""
+        for name, kind in _OUTLETS:
+            if name not in process.pipes:
+                continue
+            os.set_blocking(process.pipes[name], False)
+            with suppress(BlockingIOError):
+                while data := os.read(process.pipes[name], _PIECE_BYTES):
+                    self._send(kind, number, data)
+            self._close(process, name)
+            self._send(kind, number, b"")
+        self._close(process, "stdin")
+
+    def _close(self, process: Process, name: str) -> None:
+        fd = process.pipes.pop(name, None)
+        if fd is not None:
+            if fd in self._selector.get_map():
+                self._selector.unregister(fd)
+            os.close(fd)
+
+    def _end_all(self) -> None:
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            os.waitpid(process.pid, 0)
+            for name in list(process.pipes):
+                self._close(process, name)
+        self._processes.clear()
+
+    def _get(self, number: int, path: bytes) -> None:
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while data := file.read(_PIECE_BYTES):
+                    self._send(b"D", number, data)
+        except OSError as error:
+            self._send(b"F", number, _words(error))
+        else:
+            self._send(b"D", number, b"")
+
+    def _put(self, number: int, body: bytes) -> None:
+        path, _, data = body.partition(b"\0")
+        try:
+            # In one write: files under /proc take a command a write.
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                while data:
+                    data = data[os.write(fd, data) :]
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self._send(b"F", number, _words(error))
+        else:
+            self._send(b"D", number, b"")
+
+    def _send(self, kind: bytes, number: int, body: bytes) -> None:
+        message = HEADER.pack(kind, number, len(body)) + body
+        while message:
+            try:
+                message = message[os.write(self._channel, message) :]
+            except BlockingIOError:
+                time.sleep(_FULL_S)
+
+
+def _words(error: OSError) -> bytes:
+    return os.strerror(error.errno or 0).encode()
+
+
+def open_channel(name: str) -> int:
+    """The channel's file descriptor; waits for a virtio port of that name to appear."""
+    if name.startswith("fd:"):
+        return int(name[3:])
+    if name.startswith("virtio:"):
+        name = _virtio_port(name[7:])
+    return os.open(name, os.O_RDWR | os.O_NOCTTY)
+
+
+def _virtio_port(name: str) -> str:
+    while True:
+        for port in glob("/sys/class/virtio-ports/*"):
+            with open(f"{port}/name") as file:
+                if file.read().strip() == name:
+                    return port.replace("/sys/class/virtio-ports", "/dev")
+        time.sleep(_NOBODY_S)
+
+
+if __name__ == "__main__":
+    channel = sys.argv[1]
+    Agent(open_channel(channel), comes_back=channel.startswith("virtio:")).serve()

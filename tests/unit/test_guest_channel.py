@@ -1,0 +1,209 @@
+"""The channel into a guest: the real agent, as a process of this machine, and the controller's end of it."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.errors import TestbedError
+from netbench.images.guest import agent
+from netbench.vm.channel import AgentChannel
+from netbench.vm.messages import Decoder, Message
+from netbench.vm.process import GuestProcess
+
+
+@pytest.fixture
+def guest():
+    """An agent as it runs in a guest, and a channel to it that has been greeted."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-I", "-S", agent.__file__, f"fd:{theirs.fileno()}"]
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    theirs.close()
+    channel = AgentChannel("guest g", ours)
+    channel.hello(10)
+    yield channel, process
+    channel.close()
+    process.wait(10)
+
+
+@pytest.fixture
+def channel(guest):
+    return guest[0]
+
+
+def test_a_command_its_output_and_its_exit_code(channel):
+    done = channel.run(["sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"in\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (7, b"in\nout\n", b"err\n")
+
+
+def test_a_command_that_a_signal_ends(channel):
+    assert channel.run(["sh", "-c", "kill -TERM $$"]).exit_code == -signal.SIGTERM
+
+
+def test_what_is_no_command_says_so(channel):
+    with pytest.raises(TestbedError, match=r"guest g: `no-such-command x` cannot start: No such file or directory"):
+        channel.run(["no-such-command", "x"])
+
+
+def test_bytes_of_any_value_and_number_come_through_both_ways(channel):
+    data = bytes(range(256)) * 16_384  # more than any pipe or socket holds at once
+    assert channel.run(["cat"], data).stdout == data
+
+
+def test_words_are_not_interpreted(channel):
+    words = ["a b", "$HOME", "*", "", "ü"]
+    assert channel.run(["printf", "%s\\n", *words]).stdout == "".join(f"{word}\n" for word in words).encode()
+
+
+def test_a_command_that_takes_too_long_is_ended_and_named(channel):
+    with pytest.raises(TestbedError, match=r"guest g: `sleep 60` did not end within 0.2 s"):
+        channel.run(["sleep", "60"], timeout_s=0.2)
+    assert channel.run(["true"]).exit_code == 0, "the channel goes on"
+
+
+def test_many_commands_at_once_keep_apart(channel):
+    processes = [GuestProcess(channel, ["sh", "-c", f"sleep 0.0{9 - n}; seq {n} {n + 20000}"]) for n in range(8)]
+    outputs = [process.communicate(timeout=20)[0] for process in processes]
+    assert outputs == ["".join(f"{number}\n" for number in range(n, n + 20001)) for n in range(8)]
+
+
+def test_files_come_and_go(channel, tmp_path):
+    data = os.urandom(300_000)
+    channel.put(str(tmp_path / "file"), data)
+    assert (tmp_path / "file").read_bytes() == data
+    assert channel.get(str(tmp_path / "file")) == data
+    channel.put(str(tmp_path / "file"), b"")
+    assert channel.get(str(tmp_path / "file")) == b""
+
+
+def test_files_that_cannot_be_read_or_written_say_why(channel, tmp_path):
+    with pytest.raises(TestbedError, match="nothing cannot be read: No such file or directory"):
+        channel.get(str(tmp_path / "nothing"))
+    with pytest.raises(TestbedError, match="cannot be written: Is a directory"):
+        channel.put(str(tmp_path), b"x")
+
+
+def test_clocks_are_those_of_the_guest(channel):
+    earlier = time.monotonic_ns(), time.time_ns()
+    clocks = channel.clocks()
+    assert earlier[0] <= clocks.monotonic_ns <= time.monotonic_ns()
+    assert earlier[1] - 1000 <= clocks.realtime_ns <= time.time_ns() + 1000
+
+
+def test_a_process_talks_while_it_runs(channel):
+    process = GuestProcess(channel, ["sh", "-c", "while read word; do echo got $word; done; exit 3"])
+    assert process.poll() is None
+    for word in ("one", "two"):
+        process.stdin.write(f"{word}\n")
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 10)[0], "its pipe can be waited for"
+        assert process.stdout.readline() == f"got {word}\n"
+    process.stdin.close()
+    assert process.wait(10) == 3
+    assert (process.poll(), process.returncode) == (3, 3)
+    assert process.stdout.read() == ""
+
+
+def test_a_process_is_sent_signals(channel):
+    process = GuestProcess(
+        channel, ["sh", "-c", "trap 'echo bye; exit 5' INT; echo ready; while :; do sleep 0.01; done"]
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10) == ("bye\n", "")
+    assert process.returncode == 5
+    process.kill()  # it has ended: nothing happens
+
+
+def test_a_process_that_does_not_end_in_time(channel):
+    process = GuestProcess(channel, ["sleep", "60"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    process.kill()
+    assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_process_that_cannot_start_ends_as_in_a_shell(channel):
+    process = GuestProcess(channel, ["no-such-command"])
+    assert process.communicate(timeout=10) == ("", "No such file or directory\n")
+    assert process.returncode == 127
+
+
+def test_nobody_has_to_read_what_a_process_writes(channel):
+    process = GuestProcess(channel, ["sh", "-c", "seq 1 200000; echo done >&2"])
+    assert process.stderr.readline() == "done\n"
+    assert process.wait(10) == 0
+    assert channel.run(["echo", "x"]).stdout == b"x\n"
+
+
+def test_a_guest_that_dies_is_noticed_by_all_who_wait(guest):
+    channel, agent_process = guest
+    process = GuestProcess(channel, ["sleep", "60"])
+    agent_process.kill()
+    with pytest.raises(TestbedError, match="guest g: it is gone"):
+        channel.run(["sleep", "60"])
+    assert process.wait(10) == -signal.SIGKILL
+    assert process.communicate(timeout=10) == ("", "")
+    for ask in (lambda: channel.run(["true"]), lambda: channel.get("/x"), channel.clocks, lambda: channel.hello(1)):
+        with pytest.raises(TestbedError, match="guest g: it is gone"):
+            ask()
+
+
+def test_a_guest_that_hangs_is_noticed(guest):
+    channel, agent_process = guest
+    agent_process.send_signal(signal.SIGSTOP)
+    with pytest.raises(TestbedError, match=r"`true` did not end within 0.1 s"):
+        channel.run(["true"], timeout_s=0.1)
+    agent_process.send_signal(signal.SIGCONT)
+    assert channel.run(["true"]).exit_code == 0
+
+
+def test_a_guest_that_never_answers():
+    ours, theirs = socket.socketpair()
+    channel = AgentChannel("guest g", ours)
+    with pytest.raises(TestbedError, match=r"guest g did not answer within 0.3 s"):
+        channel.hello(0.3)
+    with pytest.raises(TestbedError, match="it has died"):
+        channel.hello(60, hopeless=lambda: "it has died")
+    channel.close()
+    theirs.close()
+
+
+def test_a_controller_that_comes_anew_finds_nothing_of_the_one_before():
+    """What an earlier one started has ended, and answers meant for it are not taken for the new one's."""
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", agent.__file__, f"fd:{theirs.fileno()}"], pass_fds=[theirs.fileno()]
+    )
+    theirs.close()
+    ours.sendall(Message(b"R", 5, b"sh\0-c\0echo $$; exec sleep 60\0").encode() + b"noise of a terminal \r\n")
+    pid = int(ours.recv(100)[9:])
+    ours.sendall(Message(b"G", 6, b"/proc/self/cmdline").encode())
+    channel = AgentChannel("guest g", ours)
+    channel.hello(10)
+    assert not Path(f"/proc/{pid}").exists()
+    assert channel.run(["echo", "x"]).stdout == b"x\n"
+    channel.close()
+    process.wait(10)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(b"HREOS"), st.integers(0, 2**32 - 1), st.binary(max_size=50))),
+    st.integers(1, 60),
+)
+def test_messages_survive_any_cut(messages, step):
+    sent = [Message(bytes([kind]), number, body) for kind, number, body in messages]
+    data = b"".join(message.encode() for message in sent)
+    decoder, received = Decoder(), []
+    for start in range(0, len(data), step):
+        decoder.take(data[start : start + step])
+        received += decoder.messages()
+    assert received == sent
