@@ -12,13 +12,13 @@ from netbench.errors import TestbedError, UsageError
 from netbench.generators.base import Sent, Source, Traffic
 from netbench.hosts.clock import Clock
 from netbench.links.counters import NicCounters
-from netbench.model.counts import StreamCounts
+from netbench.model.counts import HopCount, StreamCounts
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Arrived, Catch, Sink
-from netbench.uut.base import Drops, UnitUnderTest
+from netbench.uut.base import HopReading, Reading, UnitUnderTest
 
 Place = tuple[str | None, str]
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
@@ -69,7 +69,7 @@ class _Steps:
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     nics: dict[Place, NicCounters]
-    drops: list[Drops]
+    uut: Reading
 
 
 def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, captures: Path) -> TrialResult:
@@ -99,6 +99,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         bench.clock.sleep(profile.settle.after)
         after = _snapshot(bench, lanes, uut_reasons)
         arrived = _stop_sinks(lanes, profile.drain_limit, all_armed)
+    grown = list(_grown(before, after))
     with steps.step("analyse"):
         evidence = [
             Evidence(
@@ -108,7 +109,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
                 arrived=arrived[lane.path.name],
                 capture=_read_capture(lane.path, spec, sent[lane.path.name], arrived[lane.path.name]),
                 nics=_deltas(lane.path, before, after),
-                uut_drops=tuple(_grown(lane.path.name, before, after)),
+                uut_hops=tuple(reading for reading in grown if reading.stream == lane.path.name or len(lanes) == 1),
             )
             for lane in lanes
         ]
@@ -122,7 +123,18 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         reasons.append(
             Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
         )
-    return TrialResult(spec, attempt, started_ns, tuple(counts), (*uut_reasons, *reasons), steps.seconds)
+    return TrialResult(
+        spec,
+        attempt,
+        started_ns,
+        streams=tuple(counts),
+        reasons=(*dict.fromkeys(uut_reasons), *reasons),
+        steps_s=steps.seconds,
+        hops=tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in grown if not one.stream),
+        cpu_s={
+            whose: after.uut.cpu_s[whose] - used for whose, used in before.uut.cpu_s.items() if whose in after.uut.cpu_s
+        },
+    )
 
 
 def _traffic(bench: Bench, lane: Lane, spec: TrialSpec, profile: Profile) -> Traffic:
@@ -213,10 +225,10 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
 def _snapshot(bench: Bench, lanes: list[Lane], reasons: list[Reason]) -> _Snapshot:
     nics = bench.read_nics(_places(lanes))
     try:
-        return _Snapshot(nics, bench.uut.drops())
+        return _Snapshot(nics, bench.uut.read())
     except TestbedError as error:
         reasons.append(Reason(ReasonKind.UUT_FAILED, "", str(error)))
-        return _Snapshot(nics, [])
+        return _Snapshot(nics, Reading())
 
 
 def _places(lanes: list[Lane]) -> list[Place]:
@@ -232,9 +244,10 @@ def _deltas(path: StreamPath, before: _Snapshot, after: _Snapshot) -> dict[str, 
     return {role: delta(nic.place) for role, nic in path.nics.items()}
 
 
-def _grown(stream: str, before: _Snapshot, after: _Snapshot) -> Iterator[Drops]:
-    earlier = {(drops.stream, drops.hop, drops.counter): drops.frames for drops in before.drops}
-    for drops in after.drops:
-        base = earlier.get((drops.stream, drops.hop, drops.counter))
-        if drops.stream == stream and base is not None and drops.frames >= base:
-            yield Drops(drops.stream, drops.hop, drops.counter, drops.frames - base)
+def _grown(before: _Snapshot, after: _Snapshot) -> Iterator[HopReading]:
+    """How each counter of the UUT grew; one that went backwards was reset, and says nothing."""
+    earlier = {(reading.stream, reading.hop, reading.counter): reading.frames for reading in before.uut.hops}
+    for reading in after.uut.hops:
+        base = earlier.get((reading.stream, reading.hop, reading.counter))
+        if base is not None and reading.frames >= base:
+            yield replace(reading, frames=reading.frames - base)

@@ -13,7 +13,7 @@ from netbench.links.counters import NicCounters
 from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.paths import StreamPath
 from netbench.sinks.base import Arrived
-from netbench.uut.base import Drops
+from netbench.uut.base import HopReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Evidence:
     arrived: Arrived
     capture: CaptureCounts | None
     nics: Mapping[str, NicDelta | None]
-    uut_drops: tuple[Drops, ...]  # growth over the trial
+    uut_hops: tuple[HopReading, ...]  # growth over the trial, of this stream or of all when it is alone
 
     @property
     def caught(self) -> StreamCapture | None:
@@ -163,7 +163,7 @@ def _losses(evidence: Evidence) -> Iterator[HopLoss]:
     extra_out = max(0, extra_out - max(0, sink.rx - egress.tx))  # what came in behind the UUT never left it
     yield HopLoss("ingress NIC", min(ingress.rx_dropped + ingress.rx_errors, max(0, source.tx - ingress.rx)))
     inside = max(0, ingress.rx - foreign_in - (egress.tx - extra_out))
-    for drops in evidence.uut_drops:
+    for drops in (reading for reading in evidence.uut_hops if reading.role != "passed"):
         # Not cut down to what is missing: a counter that claims more than that leaves a remainder to be seen.
         inside = max(0, inside - drops.frames)
         yield HopLoss(f"{drops.hop} ({drops.counter})", drops.frames)
@@ -185,7 +185,8 @@ def _hops(evidence: Evidence) -> Iterator[HopCount]:
             (f"{direction}_errors", "errors"),
         ):
             yield HopCount(f"{role} NIC", counter, kind, getattr(known, counter) if known else None)
-    for drops in evidence.uut_drops:
-        yield HopCount(drops.hop, drops.counter, "dropped", drops.frames)
+        if role == "ingress":
+            for reading in evidence.uut_hops:
+                yield HopCount(reading.hop, reading.counter, reading.role, reading.frames)
     yield HopCount("capture", "matched filter", "passed", evidence.arrived.filter_frames)
     yield HopCount("capture", "dropped", "dropped", evidence.arrived.dropped_frames)

@@ -24,9 +24,17 @@ class Process(Protocol):
     The pipes have file descriptors that can be waited for with select(2).
     """
 
-    stdin: IO[str] | None
-    stdout: IO[str] | None
-    stderr: IO[str] | None
+    @property
+    def stdin(self) -> IO[str] | None:
+        """What it reads; None when it has none."""
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """What it writes."""
+
+    @property
+    def stderr(self) -> IO[str] | None:
+        """What it complains."""
 
     @property
     def returncode(self) -> int | None:

@@ -1,8 +1,8 @@
 """A trial as planned and as measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from netbench.model.counts import StreamCounts
+from netbench.model.counts import HopCount, StreamCounts
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, Verdict, worst
 
@@ -44,6 +44,8 @@ class TrialResult:
     streams: tuple[StreamCounts, ...]
     reasons: tuple[Reason, ...]
     steps_s: dict[str, float]  # how long each step of the trial took, in seconds
+    hops: tuple[HopCount, ...] = ()  # those that do not tell streams apart
+    cpu_s: dict[str, float] = field(default_factory=dict)  # CPU time over the trial, by whose it is: see Reading
 
     @property
     def verdict(self) -> Verdict:

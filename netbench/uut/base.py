@@ -1,7 +1,7 @@
 """The seam between a trial and what forwards its frames."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
@@ -23,20 +23,36 @@ class Workplace:
 
 
 @dataclass(frozen=True, slots=True)
-class Drops:
-    """Frames of one stream that one named hop inside the UUT has counted as dropped so far."""
+class HopReading:
+    """Frames that one hop inside the UUT has counted so far.
+
+    `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`.
+    """
 
     stream: str
     hop: str
     counter: str
+    role: str
     frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a UUT says of itself at one moment: its hops in the order of the path, and CPU time used so far.
+
+    `cpu_s` is in seconds, by whose time it is (`guest`: as the guest's kernel counts it, `host`: what the guest costs
+    the host).
+    """
+
+    hops: tuple[HopReading, ...] = ()
+    cpu_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class UnitUnderTest(Protocol):
     """Something that forwards frames from each stream's ingress NIC to its egress NIC.
 
     Order of calls: check(), needs(), commands() (nothing touched yet); provision(), ready(); then before each trial
-    reset(), and around it drops(); destroy() at the end. Changes go through the workplace's transaction, which the
+    reset(), and around it read(); destroy() at the end. Changes go through the workplace's transaction, which the
     caller undoes after destroy(); destroy() ends what is not a change, processes for example.
     """
 
@@ -63,8 +79,14 @@ class UnitUnderTest(Protocol):
     def reset(self) -> None:
         """Bring it to the same state before every trial."""
 
-    def drops(self) -> list[Drops]:
-        """What its own drop counters say now; TestbedError when it no longer answers."""
+    def read(self) -> Reading:
+        """What its own counters say now; TestbedError when it no longer answers."""
+
+    def facts(self) -> Mapping[str, str]:
+        """What a reader of its numbers must know, once it is ready: versions, how it is run.
+
+        `emulated` is there, and says why, when its CPU is emulated.
+        """
 
     def destroy(self) -> None:
         """End it; harmless when it was never provisioned."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import UsageError
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Drops, Workplace
+from netbench.uut.base import Reading, Workplace
 
 
 class ExternalOptions(BaseModel):
@@ -53,9 +53,13 @@ class External:
     def reset(self) -> None:
         """Not netbench's to change."""
 
-    def drops(self) -> list[Drops]:
+    def read(self) -> Reading:
         """Unknown: netbench does not see inside."""
-        return []
+        return Reading()
+
+    def facts(self) -> dict[str, str]:
+        """None that netbench knows."""
+        return {}
 
     def destroy(self) -> None:
         """Not netbench's to end."""

@@ -10,7 +10,7 @@ from netbench.errors import TestbedError
 from netbench.links.changes import Change
 from netbench.links.counters import read_nics
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Drops, Workplace
+from netbench.uut.base import Reading, Workplace
 from netbench.uut.forwarding import bridge_changes, inside_nics, route_changes
 
 
@@ -70,9 +70,13 @@ class Raw:
     def reset(self) -> None:
         """A kernel that forwards has no state to bring back."""
 
-    def drops(self) -> list[Drops]:
+    def read(self) -> Reading:
         """None of its own: what dies here shows between the counters of its NICs."""
-        return []
+        return Reading()
+
+    def facts(self) -> dict[str, str]:
+        """Nothing beside the manifest of the machine."""
+        return {}
 
     def destroy(self) -> None:
         """Nothing beside the changes, which the transaction undoes."""

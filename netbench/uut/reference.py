@@ -16,7 +16,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.links.changes import AddTable
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Drops, Workplace
+from netbench.uut.base import HopReading, Reading, Workplace
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
 
@@ -77,9 +77,9 @@ class Reference(Raw):
         for host, paths in self._by_host():
             run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths))
 
-    def drops(self) -> list[Drops]:
+    def read(self) -> Reading:
         """What the drop rules themselves have counted, per stream."""
-        return [drops for host, _ in self._by_host() for drops in self._read(host)]
+        return Reading(tuple(reading for host, _ in self._by_host() for reading in self._read(host)))
 
     def _tables(self, paths: Sequence[StreamPath]) -> list[AddTable]:
         grouped: dict[str | None, list[StreamPath]] = {}
@@ -87,13 +87,14 @@ class Reference(Raw):
             grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
         return [AddTable(netns, self._family, _TABLE, self._rules(paths)) for netns, paths in grouped.items()]
 
-    def _read(self, host: Host) -> list[Drops]:
+    def _read(self, host: Host) -> list[HopReading]:
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, _TABLE]))
         return [
-            Drops(
+            HopReading(
                 entry["counter"]["name"].removeprefix(_COUNTER),
                 "uut",
                 "nft drop rule",
+                "dropped",
                 int(entry["counter"]["packets"]),
             )
             for entry in listing["nftables"]

@@ -28,12 +28,12 @@ class GuestProcess:
         self.returncode: int | None = None
         self._ended = threading.Event()
         self._outlets: dict[bytes, SimpleQueue[bytes]] = {b"O": SimpleQueue(), b"S": SimpleQueue()}
-        self.stdout: IO[str] | None = self._outlet(b"O")
-        self.stderr: IO[str] | None = self._outlet(b"S")
+        self.stdout: IO[str] = self._outlet(b"O")
+        self.stderr: IO[str] = self._outlet(b"S")
         self._number = channel.expect(self._handle)
         channel.send(b"R", self._number, words(argv))
         ours, theirs = os.pipe()
-        self.stdin: IO[str] | None = os.fdopen(theirs, "w")
+        self.stdin: IO[str] = os.fdopen(theirs, "w")
         threading.Thread(target=self._feed, args=(ours,), daemon=True).start()
 
     def poll(self) -> int | None:
@@ -49,13 +49,11 @@ class GuestProcess:
 
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
         """All it still writes, once it has ended; subprocess.TimeoutExpired when that takes longer."""
-        if self.stdin is not None and not self.stdin.closed:
+        if not self.stdin.closed:
             with suppress(OSError):
                 self.stdin.write(input or "")
                 self.stdin.close()
         self.wait(timeout)
-        assert self.stdout is not None
-        assert self.stderr is not None
         written = self.stdout.read(), self.stderr.read()
         self.stdout.close()
         self.stderr.close()

@@ -23,7 +23,7 @@ from netbench.model.paths import stream_paths
 from netbench.plugins import GENERATORS, UUTS, plugins
 from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
@@ -281,9 +281,9 @@ def test_a_uut_may_be_destroyed_at_any_time(uut):
 def test_a_uut_tells_only_what_it_counts_itself(uut, request):
     if request.node.callspec.params["uut"].startswith("reference"):
         with pytest.raises(TestbedError, match="is not provisioned"):
-            uut.drops()
+            uut.read()
     else:
-        assert uut.drops() == []
+        assert uut.read() == Reading()
 
 
 class Noted:

@@ -19,7 +19,7 @@ from netbench.model.paths import Nic, StreamPath
 from netbench.model.topology import Topology
 from netbench.sinks.base import Arrived, Catch
 from netbench.trial import Bench, Lane, Place
-from netbench.uut.base import Drops, Workplace
+from netbench.uut.base import HopReading, Reading, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 
 Log = list[str]
@@ -290,13 +290,19 @@ class FakeUut:
         for wire in self._wires:
             wire.rule_drops = 0
 
-    def drops(self) -> list[Drops]:
+    def read(self) -> Reading:
         """What its rule dropped."""
         self._log.append("uut drops")
         self._asked += 1
         if self._asked in self._fails_at:
             raise TestbedError("the guest does not answer")
-        return [Drops(wire.path.name, "uut", "drop rule", wire.rule_drops) for wire in self._wires]
+        return Reading(
+            tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
+        )
+
+    def facts(self) -> dict[str, str]:
+        """None."""
+        return {}
 
     def destroy(self) -> None:
         """Nothing to end."""

@@ -14,7 +14,7 @@ from netbench.links.counters import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.paths import stream_paths
 from netbench.sinks.base import Arrived
-from netbench.uut.base import Drops
+from netbench.uut.base import HopReading
 from tests.unit.inputs import topology
 
 (PATH,) = stream_paths(topology())
@@ -77,7 +77,7 @@ class Journey:
                 "egress": nic(tx=egress, tx_dropped=self.egress_nic),
                 "sink": nic(rx=sink, rx_dropped=self.sink_nic),
             },
-            uut_drops=(Drops("s1", "uut", "drop rule", self.rule),),
+            uut_hops=(HopReading("s1", "uut", "drop rule", "dropped", self.rule),),
         )
 
 
@@ -96,7 +96,7 @@ def lost_at(counts: StreamCounts) -> dict[str, int]:
 def outside(evidence: Evidence) -> Evidence:
     """The same seen through a UUT that netbench does not look into."""
     nics = {role: delta for role, delta in evidence.nics.items() if role in ("source", "sink")}
-    return replace(evidence, path=OUTSIDE, nics=nics, uut_drops=())
+    return replace(evidence, path=OUTSIDE, nics=nics, uut_hops=())
 
 
 few = st.integers(0, 40)
@@ -173,13 +173,13 @@ def test_every_counter_of_the_path_is_kept():
         ("ingress NIC", "rx", "passed", 998),
         ("ingress NIC", "rx_dropped", "dropped", 2),
         ("ingress NIC", "rx_errors", "errors", 0),
+        ("uut", "drop rule", "dropped", 7),
         ("egress NIC", "tx", "passed", 991),
         ("egress NIC", "tx_dropped", "dropped", 0),
         ("egress NIC", "tx_errors", "errors", 0),
         ("sink NIC", "rx", "passed", 991),
         ("sink NIC", "rx_dropped", "dropped", 0),
         ("sink NIC", "rx_errors", "errors", 0),
-        ("uut", "drop rule", "dropped", 7),
         ("capture", "matched filter", "passed", 991),
         ("capture", "dropped", "dropped", 5),
     ]
@@ -204,7 +204,7 @@ def test_a_nic_that_drops_what_is_not_ours_has_lost_nothing():
 
 def test_a_rule_that_claims_more_than_was_lost_leaves_a_remainder_to_be_seen():
     evidence = Journey(uut=5).evidence()
-    counts = account(replace(evidence, uut_drops=(Drops("s1", "uut", "drop rule", 800),)))
+    counts = account(replace(evidence, uut_hops=(HopReading("s1", "uut", "drop rule", "dropped", 800),)))
     assert lost_at(counts) == {RULE: 800}
     assert (counts.lost_frames, counts.unexplained_frames) == (5, 5 - 800)
 

@@ -12,7 +12,7 @@ from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Arrived
-from netbench.uut.base import Drops
+from netbench.uut.base import HopReading
 from tests.unit.inputs import topology
 
 (PATH,) = stream_paths(topology())
@@ -58,7 +58,7 @@ def test_nothing_is_said_against_a_clean_trial():
 
 
 def test_loss_in_the_uut_is_a_result_and_no_reason():
-    lost = replace(CLEAN, capture=capture(900), uut_drops=(Drops("s1", "uut", "rule", 100),))
+    lost = replace(CLEAN, capture=capture(900), uut_hops=(HopReading("s1", "uut", "rule", "dropped", 100),))
     assert reasons(replace(lost, nics=counting(egress=900, sink=900))) == []
 
 
