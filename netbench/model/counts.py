@@ -10,7 +10,8 @@ class HopCount:
     """One counter of one hop over one trial: how much it grew.
 
     `grew` is None where the counter could not be read or went backwards: unknown is not 0.
-    `role` says what it counts: `passed`, `dropped` or `errors`, in frames.
+    `role` says what it counts, in frames: `passed`, `dropped`, `errors`, or `repeated` (drops that another counter
+    holds too).
     """
 
     hop: str
@@ -34,7 +35,8 @@ class StreamCounts:
     Frames are integers; `None` means unknown. `duration_s` is the time the generator really took: from
     its first send to the end of the last frame's slot. Received frames are distinct ones of this
     stream; further copies are duplicates. `lost_at` places the loss; what no counter explains is
-    `unexplained_frames`. Frames the capture itself dropped are the tester's loss, not the UUT's.
+    `unexplained_frames`. Frames the capture itself dropped are the tester's loss, not the UUT's. Delays are one-way,
+    from source to sink; None where the two share no clock, or the stamps in the frames cannot be used.
     """
 
     stream: str
@@ -57,6 +59,9 @@ class StreamCounts:
     loss_runs: int | None
     first_received_ns: int | None
     last_received_ns: int | None
+    delay_min_ns: int | None = None
+    delay_median_ns: int | None = None
+    delay_max_ns: int | None = None
     lost_at: tuple[HopLoss, ...] = ()
     hops: tuple[HopCount, ...] = ()
 

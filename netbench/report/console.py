@@ -7,8 +7,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
+from netbench.report import emulation
 from netbench.report.formats import kfps, mbps, mean, percent
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
@@ -19,7 +19,8 @@ _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID
 def summary_table(results: CampaignResults) -> Table:
     """A row per UUT, frame size and load: means over the valid trials, and the verdicts; the reasons below.
 
-    All sources of a trial are added up. Scenario and number of sources have columns only where they differ.
+    All sources of a trial are added up; UUTs whose CPU is emulated are marked. Scenario and number of sources have
+    columns only where they differ.
     """
     groups = group_trials(results)
     scenarios = len({group.scenario for group in groups}) > 1
@@ -28,7 +29,7 @@ def summary_table(results: CampaignResults) -> Table:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
-        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_reasons(results))),
+        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results))),
         caption_justify="left",
     )
     table.add_column("UUT", overflow="fold", min_width=4)
@@ -48,12 +49,14 @@ def summary_table(results: CampaignResults) -> Table:
     for previous, group in zip((None, *groups), groups, strict=False):
         if previous is not None and previous.uut != group.uut:
             table.add_section()
-        table.add_row(*map(Text, _place(group, scenarios, sources)), *map(Text, _numbers(group)), _verdict(group))
+        name = emulation.label(group.uut, results.emulated)
+        table.add_row(
+            *map(Text, (name, *_place(group, scenarios, sources))), *map(Text, _numbers(group)), _verdict(group)
+        )
     return table
 
 
 def _place(group: Group, scenarios: bool, sources: bool) -> Iterable[str]:
-    yield group.uut
     if scenarios:
         yield group.scenario
     if sources:
@@ -63,7 +66,7 @@ def _place(group: Group, scenarios: bool, sources: bool) -> Iterable[str]:
 
 def _numbers(group: Group) -> tuple[str, ...]:
     return (
-        str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps),
+        str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps),
         mbps(mean(group.offered_mbps)),
         mbps(mean(group.throughput_mbps)),
         kfps(mean(group.throughput_fps)),
@@ -84,8 +87,10 @@ def _verdict(group: Group) -> Text:
     return Text("\n").join(lines)
 
 
-def _reasons(results: CampaignResults) -> Iterator[str]:
-    """A line for each kind of reason against trials, the most frequent first."""
+def _remarks(results: CampaignResults) -> Iterator[str]:
+    """What the mark of emulated UUTs means; a line for each kind of reason against trials, the most frequent first."""
+    if results.emulated:
+        yield emulation.LEGEND
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
         yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"

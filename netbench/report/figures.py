@@ -49,8 +49,8 @@ class _Point:
 
 def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    panels = Panels(groups, _OFFERED, _THROUGHPUT)
-    panels.legend(looks)
+    panels = Panels(groups, looks, _OFFERED, _THROUGHPUT)
+    panels.legend()
     for size, members in panels:
         end = max(_end_of_offered(members), _end([group.throughput_mbps for group in members]))
         panels.scale(size, [0, end], [0, end])
@@ -78,7 +78,7 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
 
 def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: the most throughput at any load by number of sources, a bar per UUT."""
-    panels = Panels(groups, "Number of sources", _THROUGHPUT)
+    panels = Panels(groups, looks, "Number of sources", _THROUGHPUT)
     best = {(group.uut, group.frame_size, group.sources): group for group in best_groups(groups)}
     sources = sorted({group.sources for group in groups})
     named: set[str] = set()
@@ -105,7 +105,7 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.F
                     textposition=["inside" if height else "outside" for height in heights],
                     insidetextanchor="middle",
                     hovertext=[
-                        "no valid trial" if bar is None else f"most throughput of<br>{_group_hover(bar)}"
+                        "no valid trial" if bar is None else f"most throughput of<br>{_group_hover(bar, looks[uut])}"
                         for bar in bars
                     ],
                     hovertemplate=_HOVER,
@@ -113,7 +113,7 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.F
                         "color": looks[uut].colour,
                         "pattern": {"shape": looks[uut].pattern, "fillmode": "overlay", "solidity": 0.15},
                     },
-                    name=escape(uut),
+                    name=escape(looks[uut].label),
                     legendgroup=uut,
                     offsetgroup=uut,
                     showlegend=uut not in named,
@@ -137,8 +137,8 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.F
 
 def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
-    panels = Panels(groups, _OFFERED, _LOSS)
-    panels.legend(looks)
+    panels = Panels(groups, looks, _OFFERED, _LOSS)
+    panels.legend()
     for size, members in panels:
         scale = LossScale.over(_loss_ratios(members))
         panels.scale(size, [0, _end_of_offered(members)], [scale.bottom, scale.top])
@@ -201,9 +201,9 @@ def _line(
         mode="lines+markers",
         line={"color": style.colour, "dash": style.dash, "width": 2},
         marker={"symbol": style.symbol, "size": style.size},
-        hovertext=[_group_hover(point.group) for point in points],
+        hovertext=[_group_hover(point.group, style) for point in points],
         hovertemplate=_HOVER,
-        name=escape(uut),
+        name=escape(style.label),
         legendgroup=uut,
         showlegend=False,
     )
@@ -226,10 +226,10 @@ def _marked(
                     x=[x for _, x, _ in known],
                     y=[y for _, _, y in known],
                     mode="markers",
-                    marker=mark(verdict, style),
-                    hovertext=[_trial_hover(one) for one, _, _ in known],
+                    marker=mark(verdict, style.colour, style.symbol, style.size),
+                    hovertext=[_trial_hover(one, style) for one, _, _ in known],
                     hovertemplate=_HOVER,
-                    name=f"{escape(uut)}, {verdict.value}",
+                    name=f"{escape(style.label)}, {verdict.value}",
                     legendgroup=uut,
                     showlegend=False,
                 )
@@ -283,15 +283,15 @@ def _end_of_offered(groups: Sequence[Group]) -> float:
     return _end([group.offered_mbps for group in groups], [one.offered_mbps for one in left_out])
 
 
-def _headline(uut: str, frame_size: int, sources: int, load: str) -> str:
+def _headline(style: Style, frame_size: int, sources: int, load: str) -> str:
     each = f"{load} each from {sources} sources" if sources > 1 else load
-    return f"<b>{escape(uut)}</b>, {frame_size:,}-byte frames, {escape(each)}"
+    return f"<b>{escape(style.label)}</b>, {frame_size:,}-byte frames, {escape(each)}"
 
 
-def _group_hover(group: Group) -> str:
+def _group_hover(group: Group, style: Style) -> str:
     return "<br>".join(
         (
-            _headline(group.uut, group.frame_size, group.sources, str(group.load)),
+            _headline(style, group.frame_size, group.sources, str(group.load)),
             f"intended {mbps(group.intended_mbps)} Mbit/s = {kfps(group.intended_fps)} kfps",
             f"offered {mbps_interval(group.offered_mbps)} Mbit/s = {kfps_interval(group.offered_fps)} kfps",
             f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
@@ -303,12 +303,12 @@ def _group_hover(group: Group) -> str:
     )
 
 
-def _trial_hover(one: TrialTotals) -> str:
+def _trial_hover(one: TrialTotals, style: Style) -> str:
     spec = one.trial.spec
     reasons = [f"{reason.kind.value}: {reason.detail}" for reason in one.trial.reasons]
     return "<br>".join(
         (
-            _headline(spec.uut, spec.frame_size, len(spec.streams), str(spec.load)),
+            _headline(style, spec.frame_size, len(spec.streams), str(spec.load)),
             f"<b>{one.trial.verdict.value}</b>, not averaged; repetition {spec.repetition}",
             f"offered {mbps(one.offered_mbps)} Mbit/s = {kfps(one.offered_fps)} kfps",
             f"throughput {mbps(one.throughput_mbps)} Mbit/s = {kfps(one.throughput_fps)} kfps",

@@ -31,6 +31,11 @@ def percent(ratio: float | None) -> str:
     return f"{'99.999' if text == '100.000' else text} %"
 
 
+def cpu(share: float | None) -> str:
+    """CPU time as a share of one CPU, in percent to a tenth; several CPUs make it more than 100 %."""
+    return UNKNOWN if share is None else f"{100 * share:,.1f} %"
+
+
 def frames(number: int | None) -> str:
     """A number of frames."""
     return UNKNOWN if number is None else f"{number:,}"
@@ -70,6 +75,11 @@ def percent_spread(interval: Interval | None) -> str:
     if interval is None or interval.half_width is None:
         return ""
     return f"± {percent(interval.half_width)}".removesuffix(" %")
+
+
+def cpu_spread(interval: Interval | None) -> str:
+    """± half width of a share of a CPU in percentage points; empty where unknown."""
+    return "" if interval is None or interval.half_width is None else f"± {100 * interval.half_width:,.1f}"
 
 
 def count(number: int, noun: str) -> str:

@@ -13,9 +13,10 @@ from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from netbench.model.verdict import Verdict
-from netbench.report import figures, tables
+from netbench.report import emulation, figures, tables, uuts
 from netbench.report.environment import changed_settings, environment_table
 from netbench.report.formats import count
+from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
 from netbench.report.panels import Style, styles
 from netbench.results.atomic import write_atomically
@@ -23,43 +24,6 @@ from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
 
 _BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
-_DEFINITIONS = (
-    (
-        "frame size",
-        "Bytes of an Ethernet frame with its 4-byte checksum. On the wire each frame takes 20 bytes more:"
-        " preamble, start delimiter and the gap to the next.",
-    ),
-    ("Mbit/s, L1", "Bits on the wire, those 20 bytes included: what fills a link. L2 rates leave them out."),
-    ("intended load", "What the profile asks each source for. “max” asks for all it can send."),
-    (
-        "offered load",
-        "What the sources really put on the link, divided by the time they really took; all sources of a"
-        " trial together.",
-    ),
-    (
-        "unsent",
-        "Intended frames that never left the source. The UUT never saw them, so they are not loss.",
-    ),
-    (
-        "throughput",
-        "What arrived at the sinks, over the same time as the offered load, each frame counted once.",
-    ),
-    (
-        "loss",
-        "Offered frames that did not arrive. Frames that the capture itself dropped are the tester's fault"
-        " and make a trial invalid; they are not counted as loss.",
-    ),
-    (
-        "± and error bars",
-        "95 % confidence interval of the mean over the valid repetitions (Student's t). With a single valid"
-        " repetition there is none: the scatter is unknown, not zero.",
-    ),
-    (
-        "valid, suspicious, invalid",
-        "Each trial is judged. Suspicious: something was found that the counts do not fully explain."
-        " Invalid: the trial did not measure what it should. Both are shown, but part of no mean.",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +35,15 @@ class _View:
     groups: list[Group]
 
 
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A part of the page; `link` is its name in the contents."""
+
+    anchor: str
+    link: str
+    html: Html
+
+
 def write_report(results: CampaignResults, out: Path) -> None:
     """Write the page, whole or not at all; UsageError or TestbedError where `out` cannot be written."""
     write_atomically(out, report_page(results).encode())
@@ -79,13 +52,14 @@ def write_report(results: CampaignResults, out: Path) -> None:
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
     groups = group_trials(results)
-    looks = styles([*results.uuts, *(group.uut for group in groups)])
+    looks = styles([*results.uuts, *(group.uut for group in groups)], results.emulated)
     sections = [
         *(_result_sections(groups, looks, results) if groups else ()),
-        _verdicts(results),
+        _verdicts(results, looks),
         _warnings(results),
+        *((_facts(results, looks),) if any(results.facts.values()) else ()),
         _environment(results.manifest),
-        _section("reading", "How to read this", _definitions()),
+        _section("reading", "How to read this", definitions()),
     ]
     template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -93,13 +67,15 @@ def report_page(results: CampaignResults) -> str:
         version=html(_text(results.manifest.get("netbench"))),
         byline=_byline(results.manifest),
         verdict=_verdict_line(results),
-        contents=_contents(groups),
+        contents=_contents(sections),
         plotly_js=get_plotlyjs(),
-        sections=join(sections, "\n"),
+        sections=join((section.html for section in sections), "\n"),
     )
 
 
-def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults) -> Iterable[Html]:
+def _result_sections(
+    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
+) -> Iterable[_Section]:
     views = _views(groups)
     yield _section(
         "throughput",
@@ -109,6 +85,7 @@ def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], result
             " Hollow marks are single suspicious trials and crosses single invalid ones, part of no mean."
         ),
         _chosen(views, _figure("throughput", looks, figures.offered_against_throughput)),
+        link="Throughput",
     )
     yield _section(
         "maximum",
@@ -118,6 +95,7 @@ def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], result
             " always reached at the highest load."
         ),
         *_by_scenario(groups, looks),
+        link="Most throughput",
     )
     yield _section(
         "loss",
@@ -129,8 +107,8 @@ def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], result
         "places",
         "Where frames were lost",
         _note(
-            "By the counters of the path, summed over all valid trials of a UUT at any load and frame size."
-            " Suspicious trials have a column of their own; invalid ones are left out."
+            "By the counters of the path from source to sink, summed over all valid trials of a UUT at any load and"
+            " frame size. Suspicious trials have a column of their own; invalid ones are left out."
         ),
         tables.lost_frames_table(results.trials, looks),
     )
@@ -140,6 +118,26 @@ def _result_sections(groups: Sequence[Group], looks: Mapping[str, Style], result
         _note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
         _chosen(views, lambda view: tables.results_table(view.groups, looks)),
     )
+    if uuts.knows_cpu(groups):
+        yield _section(
+            "cpu",
+            "CPU time",
+            _note(
+                "In percent of one CPU while the trial sent and drained, means of the valid trials ± 95 % interval."
+                " Guest: as its own kernel counts it. Host: what the guest cost the machine it runs on."
+            ),
+            _chosen(views, lambda view: uuts.cpu_table(view.groups, looks)),
+        )
+    if counters := uuts.counters_tables(results.trials, looks):
+        yield _section(
+            "counters",
+            "Counters inside the UUTs",
+            _note(
+                "What the UUTs themselves counted, from source to sink, summed over all valid trials at any load and"
+                " frame size. Frames that are not of a stream count too."
+            ),
+            counters,
+        )
 
 
 def _views(groups: Sequence[Group]) -> list[_View]:
@@ -210,6 +208,8 @@ def _verdict_line(results: CampaignResults) -> Html:
             f" {missing:,} of {results.planned_trials:,} planned missing"
         )
     remarks = []
+    if emulated := [uut for uut in results.uuts if uut in results.emulated]:
+        remarks.append(join((element("a", emulation.note(emulated), href="#uuts"), ". ")))
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
         remarks.append(join((element("a", "The reasons", href="#verdicts"), ". ")))
     if missing > 0:
@@ -239,42 +239,38 @@ def _short(revision: str) -> str:
     return commit[:12] + (f"-{dirty}" if dirty else "")
 
 
-def _contents(groups: Sequence[Group]) -> Html:
-    figures_and_tables = (
-        ("throughput", "Throughput"),
-        ("maximum", "Most throughput"),
-        ("loss", "Loss"),
-        ("places", "Where frames were lost"),
-        ("results", "Results"),
-    )
-    always = (
-        ("verdicts", "Verdicts"),
-        ("warnings", "Warnings"),
-        ("environment", "Environment"),
-        ("reading", "How to read this"),
-    )
-    links = (*figures_and_tables, *always) if groups else always
-    return join(element("a", title, href=f"#{anchor}") for anchor, title in links)
+def _contents(sections: Iterable[_Section]) -> Html:
+    return join(element("a", section.link, href=f"#{section.anchor}") for section in sections)
 
 
-def _verdicts(results: CampaignResults) -> Html:
+def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> _Section:
     if all(trial.verdict is Verdict.VALID for trial in results.trials):
         nothing = "No trial has been measured." if not results.trials else "Every trial measured is valid."
-        return _section("verdicts", "Verdicts and reasons", _note(nothing))
+        return _section("verdicts", "Verdicts and reasons", _note(nothing), link="Verdicts")
     return _section(
         "verdicts",
         "Verdicts and reasons",
         _note("A trial with several reasons is listed under each of them."),
-        tables.verdict_list(results.trials),
+        tables.verdict_list(results.trials, looks),
+        link="Verdicts",
     )
 
 
-def _warnings(results: CampaignResults) -> Html:
+def _warnings(results: CampaignResults) -> _Section:
     content = tables.warning_list(results.warnings) if results.warnings else _note("None.")
     return _section("warnings", "Warnings", content)
 
 
-def _environment(manifest: Mapping[str, object]) -> Html:
+def _facts(results: CampaignResults, looks: Mapping[str, Style]) -> _Section:
+    return _section(
+        "uuts",
+        "Units under test",
+        _note("What each said of itself when it was ready."),
+        uuts.facts_table(results.facts, looks),
+    )
+
+
+def _environment(manifest: Mapping[str, object]) -> _Section:
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
     changed = changed_settings(manifest)
@@ -299,12 +295,8 @@ def _environment(manifest: Mapping[str, object]) -> Html:
     )
 
 
-def _definitions() -> Html:
-    return element("dl", *(join((element("dt", word), element("dd", meaning))) for word, meaning in _DEFINITIONS))
-
-
-def _section(anchor: str, title: str, *content: Html) -> Html:
-    return element("section", element("h2", title), *content, id=anchor)
+def _section(anchor: str, title: str, *content: Html, link: str = "") -> _Section:
+    return _Section(anchor, link or title, element("section", element("h2", title), *content, id=anchor))
 
 
 def _note(text: str) -> Html:

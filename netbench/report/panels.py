@@ -1,10 +1,11 @@
 """Small multiples: a panel per frame size, one look per UUT, one legend for all."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
 from string import ascii_lowercase
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
@@ -12,6 +13,7 @@ from plotly.basedatatypes import BaseTraceType
 from plotly.subplots import make_subplots
 
 from netbench.model.verdict import Verdict
+from netbench.report.emulation import label, note
 from netbench.results.groups import Group
 
 INK = "#222222"
@@ -32,12 +34,19 @@ _ABOVE = 84
 _BELOW = 56
 _SMALLEST_MARKER = 7.0
 _LARGEST_MARKER = 13.0
+_LEFT = 70
+_NOTE_LINE = 17
+_NOTE_FRAME = 26
+
+_NOTE_WIDTH = 46  # characters: as many as fit on a telephone
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a UUT looks in every figure."""
+    """How a UUT looks and what it is called in every figure."""
 
+    label: str
+    emulated: bool
     colour: str
     symbol: str
     dash: str  # of its lines
@@ -45,11 +54,13 @@ class Style:
     size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
 
 
-def styles(uuts: Iterable[str]) -> dict[str, Style]:
+def styles(uuts: Iterable[str], emulated: Collection[str] = ()) -> dict[str, Style]:
     """A style for each UUT, in order; used-up colours come again with another dash and pattern."""
     names = list(dict.fromkeys(uuts))
     return {
         uut: Style(
+            label(uut, emulated),
+            uut in emulated,
             _COLOURS[place % len(_COLOURS)],
             _SYMBOLS[place % len(_SYMBOLS)],
             _DASHES[place // len(_COLOURS) % len(_DASHES)],
@@ -69,11 +80,15 @@ def members_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
 
 
 class Panels:
-    """A figure with a panel per frame size in two columns, the largest size first as in the paper."""
+    """A figure with a panel per frame size in two columns, the largest size first as in the paper.
 
-    def __init__(self, groups: Sequence[Group], x_title: str, y_title: str) -> None:
+    It says itself which UUTs in it are emulated, for figures leave the page they were made for.
+    """
+
+    def __init__(self, groups: Sequence[Group], looks: Mapping[str, Style], x_title: str, y_title: str) -> None:
         self._sizes = sorted({group.frame_size for group in groups}, reverse=True)
         self._groups = groups
+        self._looks = looks
         self._columns = min(2, len(self._sizes))
         rows = ceil(len(self._sizes) / self._columns)
         drawn = rows * _PANEL_HEIGHT + (rows - 1) * _BETWEEN_PANELS
@@ -107,11 +122,12 @@ class Panels:
             paper_bgcolor="white",
             plot_bgcolor="white",
             height=drawn + _ABOVE + _BELOW,
-            margin={"l": 70, "r": 16, "t": _ABOVE, "b": _BELOW},
+            margin={"l": _LEFT, "r": 16, "t": _ABOVE, "b": _BELOW},
             legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 34 / drawn, "yanchor": "bottom"},
             hovermode="closest",
             hoverlabel={"align": "left", "bgcolor": "white", "font": {"color": INK}, "namelength": -1},
         )
+        self._note_emulation()
 
     def __iter__(self) -> Iterator[tuple[int, list[Group]]]:
         """Frame size and groups of each panel."""
@@ -132,16 +148,17 @@ class Panels:
         row, column = divmod(self._sizes.index(size), self._columns)
         return {"row": row + 1, "col": column + 1}
 
-    def legend(self, looks: Mapping[str, Style]) -> None:
+    def legend(self) -> None:
         """Name the line of each UUT, and the marks of the verdicts that occur, once for all panels."""
         for uut in members_by_uut(self._groups):
+            style = self._looks[uut]
             self.figure.add_scatter(
                 x=[None],
                 y=[None],
                 mode="lines+markers",
-                line={"color": looks[uut].colour, "dash": looks[uut].dash},
-                marker={"symbol": looks[uut].symbol, "size": looks[uut].size},
-                name=escape(uut),
+                line={"color": style.colour, "dash": style.dash},
+                marker={"symbol": style.symbol, "size": style.size},
+                name=escape(style.label),
                 legendgroup=uut,
             )
         for verdict, occurs in (
@@ -153,16 +170,40 @@ class Panels:
                     x=[None],
                     y=[None],
                     mode="markers",
-                    marker=mark(verdict, Style(GREY, "circle", "solid", "", _SMALLEST_MARKER)),
+                    marker=mark(verdict, GREY, "circle", _SMALLEST_MARKER),
                     name=f"{verdict.value} trial (not averaged)",
                 )
 
+    def _note_emulation(self) -> None:
+        emulated = [uut for uut in members_by_uut(self._groups) if self._looks[uut].emulated]
+        if not emulated:
+            return
+        lines = wrap(note(emulated), _NOTE_WIDTH, break_on_hyphens=False)
+        self.figure.add_annotation(
+            text="<br>".join(map(escape, lines)),
+            align="left",
+            showarrow=False,
+            font={"size": 12, "color": INK},
+            bgcolor="#fff3d6",
+            bordercolor="#e69f00",
+            borderpad=5,
+            xref="paper",
+            yref="paper",
+            x=0,
+            y=0,
+            xanchor="left",
+            yanchor="top",
+            xshift=12 - _LEFT,
+            yshift=-_BELOW - 6,
+        )
+        room = len(lines) * _NOTE_LINE + _NOTE_FRAME
+        self.figure.update_layout(height=self.figure.layout.height + room, margin_b=_BELOW + room)
 
-def mark(verdict: Verdict, style: Style) -> dict[str, Any]:
+
+def mark(verdict: Verdict, colour: str, symbol: str, size: float) -> dict[str, Any]:
     """The marker of a single trial that is not simply valid: hollow when suspicious, a cross when invalid."""
-    symbol = f"{style.symbol}-open" if verdict is Verdict.SUSPICIOUS else "x-thin"
-    outline = {"width": 2, "color": style.colour}
-    return {"symbol": symbol, "size": style.size + 5, "color": style.colour, "line": outline}
+    symbol = f"{symbol}-open" if verdict is Verdict.SUSPICIOUS else "x-thin"
+    return {"symbol": symbol, "size": size + 5, "color": colour, "line": {"width": 2, "color": colour}}
 
 
 def _letters() -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from netbench.analysis.intervals import Interval
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
-from netbench.model.verdict import ReasonKind, Verdict, Warning
+from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
 from netbench.report.formats import (
     UNKNOWN,
     count,
@@ -20,7 +20,7 @@ from netbench.report.formats import (
 from netbench.report.markup import Column, Html, element, join, row, table
 from netbench.report.panels import Style
 from netbench.results.groups import Group
-from netbench.results.losses import lost_frames_by_place
+from netbench.results.losses import along_the_path, lost_frames_by_place
 
 _OPEN_UP_TO = 12  # reasons of one kind; longer lists start folded
 
@@ -72,7 +72,7 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
 
 
 def lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """Where the frames of each UUT were lost, summed over its trials; invalid trials are left out."""
+    """Where the frames of each UUT were lost, from source to sink; invalid trials are left out."""
     trials = list(trials)
     bodies = []
     for uut in looks:
@@ -82,13 +82,13 @@ def lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style])
     return table(_LOST, bodies, css="lost")
 
 
-def verdict_list(trials: Iterable[TrialResult]) -> Html:
+def verdict_list(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
     """What speaks against each trial that is not valid, by kind of reason, invalidating kinds first."""
     trials = list(trials)
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
         entries = [
-            row(_REASONS, _reason_cells(trial, reason.stream, reason.detail))
+            row(_REASONS, _reason_cells(trial, reason, looks))
             for trial in trials
             for reason in trial.reasons
             if reason.kind is kind
@@ -112,7 +112,7 @@ def warning_list(warnings: Iterable[Warning]) -> Html:
 
 def uut_label(uut: str, looks: Mapping[str, Style]) -> Html:
     """The name of a UUT behind a swatch of its colour in the figures."""
-    return join((element("span", css="swatch", style=f"background:{looks[uut].colour}"), uut))
+    return join((element("span", css="swatch", style=f"background:{looks[uut].colour}"), looks[uut].label))
 
 
 def _result(group: Group, looks: Mapping[str, Style]) -> Html:
@@ -150,7 +150,7 @@ def _lost_frames(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, St
     in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
     offered = sum(counts.sent_frames for trial in valid for counts in trial.streams)
     lost = in_valid.total()
-    places = sorted({*in_valid, *in_suspicious}, key=lambda place: (-in_valid[place], place))
+    places = along_the_path({*in_valid, *in_suspicious})
     if not places:
         nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
         return [row(_LOST, (uut_label(uut, looks), nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
@@ -176,14 +176,14 @@ def _bar(share: float, style: Style) -> Html:
     return join((track, f"{100 * share:.1f} %"))
 
 
-def _reason_cells(trial: TrialResult, stream: str, detail: str) -> tuple[str, ...]:
+def _reason_cells(trial: TrialResult, reason: Reason, looks: Mapping[str, Style]) -> tuple[str, ...]:
     spec = trial.spec
     return (
-        spec.uut,
+        looks[spec.uut].label,
         f"{spec.frame_size:,} B",
         str(spec.load),
         str(len(spec.streams)),
         str(spec.repetition),
-        stream or "all",
-        detail,
+        reason.stream or "all",
+        reason.detail,
     )

@@ -12,7 +12,8 @@ class CampaignResults:
     """A campaign as stored, finished or not.
 
     `trials` are the kept attempts in plan order; `planned_trials` tells how many there should be.
-    `manifest` is manifest.json: the environment before and after, versions, seed, command line.
+    `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
+    what each UUT said of itself once it was ready; none of a UUT that never was.
     """
 
     topology: str
@@ -22,3 +23,9 @@ class CampaignResults:
     trials: tuple[TrialResult, ...]
     warnings: tuple[Warning, ...]
     manifest: Mapping[str, object]
+    facts: Mapping[str, Mapping[str, str]]
+
+    @property
+    def emulated(self) -> frozenset[str]:
+        """The UUTs whose CPU is emulated: their numbers describe the emulator."""
+        return frozenset(uut for uut, facts in self.facts.items() if "emulated" in facts)

@@ -135,6 +135,7 @@ class ResultDirectory:
                 trials=store.trials(),
                 warnings=store.warnings(),
                 manifest=manifest,
+                facts=store.facts(),
             )
 
 

@@ -15,6 +15,7 @@ from netbench.model.verdict import Reason, Verdict
 from netbench.results.campaign import CampaignResults
 
 Number = TypeVar("Number", int, float)
+_COUNTED_STEPS = ("send", "drain")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,11 @@ class TrialTotals:
         return _ratio(self.unsent_frames, self.intended_frames)
 
     @property
+    def counted_s(self) -> float | None:
+        """Seconds over which the trial's counters grew: while it sent and drained; None if it did neither."""
+        return sum(self.trial.steps_s.get(step, 0.0) for step in _COUNTED_STEPS) or None
+
+    @property
     def offered_mbps(self) -> float | None:
         """Offered load in Mbit/s (L1)."""
         return l1_mbps(self.offered_fps, self.trial.spec.frame_size)
@@ -77,6 +83,15 @@ class TrialTotals:
     def throughput_mbps(self) -> float | None:
         """Throughput in Mbit/s (L1)."""
         return l1_mbps(self.throughput_fps, self.trial.spec.frame_size)
+
+    def cpu_s(self, whose: str) -> float | None:
+        """CPU time in seconds that the `guest` saw itself use, or that it cost the `host`; None where unknown."""
+        return self.trial.cpu_s.get(whose)
+
+    def cpu_share(self, whose: str) -> float | None:
+        """That CPU time ÷ the time it was counted over: 1 is one CPU all the time, several CPUs make it more."""
+        used, period = self.cpu_s(whose), self.counted_s
+        return None if used is None or period is None else used / period
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +161,14 @@ class Group:
         """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
         return _interval(one.unsent_ratio for one in self.valid)
 
+    def cpu_s(self, whose: str) -> Interval | None:
+        """CPU time of a trial in seconds, of the `guest` or the `host`; None where no repetition knows it."""
+        return _interval(one.cpu_s(whose) for one in self.valid)
+
+    def cpu_share(self, whose: str) -> Interval | None:
+        """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
+        return _interval(one.cpu_share(whose) for one in self.valid)
+
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """What speaks against its suspicious and invalid trials."""
@@ -167,6 +190,9 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
         gathered.setdefault(_key(trial.spec), []).append(TrialTotals.of(trial))
     uuts = [*results.uuts, *(key[0] for key in gathered)]
     scenarios = [key[1] for key in gathered]
+    groups = [Group(*key, *_by_verdict(trials)) for key, trials in gathered.items()]
+    # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
+    told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
     def order(group: Group) -> tuple[int, int, int, int, bool, float, float]:
         return (
@@ -175,11 +201,11 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
             group.sources,
             group.frame_size,
             group.load.kind is LoadKind.MAX,
-            group.intended_fps or 0.0,
+            told.get(_measurement(group), 0.0),
             group.load.value,
         )
 
-    return tuple(sorted((Group(*key, *_by_verdict(trials)) for key, trials in gathered.items()), key=order))
+    return tuple(sorted(groups, key=order))
 
 
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
@@ -199,6 +225,10 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
 
 def _key(spec: TrialSpec) -> tuple[str, str, int, int, Load]:
     return (spec.uut, spec.scenario, len(spec.streams), spec.frame_size, spec.load)
+
+
+def _measurement(group: Group) -> tuple[int, int, Load]:
+    return (group.sources, group.frame_size, group.load)
 
 
 def _by_verdict(totals: list[TrialTotals]) -> tuple[tuple[TrialTotals, ...], ...]:

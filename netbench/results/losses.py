@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from netbench.model.counts import StreamCounts
 from netbench.model.trial import TrialResult
+from netbench.results.hops import place_on_path
 
 UNEXPLAINED = "explained by no counter"
 UNKNOWN_PLACE = "somewhere: counters could not be read"
@@ -20,6 +21,12 @@ def lost_frames_by_place(trials: Iterable[TrialResult]) -> Counter[str]:
             places[UNEXPLAINED] += counts.unexplained_frames or 0
             places[UNKNOWN_PLACE] += _unplaced(counts)
     return Counter({place: frames for place, frames in places.items() if frames})
+
+
+def along_the_path(places: Iterable[str]) -> list[str]:
+    """Places of loss from source to sink; what has no place comes last."""
+    nowhere = (UNEXPLAINED, UNKNOWN_PLACE)
+    return sorted(places, key=lambda place: (place in nowhere, place_on_path(place), place))
 
 
 def _unplaced(counts: StreamCounts) -> int:

@@ -73,6 +73,10 @@ def _lost_at(counts: StreamCounts) -> str:
     return ";".join(f"{loss.hop}={loss.frames}" for loss in counts.lost_at)
 
 
+def _us(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1000
+
+
 def _counted(
     name: str, kind: type[str] | type[int] | type[float], read: Callable[[StreamCounts], Cell]
 ) -> Column[StreamOfTrial]:
@@ -140,6 +144,11 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("max_burst_frames", int, lambda counts: counts.max_burst_frames),
     _counted("max_lateness_s", float, lambda counts: counts.max_lateness_s),
     _counted("lost_at", str, _lost_at),
+    _counted("delay_min_us", float, lambda counts: _us(counts.delay_min_ns)),
+    _counted("delay_median_us", float, lambda counts: _us(counts.delay_median_ns)),
+    _counted("delay_max_us", float, lambda counts: _us(counts.delay_max_ns)),
+    Column("cpu_guest_s", float, lambda row: row.trial.cpu_s.get("guest")),
+    Column("cpu_host_s", float, lambda row: row.trial.cpu_s.get("host")),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -162,4 +171,6 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     *_interval("offered_l2_mbps", lambda group: group.offered_l2_mbps),
     *_interval("throughput_l2_mbps", lambda group: group.throughput_l2_mbps),
     Column("reasons", str, lambda group: reason_kinds(group.reasons)),
+    *_interval("cpu_guest_s", lambda group: group.cpu_s("guest")),
+    *_interval("cpu_host_s", lambda group: group.cpu_s("host")),
 )

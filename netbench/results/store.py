@@ -2,9 +2,9 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +13,9 @@ from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.results.schema import COUNT_COLUMNS, FROM_VERSION_1, SCHEMA, SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
-
-_NESTED = ("lost_at", "hops")
-_SQL_TYPES = {
-    "str": "TEXT NOT NULL",
-    "int": "INTEGER NOT NULL",
-    "float": "REAL NOT NULL",
-    "int | None": "INTEGER",
-    "float | None": "REAL",
-}
-_COUNT_COLUMNS = {
-    field.name: _SQL_TYPES[getattr(field.type, "__name__", str(field.type))]
-    for field in fields(StreamCounts)
-    if field.name not in _NESTED
-}
-
-_SCHEMA = f"""
-CREATE TABLE trials (
-    key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
-    frame_size INTEGER NOT NULL, load TEXT NOT NULL, repetition INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, started_ns INTEGER NOT NULL, verdict TEXT NOT NULL, steps_s TEXT NOT NULL
-) STRICT;
-CREATE TABLE streams (
-    trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
-    {", ".join(f"{name} {kind}" for name, kind in _COUNT_COLUMNS.items())},
-    PRIMARY KEY (trial, position)
-) STRICT;
-CREATE TABLE losses (
-    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL, position INTEGER NOT NULL,
-    hop TEXT NOT NULL, frames INTEGER NOT NULL, PRIMARY KEY (trial, stream, position)
-) STRICT;
-CREATE TABLE hops (
-    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL, position INTEGER NOT NULL,
-    hop TEXT NOT NULL, counter TEXT NOT NULL, role TEXT NOT NULL, grew INTEGER,
-    PRIMARY KEY (trial, stream, position)
-) STRICT;
-CREATE TABLE reasons (
-    trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
-    kind TEXT NOT NULL, stream TEXT NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (trial, position)
-) STRICT;
-CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
-PRAGMA user_version = {SCHEMA_VERSION};
-"""
+_OF_NO_STREAM = ""  # the stream of hops that do not tell streams apart
 
 
 class Store:
@@ -71,12 +30,15 @@ class Store:
         """A new store; TestbedError when it cannot be written."""
         store = cls(_connect(path), path)
         with store._writing():
-            store._connection.executescript(_SCHEMA)
+            store._connection.executescript(SCHEMA)
         return store
 
     @classmethod
     def open(cls, path: Path) -> "Store":
-        """An existing store to add to; UsageError when it is missing, damaged, or of another schema version."""
+        """An existing store to add to, brought to this schema version if it is older.
+
+        UsageError when it is missing, damaged, or of a version that is not known here.
+        """
         return cls._existing(path, lambda: _connect(path))
 
     @classmethod
@@ -90,13 +52,15 @@ class Store:
             raise UsageError(f"{path}: no such file; is this a result directory of `netbench run`?")
         try:
             connection = connect()
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if _version(connection) == 1:
+                connection.executescript(FROM_VERSION_1)
+            version = _version(connection)
         except (sqlite3.DatabaseError, TestbedError) as error:
             raise UsageError(f"{path}: is not a netbench store: {error}") from error
         if version != SCHEMA_VERSION:
             connection.close()
             raise UsageError(
-                f"{path}: has schema version {version}, this netbench reads {SCHEMA_VERSION}; "
+                f"{path}: has schema version {version}, this netbench reads 1 to {SCHEMA_VERSION}; "
                 "use the netbench that wrote it (see manifest.json)"
             )
         return cls(connection, path)
@@ -107,14 +71,16 @@ class Store:
         row = (
             spec.key, spec.index, spec.uut, spec.scenario, spec.frame_size, str(spec.load), spec.repetition,
             trial.attempt, trial.started_ns, trial.verdict.value, json.dumps(trial.steps_s),
+            json.dumps(spec.streams), json.dumps(trial.cpu_s),
         )  # fmt: skip
         with self._writing() as db:
             db.execute(f"INSERT INTO trials VALUES ({_marks(len(row))})", row)
             for position, counts in enumerate(trial.streams):
-                values = [getattr(counts, name) for name in _COUNT_COLUMNS]
+                values = [getattr(counts, name) for name in COUNT_COLUMNS]
                 db.execute(f"INSERT INTO streams VALUES ({_marks(len(values) + 2)})", (spec.key, position, *values))
                 _insert(db, "losses", spec.key, counts.stream, counts.lost_at)
                 _insert(db, "hops", spec.key, counts.stream, counts.hops)
+            _insert(db, "hops", spec.key, _OF_NO_STREAM, trial.hops)
             for position, reason in enumerate(trial.reasons):
                 row_ = (spec.key, position, reason.kind.value, reason.stream, reason.detail)
                 db.execute("INSERT INTO reasons VALUES (?, ?, ?, ?, ?)", row_)
@@ -126,6 +92,19 @@ class Store:
                 "INSERT OR IGNORE INTO warnings VALUES (?, ?)",
                 [(one.kind.value, one.text) for one in warnings],
             )
+
+    def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
+        """Note what a UUT says of itself, in place of what it said before."""
+        with self._writing() as db:
+            db.execute("DELETE FROM uuts WHERE name = ?", (uut,))
+            db.executemany("INSERT INTO uuts VALUES (?, ?, ?)", [(uut, fact, value) for fact, value in facts.items()])
+
+    def facts(self) -> dict[str, dict[str, str]]:
+        """What each UUT said of itself when it last became ready; UUTs that said nothing are not there."""
+        facts: dict[str, dict[str, str]] = {}
+        for row in self._rows("SELECT name, fact, value FROM uuts ORDER BY rowid"):
+            facts.setdefault(row["name"], {})[row["fact"]] = row["value"]
+        return facts
 
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
@@ -199,8 +178,23 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         # A write-ahead log needs files beside the store; in a directory that is read-only there is none to read.
         connection.close()
         connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
+    if _version(connection) < SCHEMA_VERSION:
+        connection = _copy_in_memory(connection)
     connection.row_factory = sqlite3.Row
     return connection
+
+
+def _copy_in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy that can be brought up to date without a change to the file."""
+    copy = sqlite3.connect(":memory:")
+    connection.backup(copy)
+    connection.close()
+    return copy
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
 
 
 def _insert(db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]) -> None:
@@ -222,13 +216,31 @@ def _grouped(rows: Sequence[sqlite3.Row], *by: str) -> dict[tuple[Any, ...], lis
 
 def _counts(row: sqlite3.Row) -> dict[str, Any]:
     """The columns of StreamCounts; ValueError where one holds what the schema would never have let in."""
-    values = {name: row[name] for name in _COUNT_COLUMNS}
-    for name, kind in _COUNT_COLUMNS.items():
+    values = {name: row[name] for name in COUNT_COLUMNS}
+    for name, kind in COUNT_COLUMNS.items():
         wanted = {"TEXT": str, "INTEGER": int, "REAL": float}[kind.split()[0]]
         value = values[name]
         if not isinstance(value, wanted) and not (value is None and "NOT NULL" not in kind):
             raise ValueError(f"{name} of stream {row['stream']} of {row['trial']} is {value!r}")
     return values
+
+
+def _hops(rows: Sequence[sqlite3.Row]) -> tuple[HopCount, ...]:
+    return tuple(HopCount(row["hop"], row["counter"], row["role"], row["grew"]) for row in rows)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = json.loads(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{text} are no names of streams")
+    return tuple(names)
+
+
+def _seconds(text: str) -> dict[str, float]:
+    seconds = json.loads(text)
+    if not isinstance(seconds, dict) or not all(isinstance(value, float | int) for value in seconds.values()):
+        raise ValueError(f"{text} are no times")
+    return seconds
 
 
 def _trial(
@@ -242,7 +254,7 @@ def _trial(
         index=row["plan_index"],
         uut=row["uut"],
         scenario=row["scenario"],
-        streams=tuple(stream["stream"] for stream in streams),
+        streams=_names(row["streams"]),
         frame_size=row["frame_size"],
         load=Load.parse(row["load"]),
         repetition=row["repetition"],
@@ -251,10 +263,7 @@ def _trial(
         StreamCounts(
             **_counts(stream),
             lost_at=tuple(HopLoss(r["hop"], r["frames"]) for r in losses.get((row["key"], stream["stream"]), [])),
-            hops=tuple(
-                HopCount(r["hop"], r["counter"], r["role"], r["grew"])
-                for r in hops.get((row["key"], stream["stream"]), [])
-            ),
+            hops=_hops(hops.get((row["key"], stream["stream"]), [])),
         )
         for stream in streams
     )
@@ -264,5 +273,7 @@ def _trial(
         started_ns=row["started_ns"],
         streams=counts,
         reasons=tuple(Reason(ReasonKind(r["kind"]), r["stream"], r["detail"]) for r in reasons),
-        steps_s=json.loads(row["steps_s"]),
+        steps_s=_seconds(row["steps_s"]),
+        hops=_hops(hops.get((row["key"], _OF_NO_STREAM), [])),
+        cpu_s=_seconds(row["cpu_s"]),
     )

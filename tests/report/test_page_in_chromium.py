@@ -15,7 +15,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import write_report
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import best_groups, group_trials
-from tests.unit.results_factory import MANIFEST, campaign, comparison, stream_counts, trial
+from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
 
 pytestmark = pytest.mark.chromium
 
@@ -30,12 +30,22 @@ const shown = () => [...document.querySelectorAll(".view")].filter(part => part.
   .map(part => part.dataset.view);
 const widths = () => [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight)
   .map(chart => Math.abs(chart.querySelector(".main-svg").getBoundingClientRect().width - chart.offsetWidth));
+// Notes about emulation that are wholly inside their chart and below its panels.
+const notes = () => [...document.querySelectorAll(".js-plotly-plot .annotation")].filter(note => {
+  if (!note.textContent.includes("emulated")) return false;
+  const chart = note.closest(".js-plotly-plot");
+  const [inner, outer] = [note, chart].map(part => part.getBoundingClientRect());
+  const panels = [...chart.querySelectorAll(".plot, [class$='title']")].map(part => part.getBoundingClientRect());
+  return inner.width > 0 && inner.left >= outer.left && inner.right <= outer.right && inner.bottom <= outer.bottom
+    && panels.every(panel => panel.bottom <= inner.top);
+}).length;
 addEventListener("load", () => {
   const seen = {
     charts: many(".js-plotly-plot .main-svg:first-child"),
     points: many(".scatterlayer .points path"),
     bars: many(".barlayer .point path"),
     bands: many(".scatterlayer .errorbar .yerror") + many(".barlayer .errorbar .yerror"),
+    notes: notes(),
     pageWidth: document.documentElement.scrollWidth,
     before: shown(),
   };
@@ -85,12 +95,12 @@ def browse(tmp_path: Path) -> Browse:
     return run
 
 
-def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path) -> dict[str, Any]:
+def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path, width: int = 1366) -> dict[str, Any]:
     """Open the report of some results with the probe in it; its console must be quiet."""
     page = tmp_path / "probed.html"
     write_report(results, page)
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    result = browse(page, "--dump-dom")
+    result = browse(page, "--dump-dom", f"--window-size={width},4000")
     assert [line for line in result.stderr.splitlines() if "CONSOLE" in line] == []
     probe = re.search(r'<pre id="probe">(.+?)</pre>', result.stdout)
     assert probe is not None
@@ -117,6 +127,14 @@ def test_choosing_a_number_of_sources_applies_to_the_whole_page(browse: Browse, 
     assert seen["before"] == ["view-0"] * 3
     assert seen["after"] == ["view-1"] * 3
     assert seen["misfit"] <= 1
+
+
+@pytest.mark.parametrize("width", [1366, 500])
+def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp_path: Path, width: int) -> None:
+    seen = seen_in(browse, guests(), tmp_path, width)
+    assert seen["charts"] == 3
+    assert seen["notes"] == 3
+    assert seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path, width)["notes"] == 0
 
 
 def test_a_single_repetition_has_no_error_bars(browse: Browse, tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Synthetic campaigns: small ones with numbers a test chooses, and one that looks like a real comparison."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from netbench.model.counts import HopLoss, StreamCounts
+from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
@@ -80,11 +80,15 @@ def trial(
     index: int = 0,
     streams: tuple[str, ...] | None = None,
     reasons: tuple[Reason, ...] = (),
+    hops: tuple[HopCount, ...] = (),
+    cpu_s: Mapping[str, float] | None = None,
 ) -> TrialResult:
     """A trial of the given streams; `streams` names the planned ones where not all were counted."""
     names = streams if streams is not None else tuple(one.stream for one in counts)
     spec = TrialSpec(index, uut, scenario, names, frame_size, Load.parse(load), repetition)
-    return TrialResult(spec, 1, 1_741_079_700_000_000_000, counts, reasons, {"send": 1.0})
+    return TrialResult(
+        spec, 1, 1_741_079_700_000_000_000, counts, reasons, {"arm": 0.5, "send": 1.0}, hops, dict(cpu_s or {})
+    )
 
 
 def campaign(
@@ -94,6 +98,7 @@ def campaign(
     uuts: tuple[str, ...] = ("raw",),
     warnings: tuple[Warning, ...] = (),
     manifest: dict[str, object] | None = None,
+    facts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> CampaignResults:
     """A campaign of these trials, complete unless more are planned."""
     kept = tuple(trials)
@@ -106,6 +111,7 @@ def campaign(
         kept,
         warnings,
         MANIFEST if manifest is None else manifest,
+        facts or {},
     )
 
 
@@ -115,6 +121,11 @@ FORWARDING: dict[str, Callable[[float, int], float]] = {
     "kvm": lambda offered, size: min(offered, 95_000),
     "openvz": lambda offered, size: offered if offered < 420_000 else max(60_000, 1_000_000 - 1.4 * offered),
     "xen": lambda offered, size: min(offered, 60_000 + 20 * size),
+}
+GUESTS: dict[str, Callable[[float, int], float]] = {
+    "virtio": lambda offered, size: min(offered, 14_000),
+    "e1000": lambda offered, size: min(offered, 6_000),
+    "vmxnet3": lambda offered, size: min(offered, 9_000),
 }
 PAPER_LOADS = (
     "10Mbit/s",
@@ -156,6 +167,69 @@ def comparison(
     return campaign(trials, planned=len(trials) + 4, uuts=uuts, warnings=warnings)
 
 
+def guests() -> CampaignResults:
+    """A bare kernel beside three emulated guests, of which the last once did not come up."""
+    results = comparison(
+        uuts=("raw", *GUESTS),
+        sizes=(64, 512, 1518),
+        loads=("2000fps", "8000fps", "16000fps", "32000fps"),
+        sources=(1,),
+    )
+    gone = (Reason(ReasonKind.UUT_FAILED, "", "the guest did not come up within 60 s"),)
+    trials = [one if one.spec.uut == "raw" else _of_guest(one) for one in results.trials]
+    trials[-1] = replace(trials[-1], streams=(), reasons=gone, hops=(), cpu_s={}, steps_s={})
+    facts = {
+        uut: {
+            "accelerator": "tcg",
+            "emulated": "KVM: a guest did not come up within 20 s",
+            "qemu": "7.2.18 (Debian 1:7.2+dfsg-7+deb12u16)",
+            "nic": nic,
+            "image": "micro 3f2a90c1b4de",
+            "guest_kernel": "6.1.0-56-amd64",
+        }
+        for uut, nic in zip(GUESTS, ("virtio-net-pci", "e1000", "vmxnet3"), strict=True)
+    }
+    facts["virtio"]["vhost"] = "off: no /dev/vhost-net"
+    return replace(results, trials=tuple(trials), facts={"raw": {"kernel": "6.1.0-31-amd64"}, **facts})
+
+
+def _of_guest(one: TrialResult) -> TrialResult:
+    """The trial with what only a guest knows."""
+    streams: list[StreamCounts] = []
+    hops: tuple[HopCount, ...] = ()
+    for counts in one.streams:
+        sent, lost = counts.sent_frames, counts.lost_frames or 0
+        at_tap = lost * 9 // 10
+        hops = (
+            HopCount("guest softnet", "dropped", "repeated", 0),
+            HopCount("guest IP layer", "ForwDatagrams", "passed", sent - at_tap),
+            HopCount("guest IP layer", "InDiscards", "dropped", 0),
+        )
+        own = (
+            HopCount("ingress NIC", "rx", "passed", sent),
+            HopCount("ingress tap", "tx", "passed", sent - at_tap),
+            HopCount("ingress tap", "tx_dropped", "dropped", at_tap),
+            HopCount("guest ingress NIC", "rx", "passed", sent - at_tap),
+            HopCount("guest ingress NIC", "rx_dropped", "dropped", 0),
+            HopCount("guest egress queue", "dropped", "dropped", lost - at_tap),
+            HopCount("guest egress NIC", "tx", "passed", sent - lost),
+            HopCount("egress tap", "rx", "passed", sent - lost),
+        )
+        places = (HopLoss("ingress tap (tx_dropped)", at_tap), HopLoss("guest egress queue (dropped)", lost - at_tap))
+        streams.append(
+            replace(
+                counts,
+                lost_at=tuple(place for place in places if place.frames),
+                hops=(*own, *hops),  # the only stream of a trial has all of them
+                delay_min_ns=80_000,
+                delay_median_ns=200_000 + lost,
+                delay_max_ns=9_000_000,
+            )
+        )
+    used = {"guest": 0.2 + 0.7 * (one.spec.load.value / 32_000), "host": 1.1}
+    return replace(one, streams=tuple(streams), hops=hops, cpu_s=used, steps_s={"send": 1.0, "drain": 0.25})
+
+
 def _made_up(
     noise: random.Random, uut: str, count: int, size: int, load: str, repetition: int, index: int
 ) -> TrialResult:
@@ -165,7 +239,7 @@ def _made_up(
     streams = []
     for name in names:
         sent = round(min(intended or line_rate, line_rate, 1_050_000) * noise.uniform(0.9999, 1))
-        share = FORWARDING[uut](sent * count, size) / (sent * count)
+        share = {**FORWARDING, **GUESTS}[uut](sent * count, size) / (sent * count)
         share = min(1.0, share * noise.uniform(0.93, 1.07)) if share < 1 else 1.0
         received = round(sent * share)
         lost = sent - received

@@ -103,11 +103,14 @@ def test_results_are_what_was_stored(directory):
     store.add(one)
     store.add(other)
     store.keep_warnings([warning])
+    store.keep_facts("bridge", {"emulated": "no KVM"})
     store.close()
     results = directory.results()
     assert (results.topology, results.profile, results.uuts) == ("lab", "one", ("bridge",))
     assert (results.planned_trials, results.trials, results.warnings) == (3, (other, one), (warning,))
     assert results.manifest == MANIFEST
+    assert results.facts == {"bridge": {"emulated": "no KVM"}}
+    assert results.emulated == {"bridge"}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 from netbench.model.counts import HopLoss
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.groups import best_groups, group_trials
-from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE, lost_frames_by_place
+from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),)
@@ -99,3 +102,59 @@ def test_losses_by_place_add_up_to_what_was_lost() -> None:
     places = lost_frames_by_place(trials)
     assert places == {"tap": 68, "guest": 40, UNEXPLAINED: 3, UNKNOWN_PLACE: 4}
     assert places.total() == sum(counts.lost_frames or 0 for one in trials for counts in one.streams)
+
+
+def test_places_of_loss_come_in_the_order_of_the_path() -> None:
+    path = [
+        "source NIC",
+        "ingress NIC",
+        "ingress tap (tx_dropped)",
+        "guest ingress NIC (rx_dropped)",
+        "guest IP layer (InDiscards)",
+        "guest IP layer (OutNoRoutes)",
+        "guest egress queue (dropped)",
+        "guest egress NIC (tx_dropped)",
+        "egress tap (rx_dropped)",
+        "uut (between ingress and egress NIC)",
+        "egress NIC",
+        "sink NIC",
+        UNEXPLAINED,
+        UNKNOWN_PLACE,
+    ]
+    assert along_the_path(sorted(path)) == path
+    assert along_the_path(["egress NIC", "a switch (lost)", "ingress NIC"]) == [
+        "ingress NIC",
+        "a switch (lost)",
+        "egress NIC",
+    ]
+
+
+def test_cpu_time_is_a_share_of_the_time_it_was_counted_over() -> None:
+    def measured(guest: float, steps: dict[str, float], repetition: int = 1) -> TrialResult:
+        return replace(trial(stream_counts(), cpu_s={"guest": guest}, repetition=repetition), steps_s=steps)
+
+    trials = [
+        measured(0.6, {"arm": 9.0, "send": 1.0, "drain": 0.5, "analyse": 3.0}, 1),
+        measured(1.2, {"send": 1.25, "drain": 0.25}, 2),
+        measured(5.0, {}, 3),
+        trial(stream_counts(), repetition=4),
+    ]
+    (group,) = group_trials(campaign(trials))
+    share, seconds = group.cpu_share("guest"), group.cpu_s("guest")
+    assert share is not None
+    assert seconds is not None
+    assert (round(share.mean, 9), share.n) == (0.6, 2)
+    assert (round(seconds.mean, 9), seconds.n) == (2.266666667, 3)
+    assert group.cpu_share("host") is None
+
+
+def test_a_uut_that_never_came_up_has_its_loads_in_order_with_the_others() -> None:
+    gone = (Reason(ReasonKind.UUT_FAILED, "", "did not come up"),)
+    trials = [
+        trial(stream_counts(intended_fps=fps), load=load, uut="raw")
+        for load, fps in (("10%", 148_809.0), ("1000fps", 1000.0), ("500Mbit/s", 744_047.0))
+    ]
+    trials += [trial(streams=("s1",), load=str(one.spec.load), uut="kvm", reasons=gone) for one in trials]
+    groups = [group for group in group_trials(campaign(trials, uuts=("raw", "kvm"))) if group.uut == "kvm"]
+    assert [str(group.load) for group in groups] == ["1000fps", "10%", "500Mbit/s"]
+    assert {group.intended_fps for group in groups} == {None}

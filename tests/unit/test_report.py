@@ -1,13 +1,18 @@
 import io
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
 from rich.console import Console
 
 from netbench.analysis.intervals import Interval
 from netbench.errors import UsageError
+from netbench.model.counts import HopCount
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
 from netbench.report.console import summary_table
@@ -15,13 +20,14 @@ from netbench.report.environment import changed_settings
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
 from netbench.report.loss_scale import LossScale
 from netbench.report.page import report_page, write_report
-from netbench.report.panels import styles
+from netbench.report.panels import Style, styles
 from netbench.results.campaign import CampaignResults
-from netbench.results.groups import group_trials
-from tests.unit.results_factory import MANIFEST, campaign, comparison, stream_counts, trial
+from netbench.results.groups import Group, group_trials
+from tests.unit.results_factory import GUESTS, MANIFEST, campaign, comparison, guests, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames of others"),)
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
+NOTE = "CPU emulated – these numbers describe the emulator, not the VMM"
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
@@ -269,6 +275,86 @@ def test_where_frames_were_lost_is_summed_per_uut() -> None:
     assert "kvm uut 300 100.0 % 15.000 % 10" in text
 
 
+FIGURES = (offered_against_throughput, most_throughput, loss_against_offered)
+
+
+def notes_in(figure: go.Figure) -> list[str]:
+    texts = [annotation.text.replace("<br>", " ") for annotation in figure.layout.annotations]
+    return [text for text in texts if "emulat" in text]
+
+
+@pytest.mark.parametrize("draw", FIGURES)
+def test_every_figure_with_an_emulated_uut_says_so_and_names_it(
+    draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure],
+) -> None:
+    results = guests()
+    groups, looks = group_trials(results), styles(results.uuts, results.emulated)
+    figure = draw(groups, looks)
+    assert notes_in(figure) == [f"virtio, e1000, vmxnet3: {NOTE}"]
+    legend = [trace for trace in figure.data if trace.showlegend is not False]
+    named = {trace.legendgroup: trace.name for trace in legend if trace.legendgroup in results.uuts}
+    assert named == {"raw": "raw", **{uut: f"{uut} (emulated)" for uut in GUESTS}}
+    with_one = draw([group for group in groups if group.uut in ("raw", "e1000")], looks)
+    assert notes_in(with_one) == [f"e1000: {NOTE}"]
+    bare = draw([group for group in groups if group.uut == "raw"], looks)
+    assert notes_in(bare) == []
+    assert figure.layout.margin.b > bare.layout.margin.b  # the note has room of its own
+
+
+def test_a_page_about_guests_marks_them_everywhere_and_tells_their_facts() -> None:
+    results = guests()
+    page = page_of(results)
+    assert f"virtio, e1000, vmxnet3: {NOTE}" in page.text
+    assert {"uuts", "cpu", "counters"} <= set(page.ids)
+    assert "Fact raw virtio (emulated) e1000 (emulated) vmxnet3 (emulated)" in page.text
+    assert "guest kernel – 6.1.0-56-amd64 6.1.0-56-amd64 6.1.0-56-amd64" in page.text
+    assert "vhost – off: no /dev/vhost-net – –" in page.text
+    assert "vmxnet3 (emulated) 1,518 B 32000fps 1 3 all the guest did not come up within 60 s" in page.text
+
+
+def test_a_page_without_guests_says_nothing_of_them() -> None:
+    page = page_of(comparison(sizes=(64,), repetitions=1))
+    assert not {"uuts", "cpu", "counters"} & set(page.ids)
+    assert "(emulated)" not in page.text
+
+
+def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
+    trials = [
+        replace(trial(stream_counts(), uut="kvm", repetition=n, cpu_s=used), steps_s={"send": 1.0, "drain": 1.0})
+        for n, used in ((1, {"guest": 0.5, "host": 3.0}), (2, {"guest": 0.7, "host": 3.0}))
+    ]
+    trials.append(trial(stream_counts(), uut="raw"))
+    text = page_of(campaign(trials, uuts=("raw", "kvm"))).text
+    assert "1 measurement UUT Load per source" in text
+    # t(0.975; 1) = 12.7062 times s / √2 = 5 percentage points.
+    assert "kvm 1000fps 0.672 30.0 % ± 63.5 150.0 % ± 0.0 2" in text
+
+
+def test_counters_inside_a_uut_are_summed_over_its_valid_trials() -> None:
+    def one(tap: int, repetition: int, reasons: tuple[Reason, ...] = ()) -> TrialResult:
+        hops = (HopCount("ingress tap", "tx_dropped", "dropped", tap),)
+        shared = (HopCount("guest softnet", "dropped", "repeated", 1000),)
+        return trial(stream_counts(hops=hops), uut="kvm", repetition=repetition, reasons=reasons, hops=shared)
+
+    trials = [one(700, 1), one(800, 2), one(5, 3, SUSPICIOUS), trial(stream_counts(), uut="raw")]
+    text = page_of(campaign(trials, uuts=("raw", "kvm"))).text
+    assert "kvm – 2 counters" in text
+    assert "ingress tap tx_dropped dropped 1,500 2 of 2" in text
+    assert "guest softnet dropped dropped (in another counter too) 2,000 2 of 2" in text
+    assert "raw – " not in text
+
+
+def test_a_uut_that_never_came_up_is_shown_beside_the_others() -> None:
+    gone = (Reason(ReasonKind.UUT_FAILED, "", "the guest did not come up within 60 s"),)
+    trials = [trial(stream_counts(), uut="raw"), trial(streams=("s1",), uut="kvm", reasons=gone)]
+    results = campaign(trials, uuts=("raw", "kvm"))
+    text = page_of(results).text
+    assert "1 of 2 trials valid, 0 suspicious, 1 invalid" in text
+    assert "kvm no valid or suspicious trial" in text
+    lines = [line.split() for line in printed(results).splitlines()]
+    assert ["kvm", "64", "1000fps", "–", "–", "–", "–", "1", "invalid"] in lines
+
+
 def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     write_report(campaign([trial(stream_counts())]), out)
@@ -307,6 +393,14 @@ def test_the_summary_of_a_group_without_valid_trials_has_no_numbers() -> None:
     text = printed(campaign([trial(stream_counts(), reasons=INVALID)]))
     (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("raw")]
     assert line[:7] == ["raw", "64", "0.672", "–", "–", "–", "–"]
+
+
+def test_the_summary_marks_emulated_uuts_and_says_what_that_means() -> None:
+    text = printed(guests(), width=100)
+    assert text.count("virtio (emulated)") == 12
+    assert "raw (emulated)" not in text
+    assert "(emulated): the CPU is emulated; these numbers describe the emulator, not the VMM" in text
+    assert "emulated" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_the_summary_takes_names_as_text_and_tells_sources_apart() -> None:

@@ -122,3 +122,26 @@ def test_a_group_without_valid_trials_has_no_means() -> None:
     assert row["offered_mbps"] is None
     assert row["throughput_mbps_ci95"] is None
     assert row["intended_fps"] == 1000
+
+
+def test_delays_are_in_microseconds_and_cpu_times_in_every_row_of_their_trial() -> None:
+    counts = (
+        stream_counts("s1", delay_min_ns=1_500, delay_median_ns=20_000, delay_max_ns=1_000_001),
+        stream_counts("s2"),
+    )
+    first, second = stream_rows(campaign([trial(*counts, cpu_s={"guest": 0.5, "host": 0.75})]))
+    names = ("delay_min_us", "delay_median_us", "delay_max_us", "cpu_guest_s", "cpu_host_s")
+    assert [first[name] for name in names] == [1.5, 20.0, 1000.001, 0.5, 0.75]
+    assert [second[name] for name in names] == [None, None, None, 0.5, 0.75]
+    assert tuple(column.name for column in STREAM_COLUMNS[-5:]) == names
+    (unknown,) = stream_rows(campaign([trial(stream_counts())]))
+    assert [unknown[name] for name in names] == [None] * 5
+
+
+def test_a_group_row_has_the_mean_cpu_times() -> None:
+    trials = [trial(stream_counts(), repetition=n, cpu_s={"host": seconds}) for n, seconds in ((1, 1.0), (2, 2.0))]
+    (row,) = group_rows(campaign(trials))
+    assert row["cpu_host_s"] == 1.5
+    assert isinstance(row["cpu_host_s_ci95"], float)
+    assert round(row["cpu_host_s_ci95"], 4) == 6.3531
+    assert row["cpu_guest_s"] is None

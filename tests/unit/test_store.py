@@ -26,6 +26,7 @@ frames = st.integers(0, BIG)
 maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
+hop_counts = st.lists(st.builds(HopCount, words, words, words, maybe_frames), max_size=4).map(tuple)
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
 
 
@@ -52,8 +53,11 @@ def stream_results(draw, stream):
         loss_runs=draw(maybe_frames),
         first_received_ns=draw(maybe_frames),
         last_received_ns=draw(maybe_frames),
+        delay_min_ns=draw(maybe_frames),
+        delay_median_ns=draw(maybe_frames),
+        delay_max_ns=draw(maybe_frames),
         lost_at=tuple(draw(st.lists(st.builds(HopLoss, words, frames), max_size=3))),
-        hops=tuple(draw(st.lists(st.builds(HopCount, words, words, words, maybe_frames), max_size=4))),
+        hops=draw(hop_counts),
     )
 
 
@@ -67,9 +71,11 @@ def trial_results(draw, index=0):
         spec=spec,
         attempt=draw(st.integers(1, 11)),
         started_ns=draw(frames),
-        streams=tuple(draw(stream_results(name)) for name in streams),
+        streams=tuple(draw(stream_results(name)) for name in streams[: draw(st.integers(0, 3))]),
         reasons=tuple(draw(st.lists(st.builds(Reason, st.sampled_from(ReasonKind), words, words), max_size=5))),
         steps_s=draw(st.dictionaries(words, seconds, max_size=4)),
+        hops=draw(hop_counts),
+        cpu_s=draw(st.dictionaries(words, seconds, max_size=2)),
     )
 
 
@@ -133,9 +139,11 @@ def test_unknown_stays_unknown_and_none_stays_none(store):
 
 
 def test_a_trial_that_broke_before_it_counted_is_kept_with_its_reason(store):
-    broken = trial(reasons=(Reason(ReasonKind.UUT_FAILED, "", "gone"),))
+    broken = trial(streams=("s1", "s2"), reasons=(Reason(ReasonKind.UUT_FAILED, "", "gone"),))
     store.add(broken)
     assert store.trials() == (broken,)
+    assert store.trials()[0].spec.streams == ("s1", "s2")
+    assert store.keys() == {broken.spec.key}
 
 
 def test_trials_come_in_the_order_of_the_plan(store):
@@ -203,6 +211,69 @@ def test_warnings_are_kept_once_and_in_order(store):
     assert store.warnings() == (few, busy)
 
 
+def test_facts_of_a_uut_take_the_place_of_what_it_said_before(path, store):
+    assert store.facts() == {}
+    store.keep_facts("virtio", {"accelerator": "tcg", "emulated": "no KVM", "qemu": "7.2.18"})
+    store.keep_facts("raw", {"kernel": "6.1.0"})
+    store.keep_facts("virtio", {"qemu": "8.0.0", "accelerator": "kvm"})
+    store.keep_facts("external", {})
+    facts = {"raw": {"kernel": "6.1.0"}, "virtio": {"qemu": "8.0.0", "accelerator": "kvm"}}
+    assert store.facts() == facts
+    assert list(store.facts()["virtio"]) == ["qemu", "accelerator"]
+    store.close()
+    again = Store.read(path)
+    assert again.facts() == facts
+    again.close()
+
+
+@pytest.fixture
+def version_1(path):
+    """A store as version 1 wrote it: a trial of two streams, of one of which nothing is known."""
+    connection = sqlite3.connect(path)
+    connection.executescript(Path(__file__).with_name("store_version_1.sql").read_text())
+    connection.close()
+    return path
+
+
+def test_a_store_of_version_1_is_read_and_stays_as_it_is(version_1):
+    content = version_1.read_bytes()
+    store = Store.read(version_1)
+    whole, empty = store.trials()
+    assert whole.spec.streams == ("left", "right")
+    assert [counts.received_frames for counts in whole.streams] == [990, None]
+    assert whole.streams[0].lost_at == (HopLoss("uut", 10),)
+    assert [(counts.delay_min_ns, counts.delay_max_ns) for counts in whole.streams] == [(None, None)] * 2
+    assert (whole.cpu_s, whole.hops, empty.streams) == ({}, (), ())
+    assert [one.kind for one in store.warnings()] == [WarningKind.FEW_REPETITIONS]
+    assert store.facts() == {}
+    store.close()
+    assert version_1.read_bytes() == content
+
+
+def test_a_store_of_version_1_is_brought_up_to_date_when_it_is_gone_on_with(version_1):
+    store = Store.open(version_1)
+    before = store.trials()
+    new = trial(stream_counts(delay_median_ns=5), index=2, hops=(HopCount("guest softnet", "dropped", "repeated", 3),))
+    store.add(new)
+    store.keep_facts("raw", {"kernel": "6.1.0"})
+    store.close()
+    assert read(version_1) == (*before, new)
+    again = Store.open(version_1)
+    assert again.trials() == (*before, new)
+    assert again.facts() == {"raw": {"kernel": "6.1.0"}}
+    again.close()
+
+
+@pytest.mark.parametrize("column", ["streams", "cpu_s", "steps_s"])
+def test_a_trial_with_columns_that_make_no_sense(path, store, column):
+    store.add(trial(stream_counts()))
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE trials SET {column} = '7'")
+    connection.close()
+    with pytest.raises(UsageError, match="campaign.sqlite: "):
+        store.trials()
+
+
 @pytest.mark.parametrize("how", [Store.open, Store.read])
 def test_a_store_that_is_missing(how, path):
     with pytest.raises(UsageError, match="no such file; is this a result directory"):
@@ -226,7 +297,7 @@ def test_a_store_of_another_version(how, path, store, version):
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(UsageError, match=f"has schema version {version}, this netbench reads {SCHEMA_VERSION}"):
+    with pytest.raises(UsageError, match=f"has schema version {version}, this netbench reads 1 to {SCHEMA_VERSION}"):
         how(path)
 
 

@@ -1,0 +1,71 @@
+"""Places on the path of frames: their order, and what a UUT's own counters of them say."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from netbench.model.counts import HopCount
+from netbench.model.trial import TrialResult
+
+_INSIDE = "uut"
+_PATH = (
+    "generator",
+    "source NIC",
+    "ingress NIC",
+    "ingress tap",
+    "guest ingress NIC",
+    "guest softnet",
+    "guest IP layer",
+    "guest egress queue",
+    "guest egress NIC",
+    "egress tap",
+    _INSIDE,
+    "egress NIC",
+    "sink NIC",
+    "capture",
+)
+_COUNTED_OUTSIDE = frozenset({"generator", "source NIC", "ingress NIC", "egress NIC", "sink NIC", "capture"})
+
+
+@dataclass(frozen=True, slots=True)
+class UutCounter:
+    """How much one counter of a UUT grew in all, in frames, and in how many trials it could be read."""
+
+    hop: str
+    counter: str
+    role: str  # as of HopCount
+    frames: int
+    trials: int
+
+
+def place_on_path(place: str) -> int:
+    """A rank by which places sort from source to sink.
+
+    A place is a hop, or a counter of one: `ingress tap (tx_dropped)`. One that is not known here is inside the UUT.
+    """
+    hop = place.partition(" (")[0]
+    return _PATH.index(hop if hop in _PATH else _INSIDE)
+
+
+def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
+    """What the UUT itself counted, summed over trials and streams, from source to sink."""
+    growths: dict[tuple[str, str, str], list[int]] = {}
+    for trial in trials:
+        of_trial: dict[tuple[str, str, str], int] = {}
+        for hop in _counted_by_uut(trial):
+            if hop.grew is not None:
+                key = (hop.hop, hop.counter, hop.role)
+                of_trial[key] = of_trial.get(key, 0) + hop.grew
+        for key, grew in of_trial.items():
+            growths.setdefault(key, []).append(grew)
+    counters = [UutCounter(*key, frames=sum(grown), trials=len(grown)) for key, grown in growths.items()]
+    return sorted(counters, key=lambda one: place_on_path(one.hop))
+
+
+def _counted_by_uut(trial: TrialResult) -> Iterator[HopCount]:
+    yield from trial.hops
+    # The only stream of a trial has what is counted for all streams among its own hops as well.
+    shared = {(hop.hop, hop.counter) for hop in trial.hops}
+    for counts in trial.streams:
+        yield from (
+            hop for hop in counts.hops if hop.hop not in _COUNTED_OUTSIDE and (hop.hop, hop.counter) not in shared
+        )

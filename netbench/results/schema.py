@@ -1,0 +1,70 @@
+"""The tables of a store, and what brings those of an older version up to date."""
+
+from dataclasses import fields
+
+from netbench.model.counts import StreamCounts
+
+SCHEMA_VERSION = 2
+
+_NESTED = ("lost_at", "hops")
+_SQL_TYPES = {
+    "str": "TEXT NOT NULL",
+    "int": "INTEGER NOT NULL",
+    "float": "REAL NOT NULL",
+    "int | None": "INTEGER",
+    "float | None": "REAL",
+}
+COUNT_COLUMNS = {
+    field.name: _SQL_TYPES[getattr(field.type, "__name__", str(field.type))]
+    for field in fields(StreamCounts)
+    if field.name not in _NESTED
+}
+
+_UUTS = """
+CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
+"""
+SCHEMA = f"""
+CREATE TABLE trials (
+    key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
+    frame_size INTEGER NOT NULL, load TEXT NOT NULL, repetition INTEGER NOT NULL,
+    attempt INTEGER NOT NULL, started_ns INTEGER NOT NULL, verdict TEXT NOT NULL, steps_s TEXT NOT NULL,
+    streams TEXT NOT NULL, cpu_s TEXT NOT NULL
+) STRICT;
+CREATE TABLE streams (
+    trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
+    {", ".join(f"{name} {kind}" for name, kind in COUNT_COLUMNS.items())},
+    PRIMARY KEY (trial, position)
+) STRICT;
+CREATE TABLE losses (
+    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL, position INTEGER NOT NULL,
+    hop TEXT NOT NULL, frames INTEGER NOT NULL, PRIMARY KEY (trial, stream, position)
+) STRICT;
+CREATE TABLE hops (
+    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL, position INTEGER NOT NULL,
+    hop TEXT NOT NULL, counter TEXT NOT NULL, role TEXT NOT NULL, grew INTEGER,
+    PRIMARY KEY (trial, stream, position)
+) STRICT;
+CREATE TABLE reasons (
+    trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
+    kind TEXT NOT NULL, stream TEXT NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (trial, position)
+) STRICT;
+CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
+{_UUTS}
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+# Version 1 knew no facts, delays or CPU times, and named the streams of a trial only where they were counted.
+FROM_VERSION_1 = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE trials ADD COLUMN streams TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE trials ADD COLUMN cpu_s TEXT NOT NULL DEFAULT '{{}}';
+UPDATE trials SET streams = (
+    SELECT json_group_array(stream) FROM (SELECT stream FROM streams WHERE trial = trials.key ORDER BY position)
+);
+ALTER TABLE streams ADD COLUMN delay_min_ns INTEGER;
+ALTER TABLE streams ADD COLUMN delay_median_ns INTEGER;
+ALTER TABLE streams ADD COLUMN delay_max_ns INTEGER;
+{_UUTS}
+PRAGMA user_version = 2;
+COMMIT;
+"""
