@@ -5,7 +5,7 @@ the counters on both sides of it; whatever they do not explain stays visible as 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.analysis.capture import CaptureCounts, StreamCapture
 from netbench.generators.base import Sent, Traffic
@@ -70,10 +70,11 @@ class Evidence:
 
     @property
     def caught(self) -> StreamCapture | None:
-        """This stream's frames in the capture."""
+        """This stream's frames in the capture: all of them count as received when they cannot be told apart."""
         if self.capture is None:
             return None
-        return next(stream for stream in self.capture.streams if stream.stream == self.path.name)
+        stream = next(stream for stream in self.capture.streams if stream.stream == self.path.name)
+        return stream if self.sent.numbered else replace(stream, received=stream.span.frames, duplicates=0)
 
     def trusted(self, role: str) -> NicDelta | None:
         """The growth at a NIC of the path, if it can be believed."""
@@ -84,6 +85,8 @@ class Evidence:
 def account(evidence: Evidence) -> StreamCounts:
     """The accounts of one stream; what could not be counted is None."""
     sent, caught = evidence.sent, evidence.caught
+    told_apart = caught if sent.numbered else None
+    delay = told_apart.delay if told_apart and _one_clock(evidence.path) else None
     dropped = _dropped_by_capture(evidence)
     foreign = _foreign(evidence)
     lost_at = tuple(loss for loss in _losses(evidence) if loss.frames)
@@ -103,18 +106,25 @@ def account(evidence: Evidence) -> StreamCounts:
         max_burst_frames=sent.max_burst_frames,
         max_lateness_s=sent.max_lateness_s,
         received_frames=caught.received if caught else None,
-        duplicate_frames=caught.duplicates if caught else None,
-        reordered_frames=caught.reordered if caught else None,
+        duplicate_frames=told_apart.duplicates if told_apart else None,
+        reordered_frames=told_apart.reordered if told_apart else None,
         foreign_frames=foreign,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
-        longest_loss_run_frames=caught.longest_loss_run if caught else None,
-        loss_runs=caught.loss_runs if caught else None,
+        longest_loss_run_frames=told_apart.longest_loss_run if told_apart else None,
+        loss_runs=told_apart.loss_runs if told_apart else None,
         first_received_ns=caught.first_ns if caught else None,
         last_received_ns=caught.last_ns if caught else None,
+        delay_min_ns=delay.smallest_ns if delay else None,
+        delay_median_ns=delay.median_ns if delay else None,
+        delay_max_ns=delay.largest_ns if delay else None,
         lost_at=lost_at,
         hops=tuple(_hops(evidence)),
     )
+
+
+def _one_clock(path: StreamPath) -> bool:
+    return path.source.machine == path.sink.machine
 
 
 def _dropped_by_capture(evidence: Evidence) -> int | None:
@@ -163,7 +173,7 @@ def _losses(evidence: Evidence) -> Iterator[HopLoss]:
     extra_out = max(0, extra_out - max(0, sink.rx - egress.tx))  # what came in behind the UUT never left it
     yield HopLoss("ingress NIC", min(ingress.rx_dropped + ingress.rx_errors, max(0, source.tx - ingress.rx)))
     inside = max(0, ingress.rx - foreign_in - (egress.tx - extra_out))
-    for drops in (reading for reading in evidence.uut_hops if reading.role != "passed"):
+    for drops in (reading for reading in evidence.uut_hops if reading.role in ("dropped", "errors")):
         # Not cut down to what is missing: a counter that claims more than that leaves a remainder to be seen.
         inside = max(0, inside - drops.frames)
         yield HopLoss(f"{drops.hop} ({drops.counter})", drops.frames)

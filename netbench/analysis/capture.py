@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.analysis.delays import Delay, DelayTally
+from netbench.analysis.early_stamps import EarlyStamps
 from netbench.analysis.frames import LINKS, PairFrames, decode
 from netbench.analysis.pcapfile import open_capture
 from netbench.analysis.reading import FrameBatch, Reader
@@ -36,7 +38,8 @@ class Expected:
     """What a trial knows about one stream: which frames can be its own.
 
     `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
-    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them.
+    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, or with 0;
+    early stamps are those of EarlyStamps.
     """
 
     stream: str
@@ -47,6 +50,8 @@ class Expected:
     sent_from_ns: int
     sent_until_ns: int
     first_sequence: int = 0
+    stamped: bool = True
+    stamped_early: bool = False
 
     @property
     def sequence(self) -> range:
@@ -84,18 +89,6 @@ class Span:
         fps = (frames - 1) / (self.last_ns - self.first_ns) * 1e9
         mean_bytes = self.total_bytes / self.frames
         return Rate(fps, fps * 8 * (mean_bytes + WIRE_OVERHEAD_BYTES) / 1e6, fps * 8 * mean_bytes / 1e6)
-
-
-@dataclass(frozen=True, slots=True)
-class Delay:
-    """Capture time − time stamp in the frame, ns, over every copy. Means something on one clock only.
-
-    The stamp has a resolution of 1 µs, and is made before the frame is on the link.
-    """
-
-    smallest_ns: int
-    mean_ns: float
-    largest_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +217,8 @@ class _StreamTally:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
         self._sequence = SequenceTracker()
         self._span = _SpanTally()
-        self._delayed = self._delay_sum = 0
-        self._least_delay: int | None = None
-        self._most_delay: int | None = None
+        self._delays_seen = DelayTally()
+        self._early = EarlyStamps() if expected and expected.stamped_early else None
 
     def add(self, frames: PairFrames) -> int:
         """Count the frames that are this stream's; how many they are."""
@@ -236,15 +228,14 @@ class _StreamTally:
         if count:
             self._sequence.add(frames.sequence)
             self._span.add(frames.sizes, frames.times_ns)
-            if frames.times_ns is not None:
-                self._add_delays(frames.times_ns - frames.sent_us * 1000)
+            if frames.times_ns is not None and (self._expected is None or self._expected.stamped):
+                self._delays_seen.add(self._delays(frames, frames.times_ns))
         return count
 
-    def _add_delays(self, delays: NDArray[np.int64]) -> None:
-        least, most = self._least_delay, self._most_delay = _widen(self._least_delay, self._most_delay, delays)
-        self._delayed += len(delays)
-        fits = max(-least, most) < 2**63 // len(delays)
-        self._delay_sum += int(delays.sum()) if fits else sum(delays.tolist())
+    def _delays(self, frames: PairFrames, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._early is not None:
+            return self._early.add(frames.sequence, frames.sent_us, times_ns)
+        return times_ns - frames.sent_us * 1000
 
     def capture(self) -> StreamCapture:
         sequence, expected = self._sequence, self._expected
@@ -253,9 +244,6 @@ class _StreamTally:
             losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
         elif sequence.lowest is not None and sequence.highest is not None:
             losses = sequence.losses(sequence.lowest, sequence.highest + 1)
-        delay = None
-        if self._least_delay is not None and self._most_delay is not None:
-            delay = Delay(self._least_delay, self._delay_sum / self._delayed, self._most_delay)
         return StreamCapture(
             stream=expected.stream if expected else None,
             src_ip=_text(self._src_ip),
@@ -269,15 +257,18 @@ class _StreamTally:
             min_seq=sequence.lowest,
             max_seq=sequence.highest,
             span=self._span.span(),
-            delay=delay,
+            delay=self._delays_seen.delay(),
         )
 
 
 def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
-    earliest = (expected.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
-    latest = (expected.sent_until_ns + STAMP_TOLERANCE_NS) // 1000
     ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
     ours &= (frames.sequence >= expected.sequence.start) & (frames.sequence < expected.sequence.stop)
+    if not expected.stamped:
+        ours &= frames.sent_us == 0
+        return ours
+    earliest = (expected.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
+    latest = (expected.sent_until_ns + STAMP_TOLERANCE_NS) // 1000
     ours &= (frames.sent_us >= earliest) & (frames.sent_us <= latest)
     return ours
 

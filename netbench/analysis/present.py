@@ -69,6 +69,7 @@ def _stream_json(stream: "StreamCapture") -> dict[str, object]:
         **_span_json(stream.span, stream.rate),
         "delay_min_ns": delay.smallest_ns if delay else None,
         "delay_mean_ns": delay.mean_ns if delay else None,
+        "delay_median_ns": delay.median_ns if delay else None,
         "delay_max_ns": delay.largest_ns if delay else None,
     }
 

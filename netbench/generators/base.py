@@ -53,6 +53,9 @@ class Sent:
     max_lateness_s: float
     error: str = ""  # why it stopped early, empty when it did not
     first_sequence: int = 0  # the number its first frame bears
+    stamped: bool = True  # whether each frame bears the time when it was built; else a time of 0
+    stamped_early: bool = False  # a frame's stamp is made when the one before it was handed over, not when it is due
+    numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
 
 
 class Source(Protocol):

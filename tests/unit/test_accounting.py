@@ -290,6 +290,16 @@ def test_a_max_load_intends_no_number():
     assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
 
 
+def test_frames_that_cannot_be_told_apart_are_counted_only():
+    evidence = Journey(sent=1000, uut=100).evidence()
+    evidence = replace(evidence, sent=replace(evidence.sent, numbered=False), capture=captured(90, duplicates=810))
+    counts = account(evidence)
+    assert (counts.received_frames, counts.lost_frames, counts.unexplained_frames) == (900, 100, 0)
+    assert lost_at(counts) == {IN_UUT: 100}
+    assert (counts.duplicate_frames, counts.reordered_frames) == (None, None)
+    assert (counts.loss_runs, counts.longest_loss_run_frames) == (None, None)
+
+
 COUNTERS = NicCounters(
     rx=9, tx=9, rx_dropped=9, tx_dropped=9, rx_errors=9, tx_errors=9, up=True, carrier_changes=7,
     mac="02:00:00:00:00:01", index=9, master=3,

@@ -119,6 +119,16 @@ def test_flush_frames_are_neither_foreign_nor_ours(tmp_path: Path, snap: int) ->
         assert (counts.streams[0].received, counts.streams[0].duplicates) == (2000, 0)
 
 
+def test_an_expected_stream_without_time_stamps_has_no_delay_and_no_frames_with_stamps(tmp_path: Path) -> None:
+    unstamped = [stream_frame(seq, size=128, sent_ns=0) for seq in range(100)]
+    path = write(tmp_path / "c.pcap", [*unstamped, sent(100), sent(101)])
+    counts = analyze_capture(path, [dataclasses.replace(EXPECTED, stamped=False)])
+    (stream,) = counts.streams
+    assert (stream.received, stream.missing, counts.foreign_frames) == (100, 900, 2)
+    assert stream.delay is None
+    assert analyze_capture(path, [EXPECTED]).streams[0].received == 2
+
+
 @pytest.mark.parametrize("snap", [58, 64, 262_144])
 def test_an_expected_stream_counts_only_what_was_sent(tmp_path: Path, snap: int) -> None:
     foreign = [

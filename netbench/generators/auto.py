@@ -1,0 +1,105 @@
+"""The best source each host can have: pktgen where it works, else AF_PACKET sockets."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.afpacket import AfPacket, AfPacketOptions
+from netbench.generators.base import Sent, Source, Traffic
+from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.hosts.base import Host
+
+
+class AutoOptions(BaseModel, extra="forbid"):
+    """None: whoever wants to choose more names the generator."""
+
+
+class Auto:
+    """Chooses anew for every source, when it is opened."""
+
+    Options: ClassVar[type[BaseModel]] = AutoOptions
+
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        self._pktgen = PktGen(PktGenOptions())
+        self._afpacket = AfPacket(AfPacketOptions())
+
+    def unfit(self, host: Host) -> str:
+        """Why neither can send from this host, as a phrase; empty when one of them can. Nothing is touched."""
+        no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)
+        return f"{no_pktgen}, and {no_afpacket}" if no_pktgen and no_afpacket else ""
+
+    def source(self) -> "AutoSource":
+        """A source, not open yet."""
+        return AutoSource(self._pktgen, self._afpacket)
+
+
+class AutoSource:
+    """A source of the kind that works where it is opened; what it says of itself begins with why it was taken."""
+
+    def __init__(self, pktgen: PktGen, afpacket: AfPacket) -> None:
+        self._pktgen = pktgen
+        self._afpacket = afpacket
+        self._chosen: Source | None = None
+        self._why = ""
+
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        """What open() would do with either, as it is chosen only then."""
+        return [
+            "# where pktgen works:",
+            *self._pktgen.source().commands(interface, cpus),
+            "# elsewhere:",
+            *self._afpacket.source().commands(interface, cpus),
+        ]
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Bring up pktgen, or afpacket where pktgen does not work; MissingError when neither does."""
+        self.close()
+        no_pktgen = self._pktgen.unfit(host)
+        if not no_pktgen:
+            source = self._pktgen.source()
+            try:
+                source.open(host, interface, cpus)
+            except (TestbedError, MissingError) as error:
+                no_pktgen = str(error)
+            else:
+                self._chosen, self._why = source, ""
+                return
+        if no_afpacket := self._afpacket.unfit(host):
+            raise MissingError(f"nothing can send from {interface} of host {host.name}: {no_pktgen}, and {no_afpacket}")
+        fallback = self._afpacket.source()
+        fallback.open(host, interface, cpus)
+        self._chosen, self._why = fallback, f"afpacket sends from {interface} of host {host.name}: {no_pktgen}"
+
+    def remarks(self) -> list[str]:
+        """Why it is not pktgen, where it is not, and what the source itself says."""
+        return ([self._why] if self._why else []) + self._opened.remarks()
+
+    def nearest_fps(self, fps: float, frame_size: int) -> float:
+        """As the chosen one has it."""
+        return self._opened.nearest_fps(fps, frame_size)
+
+    def prepare(self, traffic: Traffic) -> None:
+        """As the chosen one does."""
+        self._opened.prepare(traffic)
+
+    def start(self, at_monotonic_ns: int) -> None:
+        """As the chosen one does."""
+        self._opened.start(at_monotonic_ns)
+
+    def wait(self, timeout_s: float) -> Sent:
+        """As the chosen one does."""
+        return self._opened.wait(timeout_s)
+
+    def close(self) -> None:
+        """End the chosen one; harmless when called twice or before open()."""
+        if self._chosen is not None:
+            self._chosen.close()
+            self._chosen = None
+
+    @property
+    def _opened(self) -> Source:
+        if self._chosen is None:
+            raise TestbedError("an auto source is used before open() or after close(); open it first")
+        return self._chosen

@@ -1,0 +1,82 @@
+"""What a device file of pktgen tells: its settings, its counters, and how the last run ended.
+
+The format is that of `pktgen_if_show` and `show_results` in the kernel's net/core/pktgen.c.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netbench.errors import TestbedError
+
+_SETTING = re.compile(r"(\w+): (\S*)")
+_FLAGS = re.compile(r" Flags: (.*)\n")
+_CURRENT = re.compile(
+    r"pkts-sofar: (?P<frames>\d+)  errors: (?P<errors>\d+)\n"
+    r"(?s:.*?)started: (?P<started>\d+)us  stopped: (?P<stopped>\d+)us idle: (?P<idle>\d+)us\n"
+)
+_ENDED = re.compile(
+    r"OK: (?P<elapsed>\d+)\(c\d+\+d(?P<idle>\d+)\) usec, (?P<frames>\d+) \(\d+byte,-?\d+frags\)\n"
+    r" +(?P<pps>\d+)pps \d+Mb/sec \(\d+bps\) errors: (?P<errors>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The result of a run: how long it took and how much of that pktgen waited, and what was sent.
+
+    `fps` is frames ÷ time, truncated, as the kernel says it; `errors` counts sends that failed.
+    """
+
+    elapsed_us: int
+    idle_us: int
+    frames: int
+    fps: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device file. `settings` are those before `Current:`, by the kernel's names, and the count.
+
+    A flag that is set is `on`, one that is not is missing. A `burst` of 1 is not in the file.
+
+    Times are CLOCK_MONOTONIC (`ktime_get`). While a run is under way, `stopped_us` is now. `result` is what the
+    kernel says of the last command or run.
+    """
+
+    settings: Mapping[str, str]
+    frames: int
+    errors: int
+    started_us: int
+    stopped_us: int
+    idle_us: int
+    result: str
+
+    @property
+    def ended(self) -> Ended | None:
+        """How the last run ended; None while one is under way, or when a command came after it."""
+        match = _ENDED.match(self.result)
+        if not match:
+            return None
+        return Ended(*(int(match[name]) for name in ("elapsed", "idle", "frames", "pps", "errors")))
+
+
+def parse_device(text: str) -> Device:
+    """Read a device file; TestbedError when it is not one."""
+    params, found_current, rest = text.partition("Current:\n")
+    current = _CURRENT.search(rest)
+    _, found_result, result = rest.partition("\nResult: ")
+    if not (params.startswith("Params: count ") and found_current and current and found_result):
+        raise TestbedError(f"pktgen wrote {text[:80]!r} where the state of a device was expected")
+    settings = dict(_SETTING.findall(params.replace("Params: count ", "count: ", 1)))
+    flags = _FLAGS.search(params)
+    return Device(
+        settings={"burst": "1", **settings, **dict.fromkeys(flags[1].split() if flags else (), "on")},
+        frames=int(current["frames"]),
+        errors=int(current["errors"]),
+        started_us=int(current["started"]),
+        stopped_us=int(current["stopped"]),
+        idle_us=int(current["idle"]),
+        result=result.rstrip("\n"),
+    )

@@ -1,0 +1,120 @@
+"""The choice between pktgen and afpacket."""
+
+from contextlib import closing
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators import auto
+from netbench.generators.auto import Auto
+from netbench.generators.base import Traffic
+from netbench.model.paths import stream_paths
+from tests.unit.fakes import FakeBench, FakeSource
+from tests.unit.inputs import topology
+from tests.unit.pktgen_kernel import FakeKernel, PktgenHost
+
+TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 3e6, 0.001, 1, 1)
+
+
+class FakeAfPacket:
+    """Works on every host but `far`."""
+
+    def __init__(self, options) -> None:
+        self.wire = next(iter(FakeBench.on(stream_paths(topology(1))).wires.values()))
+
+    def unfit(self, host):
+        return "its worker runs only here" if host.name == "far" else ""
+
+    def source(self):
+        return FakeSource(self.wire)
+
+
+@pytest.fixture(autouse=True)
+def _no_real_sockets(monkeypatch):
+    monkeypatch.setattr(auto, "AfPacket", FakeAfPacket)
+
+
+def without_pktgen(name: str) -> PktgenHost:
+    return PktgenHost(FakeKernel(loaded=False, loadable=False), name)
+
+
+def sent_by(source) -> tuple[int, int]:
+    source.prepare(TRAFFIC)
+    source.start(0)
+    sent = source.wait(1.0)
+    return sent.frames, sent.first_sequence
+
+
+def test_pktgen_where_it_works():
+    host = PktgenHost(FakeKernel())
+    with closing(Auto().source()) as source:
+        source.open(host, "nb-tx1", ())
+        assert source.remarks() == []
+        assert source.nearest_fps(3e6, 64) == 1e9 / 333
+        assert sent_by(source) == (3000, 1)  # pktgen counts from 1
+    assert host.kernel.devices() == {}
+
+
+def test_afpacket_where_there_is_no_pktgen_and_why():
+    with closing(Auto().source()) as source:
+        source.open(without_pktgen("near"), "nb-tx1", ())
+        assert source.remarks() == [
+            "afpacket sends from nb-tx1 of host near: "
+            "the kernel of host near has no pktgen: neither loaded nor loadable"
+        ]
+        assert source.nearest_fps(3e6, 64) == 3e6
+        assert sent_by(source) == (3000, 0)
+
+
+def test_afpacket_where_pktgen_refuses_and_why():
+    host = PktgenHost(FakeKernel(), "near")
+    with closing(Auto().source()) as source:
+        source.open(host, "lo9", ())
+        assert "pktgen does not take `add_device lo9@0`" in source.remarks()[0]
+        assert sent_by(source)[0] == 3000
+    assert host.kernel.devices() == {}
+
+
+def test_both_kinds_in_one_campaign():
+    made_by = Auto()
+    far, near = PktgenHost(FakeKernel()), without_pktgen("near")
+    with closing(made_by.source()) as one, closing(made_by.source()) as other:
+        one.open(far, "nb-tx1", ())
+        other.open(near, "nb-tx2", ())
+        assert (one.remarks(), len(other.remarks())) == ([], 1)
+        for source in (one, other):
+            source.prepare(TRAFFIC)
+        for source in (one, other):
+            source.start(0)
+        assert [source.wait(1.0).first_sequence for source in (one, other)] == [1, 0]
+
+
+def test_where_neither_works():
+    both = "the kernel of host far has no pktgen: neither loaded nor loadable, and its worker runs only here"
+    assert Auto().unfit(without_pktgen("far")) == both
+    with pytest.raises(MissingError, match=f"nothing can send from nb-tx1 of host far: {both}"):
+        Auto().source().open(without_pktgen("far"), "nb-tx1", ())
+
+
+@pytest.mark.parametrize("host", [PktgenHost(FakeKernel()), without_pktgen("near")], ids=["pktgen", "afpacket"])
+def test_where_one_works(host):
+    assert Auto().unfit(host) == ""
+
+
+def test_use_before_open_and_after_close():
+    source = Auto().source()
+    with pytest.raises(TestbedError, match="before open"):
+        source.remarks()
+    source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
+    source.close()
+    source.close()
+    with pytest.raises(TestbedError, match="after close"):
+        source.prepare(TRAFFIC)
+
+
+def test_a_dry_run_shows_both(monkeypatch):
+    monkeypatch.undo()
+    lines = Auto().source().commands("nb-tx1", (0,))
+    assert lines[:2] == ["# where pktgen works:", 'echo "add_device nb-tx1@0" > /proc/net/pktgen/kpktgend_0']
+    assert lines[-2] == "# elsewhere:"
+    assert "afpacket_worker nb-tx1" in lines[-1]

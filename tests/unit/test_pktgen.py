@@ -1,0 +1,602 @@
+"""pktgen as a source, on a kernel that behaves, and on one that does not."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators import pktgen, pktgen_station
+from netbench.generators.base import Traffic
+from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.generators.pktgen_files import PktgenFiles
+from netbench.hosts.base import Completed
+from tests.unit.fakes import FakeHost
+from tests.unit.pktgen_kernel import OFFSET_NS, FakeKernel, PktgenHost
+
+TRAFFIC = Traffic(
+    stream="s1",
+    src_mac="02:00:00:00:00:0A",
+    dst_mac="02:00:00:00:00:02",
+    src_ip="198.18.0.1",
+    dst_ip="198.18.0.2",
+    frame_size=64,
+    fps=10_000.0,
+    duration_s=0.1,
+    flows=1,
+    seed=1,
+)
+MAX = replace(TRAFFIC, fps=None, duration_s=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(pktgen_station, "_STOP_S", 0.2)
+    monkeypatch.setattr(pktgen_station, "_LOOK_AGAIN_S", 0.001)
+
+
+@pytest.fixture
+def kernel():
+    return FakeKernel()
+
+
+@pytest.fixture
+def host(kernel):
+    return PktgenHost(kernel)
+
+
+def generator(**options) -> PktGen:
+    return PktGen(PktGenOptions(**options))
+
+
+def opened(host, *, interface="nb-tx1", cpus=(), made_by=None, **options):
+    source = (made_by or generator(**options)).source()
+    source.open(host, interface, cpus)
+    return source
+
+
+def trial(source, traffic=TRAFFIC, timeout_s=1.0):
+    source.prepare(traffic)
+    source.start(0)
+    return source.wait(timeout_s)
+
+
+def test_a_trial_is_told_by_the_kernels_own_counters(kernel, host):
+    with closing(opened(host)) as source:
+        sent = trial(source)
+        device = kernel.devices()["nb-tx1@0"]
+        assert (sent.frames, sent.errors, sent.error) == (1000, 0, "")
+        assert sent.frames == device.frames
+        assert sent.first_sequence == 1
+        assert sent.duration_s == pytest.approx(0.1, abs=1e-9)  # the last frame's slot included
+        assert sent.first_ns == device.started_ns // 1000 * 1000 + OFFSET_NS
+        assert sent.last_ns == device.stopped_ns // 1000 * 1000 + OFFSET_NS
+        assert sent.max_burst_frames == 1
+        assert sent.max_lateness_s < 5e-6
+
+
+def test_the_device_is_set_up_as_the_traffic_says(kernel, host):
+    with closing(opened(host)) as source:
+        trial(source, replace(TRAFFIC, frame_size=1518))
+        assert kernel.devices()["nb-tx1@0"].values == {
+            "pkt_size": "1514",
+            "count": "1000",
+            "delay": "100000",
+            "src_mac": "02:00:00:00:00:0a",
+            "dst_mac": "02:00:00:00:00:02",
+            "src_min": "198.18.0.1",
+            "src_max": "198.18.0.1",
+            "dst_min": "198.18.0.2",
+            "dst_max": "198.18.0.2",
+            **dict.fromkeys(("udp_src_min", "udp_src_max", "udp_dst_min", "udp_dst_max"), "9"),
+        }
+
+
+def test_the_first_frame_of_a_new_device_has_its_slot(kernel, host):
+    with closing(opened(host)) as source:
+        kernel.log.clear()
+        first, second = trial(source), trial(source)
+    assert first.duration_s == second.duration_s
+    assert kernel.log.count("nb-tx1@0: xmit_mode queue_xmit") == 2
+    ends = [line for line in kernel.log if line.startswith("nb-tx1@0: xmit_mode")]
+    assert ends[-1] == "nb-tx1@0: xmit_mode start_xmit"
+
+
+def test_later_trials_write_only_what_changes(kernel, host):
+    with closing(opened(host)) as source:
+        trial(source)
+        kernel.log.clear()
+        trial(source, replace(TRAFFIC, fps=20_000.0))
+    assert kernel.log[:-1] == [
+        "nb-tx1@0: count 2000",
+        "nb-tx1@0: delay 50000",
+        "nb-tx1@0: xmit_mode queue_xmit",
+        "nb-tx1@0: xmit_mode start_xmit",
+        "pgctrl: start",
+    ]
+
+
+def test_frames_may_go_through_the_queueing_discipline(kernel, host):
+    with closing(opened(host, xmit_mode="queue_xmit")) as source:
+        trial(source)
+        assert kernel.devices()["nb-tx1@0"].xmit_mode == "queue_xmit"
+
+
+def test_flows_are_source_ports_in_a_row(kernel, host):
+    with closing(opened(host)) as source:
+        trial(source, replace(TRAFFIC, flows=60_000))
+        values = kernel.devices()["nb-tx1@0"].values
+        assert int(values["udp_src_max"]) - int(values["udp_src_min"]) == 60_000
+        assert int(values["udp_src_min"]) >= 1024
+        assert int(values["udp_src_max"]) <= 65_535
+        assert values["udp_dst_min"] == values["udp_dst_max"] == "9"
+
+
+def test_a_timed_run_is_stopped_when_its_time_is_up(kernel, host):
+    with closing(opened(host)) as source:
+        sent = trial(source, replace(MAX, duration_s=0.01))
+        assert kernel.devices()["nb-tx1@0"].values["count"] == "0"
+        assert kernel.devices()["nb-tx1@0"].values["delay"] == "0"
+    assert kernel.log.count("pgctrl: stop") == 1
+    assert sent.error == ""
+    assert sent.frames == 105_000
+    assert sent.duration_s == pytest.approx(1.05, rel=1e-3)
+    assert sent.max_burst_frames == sent.frames
+    assert sent.max_lateness_s == 0
+
+
+@pytest.mark.parametrize(
+    ("pacing", "fps", "size", "paced"),
+    [
+        ("lattice", 148_809.5, 64, 1e9 / 6720),
+        ("ratep", 148_809.5, 64, 1e9 / (10**9 // 148_810)),
+        ("schlosser2011", 1e9 / 672, 64, 1e9 / 704),
+    ],
+)
+def test_rates_are_those_that_can_be_paced(host, pacing, fps, size, paced):
+    with closing(opened(host, pacing=pacing)) as source:
+        assert source.nearest_fps(fps, size) == paced
+        source.prepare(replace(TRAFFIC, fps=paced, frame_size=size))
+        assert host.kernel.devices()["nb-tx1@0"].values["delay"] == str(round(1e9 / paced))
+
+
+def test_a_stall_is_lateness_and_a_burst(kernel, host):
+    kernel.stall_ns = 3_000_000
+    with closing(opened(host)) as source:
+        sent = trial(source)
+    assert sent.max_lateness_s == pytest.approx(0.003, abs=1e-5)
+    assert sent.max_burst_frames == 31
+    assert sent.duration_s == pytest.approx(0.1029, abs=1e-5)  # the return of the last send
+
+
+def test_frames_the_driver_drops_are_errors_and_not_lateness(kernel, host):
+    kernel.drops = 50
+    with closing(opened(host)) as source:
+        sent = trial(source)
+    assert (sent.frames, sent.errors) == (1000, 50)
+    assert sent.max_lateness_s < 5e-6
+    assert sent.duration_s == pytest.approx(0.1049, abs=1e-5)
+
+
+def test_sources_of_one_namespace_start_with_one_write(kernel, host):
+    made_by = generator()
+    with (
+        closing(opened(host, made_by=made_by)) as one,
+        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
+    ):
+        for source in (one, other):
+            source.prepare(replace(TRAFFIC, duration_s=0.1 if source is one else 0.2))
+        one.start(0)
+        assert kernel.runs == []
+        other.start(0)
+        assert kernel.runs == [["nb-tx1@0", "nb-tx2@1"]]
+        assert [source.wait(1.0).frames for source in (one, other)] == [1000, 2000]
+
+
+def test_devices_of_earlier_trials_do_not_send(kernel, host):
+    made_by = generator(cpus=[1])
+    with (
+        closing(opened(host, made_by=made_by)) as one,
+        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
+    ):
+        for source in (one, other):
+            source.prepare(TRAFFIC)
+        for source in (one, other):
+            source.start(0)
+        for source in (one, other):
+            assert source.wait(1.0).frames == 1000
+        assert trial(one).frames == 1000
+        assert trial(other).frames == 1000
+        assert kernel.runs == [["nb-tx1@1", "nb-tx2@1"], ["nb-tx1@1"], ["nb-tx2@1"]]
+
+
+def test_sources_take_the_least_used_thread(kernel, host):
+    made_by = generator()
+    sources = [opened(host, made_by=made_by, interface=f"nb-tx{n}") for n in (1, 2, 3)]
+    assert list(kernel.devices()) == ["nb-tx1@0", "nb-tx3@0", "nb-tx2@1"]
+    sources[1].close()
+    sources[1].open(host, "nb-tx2", ())
+    assert "nb-tx2@1" in kernel.devices()
+    for source in sources:
+        source.close()
+    assert kernel.devices() == {}
+
+
+def test_namespaces_of_one_machine_share_its_cpus(kernel, monkeypatch):
+    monkeypatch.setattr(PktgenHost, "shares_files", True)
+    made_by = generator()
+    hosts = [PktgenHost(FakeKernel(), name) for name in ("a", "b")]
+    for host in hosts:
+        host.netns = host.name
+    with closing(opened(hosts[0], made_by=made_by)), closing(opened(hosts[1], made_by=made_by)):
+        assert [list(host.kernel.devices()) for host in hosts] == [["nb-tx1@0"], ["nb-tx1@1"]]
+    with closing(opened(hosts[1], made_by=made_by)):
+        assert list(hosts[1].kernel.devices()) == ["nb-tx1@0"]
+
+
+def test_cpus_of_the_profile_come_before_those_of_the_plan(kernel, host):
+    with closing(opened(host, cpus=(0,), made_by=generator(cpus=[1]))):
+        assert list(kernel.devices()) == ["nb-tx1@1"]
+
+
+def test_a_cpu_without_a_thread_is_refused(kernel, host):
+    with pytest.raises(TestbedError, match="host far has no pktgen thread on CPU 7, only on 0, 1"):
+        opened(host, cpus=(7,))
+    assert kernel.devices() == {}
+
+
+def test_namespaces_do_not_know_of_each_other(kernel):
+    made_by = generator()
+    here, there = PktgenHost(FakeKernel(), "a"), PktgenHost(FakeKernel(), "b")
+    with closing(opened(here, made_by=made_by)) as one, closing(opened(there, made_by=made_by)) as other:
+        one.prepare(TRAFFIC)
+        other.prepare(TRAFFIC)
+        one.start(0)
+        assert here.kernel.runs == [["nb-tx1@0"]]
+        assert there.kernel.runs == []
+        other.start(0)
+        assert (one.wait(1.0).frames, other.wait(1.0).frames) == (1000, 1000)
+
+
+def test_a_module_that_is_missing_is_loaded_and_stays(kernel, host):
+    kernel.loaded = False
+    with closing(opened(host)) as source:
+        assert source.remarks() == [
+            "the kernel module pktgen of host far was loaded for this campaign, and stays loaded"
+        ]
+    assert kernel.loaded
+
+
+def test_a_module_that_was_there_is_nothing_to_remark(host):
+    with closing(opened(host)) as source:
+        assert source.remarks() == []
+
+
+def test_a_kernel_without_pktgen(kernel, host):
+    kernel.loaded = kernel.loadable = False
+    assert generator().unfit(host) == "the kernel of host far has no pktgen: neither loaded nor loadable"
+    with pytest.raises(MissingError, match="pktgen cannot be loaded: .*not found in modules.dep"):
+        opened(host)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_kernel_with_pktgen_is_fit_and_not_touched(kernel, host, loaded):
+    kernel.loaded = loaded
+    assert generator().unfit(host) == ""
+    assert kernel.loaded == loaded
+    assert kernel.log == []
+
+
+def test_a_host_without_modprobe_has_no_pktgen():
+    assert generator().unfit(FakeHost()) == "the kernel of host fake has no pktgen: neither loaded nor loadable"
+    unloaded = FakeHost({"modprobe": Completed((), 0, "insmod pktgen.ko", "")})
+    assert generator().unfit(unloaded) == ""
+
+
+def test_devices_of_somebody_else_are_left_alone(kernel, host):
+    made_by = generator()
+    kernel.interfaces.add("eth0")
+    kernel.write("kpktgend_1", "add_device eth0@1\n")
+    reason = "in use by somebody else, who added eth0@1"
+    assert reason in made_by.unfit(host)
+    with pytest.raises(TestbedError, match=reason):
+        opened(host, made_by=made_by)
+    assert list(kernel.devices()) == ["eth0@1"]
+
+
+def test_somebody_else_who_comes_later_is_noticed(kernel, host):
+    kernel.interfaces.add("eth0")
+    with closing(opened(host)) as source:
+        trial(source)
+        kernel.write("kpktgend_0", "add_device eth0@0\n")
+        with pytest.raises(TestbedError, match="somebody else, who added eth0@0"):
+            source.prepare(TRAFFIC)
+    assert len(kernel.runs) == 1
+    assert "eth0@0" in kernel.devices()
+
+
+def test_what_is_ours_is_removed_though_somebody_else_came_to_another_thread(kernel, host):
+    kernel.interfaces.add("eth0")
+    source = opened(host)
+    kernel.write("kpktgend_1", "add_device eth0@1\n")
+    source.close()
+    assert list(kernel.devices()) == ["eth0@1"]
+
+
+def test_an_interface_that_is_not_there(host):
+    with pytest.raises(TestbedError) as caught:
+        opened(host, interface="nb-no")
+    assert str(caught.value) == (
+        "pktgen does not take `add_device nb-no@0` > /proc/net/pktgen/kpktgend_0: No such device "
+        "(ERROR: can not add device nb-no@0)"
+    )
+
+
+def test_a_refused_setting_is_named_with_the_kernels_words(host):
+    with (
+        closing(opened(host)) as source,
+        pytest.raises(TestbedError, match=r"pktgen does not take `dst_mac nonsense` > \S+nb-tx1@0: Invalid argument$"),
+    ):
+        source.prepare(replace(TRAFFIC, dst_mac="nonsense"))
+
+
+def test_the_kernels_words_for_a_command_it_does_not_know(host):
+    with closing(opened(host)), pytest.raises(TestbedError) as caught:
+        PktgenFiles(host).write("nb-tx1@0", "nonsense 4")
+    assert str(caught.value) == (
+        'pktgen does not take `nonsense 4` > /proc/net/pktgen/nb-tx1@0: Invalid argument (No such parameter "nonsense")'
+    )
+
+
+def test_a_number_the_kernel_cuts_off_is_noticed(host):
+    with (
+        closing(opened(host)) as source,
+        pytest.raises(TestbedError, match="pktgen took `count 10000000000` of nb-tx1@0 as 1000000000"),
+    ):
+        source.prepare(replace(TRAFFIC, fps=1e6, duration_s=10_000.0))
+
+
+def test_a_link_that_goes_down(kernel, host):
+    kernel.fail_after = 400
+    with closing(opened(host)) as source:
+        sent = trial(source)
+        assert sent.frames == 400
+        assert sent.error == "pktgen sent only 400 of 1,000 frames, as happens when a link goes down"
+        assert sent.duration_s == pytest.approx(0.04, abs=1e-5)
+        timed = trial(source, MAX)
+        assert timed.frames == 400
+        assert "pktgen ended after 0.004 s" in timed.error
+
+
+def test_an_interface_that_is_removed_in_mid_trial(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(MAX)
+        source.start(0)
+        kernel.remove_interface("nb-tx1")
+        sent = source.wait(1.0)
+        assert sent.frames == 0
+        assert sent.first_ns is None
+        assert sent.error == "pktgen's device nb-tx1@0 is gone, as happens when its interface is removed"
+        with pytest.raises(TestbedError, match="does not take `add_device nb-tx1@0`.*No such device"):
+            source.prepare(TRAFFIC)
+        kernel.interfaces.add("nb-tx1")
+        assert trial(source).frames == 1000
+
+
+def test_a_host_that_dies_in_mid_trial(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(MAX)
+        source.start(0)
+        kernel.lost = True
+        sent = source.wait(1.0)
+    assert (sent.frames, sent.first_ns) == (0, None)
+    assert sent.error == "guest far: it is gone"
+
+
+def test_a_writer_that_is_killed_stops_the_run(host):
+    with closing(opened(host)) as source:
+        source.prepare(MAX)
+        source.start(0)
+        host.writers[-1].kill()
+        sent = source.wait(1.0)
+    assert sent.frames == 105_000
+    assert sent.error == "the process that starts pktgen was killed by signal 9"
+
+
+def test_a_writer_that_fails(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(TRAFFIC)
+        kernel.loaded = False
+        source.start(0)
+        sent = source.wait(1.0)
+        assert sent.frames == 0
+        assert sent.error.startswith(
+            "the process that starts pktgen failed: tee: /proc/net/pktgen/pgctrl: No such file"
+        )
+
+
+def test_a_thread_that_wakes_up_late_is_waited_for(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(TRAFFIC)
+        kernel.reads_until_start = 3  # the write of `start` has long returned
+        source.start(0)
+        assert source.wait(1.0).frames == 1000
+
+
+def test_a_run_that_takes_too_long_is_stopped(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(TRAFFIC)
+        kernel.stuck = True
+        source.start(0)
+        kernel.stuck = False
+        sent = source.wait(0.01)
+    assert sent.frames == 105_000
+    assert sent.error == "pktgen did not end within 0.01 s, as happens when it is too slow, and was stopped"
+
+
+def test_a_rate_out_of_reach_does_not_take_for_ever(kernel, host, monkeypatch):
+    monkeypatch.setattr(pktgen, "_GRACE_S", 0.0)
+    with closing(opened(host)) as source:
+        source.prepare(replace(TRAFFIC, duration_s=0.005))
+        kernel.stuck = True
+        source.start(0)
+        kernel.stuck = False
+        sent = source.wait(60.0)
+    assert sent.error.startswith("pktgen did not end within 0.015 s")
+    assert sent.duration_s > 1
+
+
+def test_a_run_that_cannot_be_stopped_is_no_hang(kernel, host):
+    kernel.stuck = True
+    with closing(opened(host)) as source:
+        sent = trial(source, timeout_s=0.01)
+    assert sent.frames == 0
+    assert "pktgen did not stop within 0.2 s" in sent.error
+
+
+def test_a_source_that_was_prepared_and_not_started_holds_up_the_others_aloud(kernel, host):
+    made_by = generator()
+    with (
+        closing(opened(host, made_by=made_by)) as one,
+        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
+    ):
+        one.prepare(TRAFFIC)
+        other.prepare(TRAFFIC)
+        one.start(0)
+        assert "nb-tx2@1 on the same host was prepared, but not told to start" in one.wait(1.0).error
+        assert kernel.runs == []
+        assert trial(one).frames == 1000  # the next trial is not burdened with it
+        assert kernel.runs == [["nb-tx1@0"]]
+
+
+def test_close_ends_a_run_and_removes_the_device(kernel, host):
+    source = opened(host)
+    source.prepare(MAX)
+    source.start(0)
+    assert kernel.running()
+    source.close()
+    source.close()
+    assert kernel.devices() == {}
+    assert all(writer.returncode is not None for writer in host.writers)
+
+
+def test_close_on_a_host_that_is_gone(kernel, host):
+    source = opened(host)
+    kernel.loaded = False
+    source.close()
+
+
+def test_use_before_open():
+    with pytest.raises(TestbedError, match="before open"):
+        generator().source().prepare(TRAFFIC)
+
+
+def test_the_commands_of_a_dry_run():
+    assert generator().source().commands("nb-tx1", (3,)) == [
+        'echo "add_device nb-tx1@3" > /proc/net/pktgen/kpktgend_3',
+        'echo "xmit_mode start_xmit" > /proc/net/pktgen/nb-tx1@3',
+        'echo "pkt_size FRAME_SIZE-4" > /proc/net/pktgen/nb-tx1@3',
+        'echo "count FRAMES" > /proc/net/pktgen/nb-tx1@3',
+        'echo "delay NANOSECONDS" > /proc/net/pktgen/nb-tx1@3',
+        'echo "start" > /proc/net/pktgen/pgctrl',
+    ]
+    assert "kpktgend_N" in generator().source().commands("nb-tx1", ())[0]
+
+
+def test_frames_of_max_bear_no_time_unless_that_is_wanted(kernel, host):
+    with closing(opened(host)) as source:
+        assert trial(source).stamped
+        assert kernel.devices()["nb-tx1@0"].flags == set()
+        assert not trial(source, replace(MAX, duration_s=0.01)).stamped
+        assert kernel.devices()["nb-tx1@0"].flags == {"NO_TIMESTAMP"}
+        assert trial(source).stamped
+        assert kernel.devices()["nb-tx1@0"].flags == set()
+    with closing(opened(host, timestamps="always")) as source:
+        assert trial(source, replace(MAX, duration_s=0.01)).stamped
+        assert kernel.devices()["nb-tx1@0"].flags == set()
+
+
+def test_copies_make_max_faster_and_are_counted_only(kernel, host):
+    kernel.shares_frames = True
+    with closing(opened(host, clone_skb=10, burst=8)) as source:
+        unpaced = trial(source, MAX)
+        values = kernel.devices()["nb-tx1@0"].values
+        assert (values["clone_skb"], values["burst"]) == ("10", "8")
+        assert not unpaced.numbered
+        paced = trial(source)
+        assert (values["clone_skb"], values["burst"]) == ("0", "1")
+        assert (paced.numbered, paced.frames, paced.error) == (True, 1000, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "numbered"), [({}, True), ({"clone_skb": 1}, True), ({"clone_skb": 2}, False), ({"burst": 2}, False)]
+)
+def test_only_copies_cost_the_numbers(kernel, host, options, numbered):
+    kernel.shares_frames = True
+    with closing(opened(host, **options)) as source:
+        assert trial(source, replace(MAX, duration_s=0.01)).numbered == numbered
+
+
+@pytest.mark.parametrize(("option", "value"), [("clone_skb", 10), ("burst", 8)])
+def test_copies_that_the_driver_cannot_send(kernel, host, option, value):
+    with pytest.raises(TestbedError) as caught:
+        opened(host, **{option: value})
+    assert str(caught.value) == (
+        f"pktgen does not take `{option} {value}` > /proc/net/pktgen/nb-tx1@0: "
+        "the driver of this interface cannot send one frame several times"
+    )
+    assert kernel.devices() == {}
+
+
+def test_threads_send_max_together_and_paced_frames_come_from_one(kernel, host):
+    with closing(opened(host, threads=2, cpus=(1, 0))) as source:
+        assert list(kernel.devices()) == ["nb-tx1@0", "nb-tx1@1"]
+        unpaced = trial(source, replace(MAX, duration_s=0.01))
+        assert kernel.runs == [["nb-tx1@0", "nb-tx1@1"]]
+        assert kernel.log.count("pgctrl: stop") == 1
+        assert unpaced.frames == sum(device.frames for device in kernel.devices().values()) == 210_000
+        assert (unpaced.numbered, unpaced.error) == (False, "")
+        assert unpaced.duration_s == pytest.approx(1.05, rel=1e-3)
+        assert all("QUEUE_MAP_CPU" in device.flags for device in kernel.devices().values())
+        paced = trial(source)
+        assert kernel.runs[1:] == [["nb-tx1@1"]]
+        assert (paced.numbered, paced.frames) == (True, 1000)
+    assert kernel.devices() == {}
+
+
+def test_one_thread_of_several_whose_device_is_gone(kernel, host):
+    with closing(opened(host, threads=2)) as source:
+        source.prepare(MAX)
+        source.start(0)
+        kernel.threads[1].clear()
+        sent = source.wait(2.0)
+        assert (sent.frames, sent.first_ns) == (0, None)
+        assert "device nb-tx1@1 is gone" in sent.error
+
+
+def test_threads_take_cpus_beyond_those_of_the_plan_where_these_are_too_few(kernel, host):
+    with closing(opened(host, cpus=(1,), threads=2)):
+        assert list(kernel.devices()) == ["nb-tx1@0", "nb-tx1@1"]
+
+
+def test_more_threads_than_cpus(kernel, host):
+    with pytest.raises(TestbedError, match="nb-tx1 of host far can have but one thread on each of the CPUs 0, 1"):
+        opened(host, threads=3)
+    assert kernel.devices() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"threads": 0}, "greater than or equal to 1"),
+        ({"threads": 3, "cpus": [0, 1]}, "3 threads need as many CPUs, and cpus names 2"),
+        ({"burst": 8, "xmit_mode": "queue_xmit"}, "burst goes with xmit_mode start_xmit only"),
+        ({"pacing": "even"}, "schlosser2011"),
+        ({"cpus": [-1]}, "greater than or equal to 0"),
+        ({"delay": 5}, "Extra inputs"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, reason):
+    with pytest.raises(ValidationError, match=reason):
+        PktGenOptions(**options)
