@@ -14,8 +14,6 @@ from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
-from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan import Plan, expected_seconds, make_plan
 from netbench.plugins import GENERATORS, UUTS, option_models
 from netbench.results.directory import ResultDirectory
@@ -25,8 +23,7 @@ from netbench.results.host_warnings import host_warnings
 from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
 from netbench.testbed import Testbed, make_uut, open_testbed, usable_cpus
-from netbench.trial import run_trial
-from netbench.uut.base import UnitUnderTest
+from netbench.visit import Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def make_request(
     topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
-    plan = make_plan(topology, profile, uuts, scenarios)
+    plan = make_plan(topology, profile, uuts, scenarios, _bring_up_s(topology))
     chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
     for uut in topology.uuts:
         if uut.name in chosen:
@@ -74,7 +71,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
 
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
-    with open_testbed(request.topology, request.profile) as testbed:
+    with open_testbed(request.topology, request.profile, request.uuts) as testbed:
         manifest = begin_manifest(
             request.topology,
             request.profile,
@@ -107,7 +104,7 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
         )
     if len(done) == len(request.plan.trials) and manifest.get("finished"):
         return request
-    with open_testbed(topology, profile) as testbed:
+    with open_testbed(topology, profile, request.uuts) as testbed:
         _walk(request, testbed, directory, resumed(manifest, command), observers)
     return request
 
@@ -146,58 +143,22 @@ def _measure_missing(
         profile=request.profile.name,
         planned=len(request.plan.trials),
         done=len(done),
-        expected_s=expected_seconds(missing, request.profile),
+        expected_s=expected_seconds(missing, request.profile, _bring_up_s(request.topology)),
     )
     store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
     specs = {uut.name: uut for uut in request.topology.uuts}
+    visit = Visit(testbed, request.profile, directory, store, announcer)
     for name, trials in groupby(missing, key=lambda trial: trial.uut):
-        with testbed.uut(specs[name]) as uut:
-            announcer.announce("uut-ready", uut=name)
-            for trial in trials:
-                _measure(request, testbed, uut, trial, directory, store, announcer)
+        visit.measure(specs[name], trials)
     complete = finished(manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     directory.write_manifest(complete)
     announcer.announce("campaign-finished", trials=len(request.plan.trials))
 
 
-def _measure(
-    request: Request,
-    testbed: Testbed,
-    uut: UnitUnderTest,
-    spec: TrialSpec,
-    directory: ResultDirectory,
-    store: Store,
-    announcer: Announcer,
-) -> None:
-    """One trial of the plan: repeated while it is invalid and attempts are left, then stored."""
-    for attempt in range(1, request.profile.retries + 2):
-        announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        result = run_trial(testbed.bench(uut), spec, request.profile, attempt, directory.captures)
-        announcer.announce(
-            "trial-finished",
-            key=spec.key,
-            index=spec.index,
-            attempt=attempt,
-            verdict=result.verdict.value,
-            reasons=[f"{reason.kind.value}: {reason.detail}" for reason in result.reasons],
-        )
-        _keep_or_remove(result, request.profile, directory)
-        if any(reason.kind is ReasonKind.GENERATOR_FAILED for reason in result.reasons):
-            testbed.renew_lanes()
-        if result.verdict is not Verdict.INVALID:
-            break
-    store.add(result)
-    announcer.announce("trial-stored", key=spec.key, index=spec.index, verdict=result.verdict.value)
-
-
-def _keep_or_remove(result: TrialResult, profile: Profile, directory: ResultDirectory) -> None:
-    keep = profile.keep_captures
-    if keep == "all" or (keep == "invalid" and result.verdict is Verdict.INVALID):
-        return
-    for capture in directory.captures.glob(f"trial-{result.spec.index:06d}-*.pcap"):
-        capture.unlink(missing_ok=True)
+def _bring_up_s(topology: Topology) -> dict[str, float]:
+    return {spec.name: make_uut(spec).bring_up_s for spec in topology.uuts}
 
 
 def _note_end(announcer: Announcer, error: BaseException) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped
+from netbench.images.commands import image_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,9 @@ app = typer.Typer(
 TopologyArgument = Annotated[str, typer.Argument(help="A topology file, or the bare name of a shipped one.")]
 ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bare name of a shipped one.")]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
+
+
+app.add_typer(image_app, name="image")
 
 
 class ExportFormat(StrEnum):

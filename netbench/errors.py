@@ -38,3 +38,7 @@ class TestbedError(NetbenchError):
 
     exit_code = ExitCode.BROKEN
     __test__ = False  # not a test class, whatever pytest reads into its name
+
+
+class UutError(TestbedError):
+    """A unit under test did not come up, or is beyond help; others of the same campaign may do better."""

@@ -1,8 +1,9 @@
 """Topology × profile → the ordered trials. Pure, and the same for the same seed."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
@@ -12,10 +13,9 @@ from netbench.model.units import Load, LoadKind
 
 MAX_TRIALS = 1_000_000
 
-# What a trial costs beside its traffic and settle times, and a change of UUT: arming, draining,
-# analysing, storing; making and removing links. Measured on two shared cores; only ever an estimate.
+# What a trial costs beside its traffic and settle times: arming, draining, analysing, storing.
+# Measured on two shared cores; only ever an estimate.
 TRIAL_OVERHEAD_S = 0.18
-UUT_CHANGE_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,16 @@ class Plan:
     expected_s: float
 
 
-def make_plan(topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()) -> Plan:
+def make_plan(
+    topology: Topology,
+    profile: Profile,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    bring_up_s: Mapping[str, float] = {},
+) -> Plan:
     """The plan of a campaign; UsageError for an unknown UUT or scenario, too many streams or trials.
+
+    `bring_up_s` tells about how many seconds each UUT takes to come up.
 
     `interleaved` visits every UUT in each repetition, in shuffled order, and shuffles the trials within
     each visit, so that drift of the machine spreads over all of them. `sequential` finishes one UUT before the next,
@@ -57,14 +65,14 @@ def make_plan(topology: Topology, profile: Profile, uuts: Sequence[str] = (), sc
         TrialSpec(index, uut, scenario, names[:count], size, load, repetition)
         for index, (uut, (scenario, count, size, load), repetition) in enumerate(order)
     )
-    return Plan(trials, expected_seconds(trials, profile))
+    return Plan(trials, expected_seconds(trials, profile, bring_up_s))
 
 
-def expected_seconds(trials: Sequence[TrialSpec], profile: Profile) -> float:
-    """How long these trials should take, in seconds, changes of UUT included."""
+def expected_seconds(trials: Sequence[TrialSpec], profile: Profile, bring_up_s: Mapping[str, float] = {}) -> float:
+    """How long these trials should take, in seconds, changes of UUT included; `bring_up_s` as for make_plan."""
     one = profile.duration + profile.settle.before + profile.settle.after + TRIAL_OVERHEAD_S
-    visits = sum(1 for a, b in zip(("", *(t.uut for t in trials)), (t.uut for t in trials), strict=False) if a != b)
-    return len(trials) * one + visits * UUT_CHANGE_S
+    visits = (uut for uut, _ in groupby(trials, key=lambda trial: trial.uut))
+    return len(trials) * one + sum(bring_up_s.get(uut, 0.0) for uut in visits)
 
 
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:

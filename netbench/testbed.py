@@ -1,19 +1,20 @@
 """A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MissingError, TestbedError, UutError
 from netbench.generators.base import Generator
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
-from netbench.hosts.local import LocalHost, NamespaceHost, require_tool
+from netbench.hosts.local import LocalHost, NamespaceHost
 from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
 from netbench.links.changes import (
     AddNamespace,
+    AddRunDirectory,
     AddVeth,
     Change,
     Machine,
@@ -23,40 +24,49 @@ from netbench.links.changes import (
     SetUp,
 )
 from netbench.links.cleaning import clean
-from netbench.links.counters import read_nics
+from netbench.links.counters import NicCounters
 from netbench.links.journal import Journal
+from netbench.links.kernel import Kernel
 from netbench.links.netlink import Netlink
 from netbench.links.safety import refuse_unsafe_port
 from netbench.links.state import lock_testbed
 from netbench.links.transaction import Transaction
-from netbench.model.paths import Nic, StreamPath, stream_paths, veth_mac
+from netbench.model.paths import Nic, Place, StreamPath, stream_paths, veth_mac
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.plugins import GENERATORS, UUTS, plugins
+from netbench.requirements import require
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.trial import Bench, Lane
 from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.vm.machine import qemu_program, vm_directory
+from netbench.vm.running import running_vm
 
 TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
-_UUT_READY_S = 30.0
 
 
-def needs_of(topology: Topology) -> frozenset[str]:
-    """What a host must be able to do for this topology, in the words of `netbench doctor`."""
-    needs = {"root", "packet", *TOOLS}
-    if any(host.kind == "netns" for host in topology.hosts.values()):
+def needs_of(topology: Topology, uuts: Collection[str] = ()) -> frozenset[str]:
+    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`."""
+    needs = {"root", "setpriv"}
+    here = [host for host in topology.hosts if topology.machine(host) is None]
+    if here:
+        needs |= {"packet", *TOOLS}
+    if any(topology.netns(host) for host in here):
         needs.add("netns")
-    if any(not topology.is_port(link.ends[0]) for link in topology.links):
+    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
+    for vm in topology.vms.values():
+        needs |= {qemu_program(), f"image:{vm.image}"} | ({"kvm"} if vm.accelerator == "kvm" else set())
     for uut in topology.uuts:
-        needs |= make_uut(uut).needs()
+        if topology.uut_machine is None and (not uuts or uut.name in uuts):
+            needs |= make_uut(uut).needs()
     return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 
-def base_changes(topology: Topology) -> list[Change]:
-    """What is changed on the machine before any UUT comes in, in order."""
+def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
+    """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
     changes: list[Change] = []
-    for host in topology.hosts:
+    for host in (host for host in topology.hosts if topology.machine(host) == machine):
         netns = topology.netns(host)
         if netns:
             changes.append(AddNamespace(netns))
@@ -65,7 +75,7 @@ def base_changes(topology: Topology) -> list[Change]:
                 SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")
             ]
     nics: list[tuple[str | None, str]] = []
-    for link in topology.links:
+    for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
         for end in link.ends:
             netns, interface = topology.netns(host_of(end)), topology.interface(end)
             nics.append((netns, interface))
@@ -108,42 +118,68 @@ def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], t
     return [((), ()) for _ in range(streams)]
 
 
+def cpu_plans(
+    paths: Sequence[StreamPath], cpus: Callable[[str | None], Sequence[int]]
+) -> Iterator[tuple[StreamPath, tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """Each path with the CPUs of its source and sink, out of those that `cpus` says a machine has."""
+    machines = dict.fromkeys(path.source.machine for path in paths)
+    for machine in machines:
+        there = [path for path in paths if path.source.machine == machine]
+        yield from zip(there, cpu_plan(len(there), cpus(machine)), strict=True)
+
+
 def usable_cpus() -> list[int]:
     """The CPUs this process may run on."""
     return sorted(os.sched_getaffinity(0))
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A machine that part of a testbed stands on: its kernel, its CPUs by number, and facts about it."""
+
+    kernel: Kernel
+    cpus: Sequence[int]
+    facts: Mapping[str, str]
+
+
 class Testbed:
-    """A topology that is up. UUTs are brought in one at a time with `uut`."""
+    """A topology that is up. UUTs are brought in one at a time with `uut`. `grounds` are by VM, None: this machine."""
 
     __test__ = False
 
     def __init__(
         self,
         topology: Topology,
+        run_id: str,
+        grounds: Mapping[str | None, Ground],
         hosts: dict[str, Host],
-        transaction: Transaction,
-        netlink: Netlink,
         paths: tuple[StreamPath, ...],
         profile: Profile,
     ) -> None:
         self._topology = topology
+        self._run_id = run_id
+        self._grounds = grounds
         self._hosts = hosts
-        self._transaction = transaction
-        self._netlink = netlink
         self._paths = paths
         self._generator = make_generator(profile)
         self._lanes: dict[str, Lane] = {}
 
     def open_lanes(self) -> None:
         """Bring up a source and a sink for every stream."""
-        pins = cpu_plan(len(self._paths), usable_cpus())
-        for path, (source_cpus, sink_cpus) in zip(self._paths, pins, strict=True):
+        for path, (source_cpus, sink_cpus) in cpu_plans(self._paths, self._cpus):
+            host = self._hosts[path.source.host]
+            unfit = self._generator.unfit(host)
+            if unfit:
+                raise MissingError(f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}")
             source = self._generator.source()
             sink = TcpdumpSink()
             self._lanes[path.name] = Lane(path, source, sink)
-            source.open(self._hosts[path.source.host], path.source.interface, source_cpus)
+            source.open(host, path.source.interface, source_cpus)
             sink.open(self._hosts[path.sink.host], path.sink.interface, sink_cpus)
+
+    def remarks(self) -> list[str]:
+        """What a reader of the results must know of the sources, each once."""
+        return list(dict.fromkeys(remark for lane in self._lanes.values() for remark in lane.source.remarks()))
 
     def close_lanes(self) -> None:
         """End all sources and sinks."""
@@ -159,64 +195,102 @@ class Testbed:
 
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[UnitUnderTest]:
-        """A UUT, provisioned and forwarding; TestbedError when it cannot be brought up."""
+        """A UUT, provisioned and forwarding; UutError when it cannot be brought up."""
         uut = make_uut(spec)
-        point = self._transaction.point
+        kernel = self._uut_ground.kernel
+        point = kernel.point
         try:
-            uut.provision(Workplace(self._hosts, self._transaction, self._netlink, self._paths))
-            uut.ready(_UUT_READY_S)
+            try:
+                uut.provision(Workplace(spec.name, self._run_id, self._hosts, kernel, self._paths))
+                uut.ready()
+            except TestbedError as error:
+                raise UutError(str(error)) from error
             yield uut
         finally:
             with shielded():
                 uut.destroy()
-                failures = self._transaction.undo(to=point)
+                failures = kernel.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {spec.name} could not be undone: {'; '.join(failures)}")
 
+    def facts(self, uut: UnitUnderTest) -> dict[str, str]:
+        """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
+        return {**self._uut_ground.facts, **uut.facts()}
+
     def bench(self, uut: UnitUnderTest) -> Bench:
         """What a trial needs, with this UUT in place."""
-        return Bench(self._lanes, uut, lambda places: read_nics(self._netlink, places), SystemClock())
+        return Bench(self._lanes, uut, self._read_nics, SystemClock())
 
     def interfaces(self) -> dict[str | None, list[str]]:
-        """The interfaces of all paths, by network namespace (None: netbench's own)."""
+        """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
         found: dict[str | None, list[str]] = {}
         for path in self._paths:
             for nic in path.nics.values():
-                found.setdefault(nic.netns, []).append(nic.interface)
+                if nic.machine is None:
+                    found.setdefault(nic.netns, []).append(nic.interface)
+        return found
+
+    @property
+    def _uut_ground(self) -> Ground:
+        return self._grounds[self._topology.uut_machine]
+
+    def _cpus(self, machine: str | None) -> Sequence[int]:
+        return self._grounds[machine].cpus
+
+    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        wanted: dict[str | None, list[Place]] = {}
+        for place in places:
+            wanted.setdefault(place.machine, []).append(place)
+        found: dict[Place, NicCounters] = {}
+        for machine, there in wanted.items():
+            found |= self._grounds[machine].kernel.read_nics(there)
         return found
 
 
 @contextmanager
-def open_testbed(topology: Topology, profile: Profile) -> Iterator[Testbed]:
-    """Bring a topology up and, however the block is left, down again.
+def open_testbed(topology: Topology, profile: Profile, uuts: Collection[str] = ()) -> Iterator[Testbed]:
+    """Bring a topology up for these UUTs (empty: all) and, however the block is left, down again.
 
     UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
     taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
     """
     require_root()
-    for tool in sorted(needs_of(topology) & {*TOOLS, "nft"}):
-        require_tool(tool)
+    require(needs_of(topology, uuts))
     with ExitStack() as stack:
         lock_testbed(stack, _resources(topology))
         clean()
         for port, addresses in topology.port_addresses.items():
             refuse_unsafe_port(port, addresses)
         journal = Journal.create(topology.name)
-        hosts = {name: _host(topology, name, journal.run_id) for name in topology.hosts}
+        own_hosts = {name: _host(topology, name, journal.run_id) for name in topology.hosts}
+        here = LocalHost("local", journal.run_id)
         netlink = stack.enter_context(Netlink())
-        machine_hosts: dict[str | None, Host] = {host.netns: host for host in hosts.values()}
-        machine_hosts.setdefault(None, LocalHost("local", journal.run_id))
-        transaction = Transaction(journal, Machine(netlink, machine_hosts))
+        by_netns: dict[str | None, Host] = {None: here, **{host.netns: host for host in own_hosts.values() if host}}
+        transaction = Transaction(journal, Machine(netlink, by_netns))
         testbed: Testbed | None = None
         try:
-            transaction.make(base_changes(topology))
-            testbed = Testbed(topology, hosts, transaction, netlink, _known_paths(topology, netlink), profile)
-            testbed.open_lanes()
-            yield testbed
+            with ExitStack() as vms:
+                grounds: dict[str | None, Ground] = {None: Ground(transaction, usable_cpus(), {})}
+                hosts = {name: host for name, host in own_hosts.items() if host}
+                for name, spec in topology.vms.items():
+                    directory = vm_directory(journal.run_id, name)
+                    transaction.make([AddRunDirectory(str(directory))])
+                    vm = vms.enter_context(running_vm(name, spec, here, directory))
+                    grounds[name] = Ground(vm.kernel, vm.cpus, vm.facts)
+                    inside = [host for host in topology.hosts if topology.machine(host) == name]
+                    hosts |= {host: vm.host(host, topology.netns(host)) for host in inside}
+                for machine, ground in grounds.items():
+                    ground.kernel.make(base_changes(topology, machine))
+                paths = _known_paths(topology, transaction)
+                testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile)
+                try:
+                    testbed.open_lanes()
+                    yield testbed
+                finally:
+                    with shielded():
+                        testbed.close_lanes()
         finally:
             with shielded():
-                if testbed:
-                    testbed.close_lanes()
                 _take_down(journal, transaction)
 
 
@@ -236,15 +310,20 @@ def require_root() -> None:
 
 
 def _resources(topology: Topology) -> set[str]:
-    names = {f"netns:{topology.netns(host)}" for host in topology.hosts if topology.netns(host)}
+    here = {host for host in topology.hosts if topology.machine(host) is None}
+    names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
     for link in topology.links:
-        names |= {f"port:{topology.interface(end)}" for end in link.ends if topology.is_port(end)}
-        names |= {f"nic:{topology.interface(end)}" for end in link.ends if topology.netns(host_of(end)) is None}
+        ends = [end for end in link.ends if host_of(end) in here]
+        names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
+        names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
     return names
 
 
-def _host(topology: Topology, name: str, run_id: str) -> Host:
+def _host(topology: Topology, name: str, run_id: str) -> Host | None:
+    """A host on this machine; None for one that is, or is in, a VM."""
     netns = topology.netns(name)
+    if topology.machine(name) is not None:
+        return None
     return NamespaceHost(name, run_id, netns) if netns else LocalHost(name, run_id)
 
 
@@ -259,13 +338,13 @@ def _veth(topology: Topology, one: str, other: str) -> AddVeth:
     )
 
 
-def _known_paths(topology: Topology, netlink: Netlink) -> tuple[StreamPath, ...]:
+def _known_paths(topology: Topology, kernel: Kernel) -> tuple[StreamPath, ...]:
     """The paths with the MAC addresses of ports filled in from the machine."""
 
     def known(nic: Nic | None) -> Nic | None:
         if nic is None or nic.mac:
             return nic
-        found = read_nics(netlink, [nic.place]).get(nic.place)
+        found = kernel.read_nics([nic.place]).get(nic.place)
         if found is None:
             raise TestbedError(f"port {nic.interface} is gone")
         return replace(nic, mac=found.mac)

@@ -13,20 +13,18 @@ from netbench.generators.base import Sent, Source, Traffic
 from netbench.hosts.clock import Clock
 from netbench.links.counters import NicCounters
 from netbench.model.counts import HopCount, StreamCounts
-from netbench.model.paths import StreamPath
+from netbench.model.paths import Place, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Arrived, Catch, Sink
 from netbench.uut.base import HopReading, Reading, UnitUnderTest
 
-Place = tuple[str | None, str]
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
 
 # Sources are told to start this far in the future, so that all of them are waiting when the time comes.
 _START_AHEAD_NS = 5_000_000
 _ARM_LIMIT_S = 10.0
-_STILL_FOR_S = 0.01
 
 _NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
@@ -185,7 +183,7 @@ def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> bool:
     deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
     last = bench.read_nics(places)
     while bench.clock.monotonic_ns() < deadline:
-        bench.clock.sleep(_STILL_FOR_S)
+        bench.clock.sleep(bench.uut.patience_s)
         now = bench.read_nics(places)
         if now == last:
             return True
@@ -213,6 +211,8 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
         first_sequence=sent.first_sequence,
         sent_from_ns=sent.first_ns,
         sent_until_ns=sent.last_ns,
+        stamped=sent.stamped,
+        stamped_early=sent.stamped_early,
     )
     try:
         counts = analyze_capture(arrived.capture, [expected])

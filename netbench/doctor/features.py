@@ -58,7 +58,6 @@ FEATURES = (
         optional=True,
     ),
     Feature("tun", "taps for guests", _IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
-    Feature("kvm", "fast guests", (), "CONFIG_KVM", "kvm", Bench.kvm, optional=True),
     Feature("xdp", "generators on XDP sockets", _IN_NETNS, "CONFIG_XDP_SOCKETS", "", Bench.xdp, optional=True),
 )
 

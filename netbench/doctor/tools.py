@@ -6,6 +6,7 @@ from typing import Protocol
 
 from netbench.doctor.checks import Check, Status
 from netbench.doctor.packages import distribution_ids, install_command
+from netbench.vm.machine import qemu_program
 
 
 class Which(Protocol):
@@ -22,8 +23,10 @@ class Tool:
     name: str
     package: str
     needed_for: str
+    optional: bool = False  # only some topologies need it
 
 
+_QEMU_PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 TOOLS = (
     Tool("ip", "iproute2", "running commands inside network namespaces"),
     Tool("tcpdump", "tcpdump", "capturing at the sinks"),
@@ -31,11 +34,13 @@ TOOLS = (
     Tool("ethtool", "ethtool", "switching the offloads of NICs off"),
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "child processes that end with netbench"),
+    Tool(qemu_program(), _QEMU_PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
+    Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
 )
 _SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def check_tool(tool: Tool, which: Which, euid: int) -> Check:
+def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> Check:
     """Whether the tool is where netbench, started by `euid` or as root, will find it."""
     if path := which(tool.name):
         return Check(tool.name, Status.OK, path, "", tool.needed_for)
@@ -46,4 +51,5 @@ def check_tool(tool: Tool, which: Which, euid: int) -> Check:
         remedy = f"export PATH=$PATH:{Path(elsewhere).parent}"
         return Check(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
     remedy = install_command(tool.package, distribution_ids())
-    return Check(tool.name, Status.MISSING, "not installed", remedy, tool.needed_for)
+    status = Status.MISSING if needed else Status.ABSENT
+    return Check(tool.name, status, "not installed", remedy, tool.needed_for)

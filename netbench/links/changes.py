@@ -5,6 +5,8 @@ Each change is plain data, so that it can be written to the journal before it is
 tolerant: what is not there (any more) is already undone.
 """
 
+import shlex
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +21,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.signals import shielded
 from netbench.links.netlink import Netlink
+from netbench.links.state import STATE_DIRECTORY
 
 # What would make one frame on the wire differ from one frame counted (ethtool -K names).
 OFFLOADS = ("gro", "gso", "tso", "lro")
@@ -60,9 +63,19 @@ class Change:
         return None
 
     @property
-    def command(self) -> str:
-        """The command that would do the same."""
+    def argv(self) -> tuple[str, ...]:
+        """The command that would do the same, or does it on a machine that netbench has for itself."""
         raise NotImplementedError
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        """The command that takes it back, empty where it goes with something else; only where `make` uses netlink."""
+        return ()
+
+    @property
+    def command(self) -> str:
+        """The command that would do the same, as text."""
+        return shlex.join(self.argv)
 
     def as_found(self, machine: Machine) -> Self:
         """This change with the value it will replace, read before anything is written to the journal."""
@@ -86,14 +99,43 @@ class _InNamespace(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class ByCommand(_InNamespace):
+    """A change that is made by commands and files of a host, and so in the same way on every machine."""
+
+    def found_by(self, host: Host) -> Self:
+        """As `as_found`."""
+        return self
+
+    def make_by(self, host: Host) -> None:
+        """As `make`."""
+        raise NotImplementedError
+
+    def undo_by(self, host: Host) -> None:
+        """As `undo`."""
+
+    def as_found(self, machine: Machine) -> Self:
+        return self.found_by(machine.hosts[self.netns])
+
+    def make(self, machine: Machine) -> None:
+        self.make_by(machine.hosts[self.netns])
+
+    def undo(self, machine: Machine) -> None:
+        self.undo_by(machine.hosts[self.netns])
+
+
+@dataclass(frozen=True, slots=True)
 class AddNamespace(Change):
     """A named network namespace."""
 
     name: str
 
     @property
-    def command(self) -> str:
-        return f"ip netns add {self.name}"
+    def argv(self) -> tuple[str, ...]:
+        return "ip", "netns", "add", self.name
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return "ip", "netns", "del", self.name
 
     def as_found(self, machine: Machine) -> Self:
         if (Path("/run/netns") / self.name).exists():
@@ -126,11 +168,14 @@ class AddVeth(Change):
         return self.netns or self.peer_netns
 
     @property
-    def command(self) -> str:
-        return (
-            f"ip link add {self.interface}{_in(self.netns)} address {self.mac} type veth "
-            f"peer {self.peer}{_in(self.peer_netns)} address {self.peer_mac}"
-        )
+    def argv(self) -> tuple[str, ...]:
+        one = (self.interface, *_in(self.netns), "address", self.mac)
+        other = (self.peer, *_in(self.peer_netns), "address", self.peer_mac)
+        return "ip", "link", "add", *one, "type", "veth", "peer", *other
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return _delete_argv(self.netns, self.interface)
 
     def as_found(self, machine: Machine) -> Self:
         _refuse_existing(machine, self.netns, self.interface)
@@ -153,8 +198,13 @@ class AddBridge(_InNamespace):
     interface: str
 
     @property
-    def command(self) -> str:
-        return f"{_ip(self.netns)} link add {self.interface} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"
+    def argv(self) -> tuple[str, ...]:
+        quiet = ("stp_state", "0", "mcast_snooping", "0", "forward_delay", "0")
+        return *_ip(self.netns), "link", "add", self.interface, "type", "bridge", *quiet
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return _delete_argv(self.netns, self.interface)
 
     def make(self, machine: Machine) -> None:
         machine.netlink.socket(self.netns).link(
@@ -171,6 +221,50 @@ class AddBridge(_InNamespace):
 
 
 @dataclass(frozen=True, slots=True)
+class AddTap(_InNamespace):
+    """A tap for a NIC of a guest; each frame on it has room for a virtio header (tuntap.rst, IFF_VNET_HDR)."""
+
+    interface: str
+    queues: int = 1
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return *_exec(self.netns), *self._request()
+
+    def as_found(self, machine: Machine) -> Self:
+        _refuse_existing(machine, self.netns, self.interface)
+        return self
+
+    def make(self, machine: Machine) -> None:
+        run_checked(machine.hosts[self.netns], self._request())
+
+    def undo(self, machine: Machine) -> None:
+        _delete_link(machine, self.netns, self.interface)
+
+    def _request(self) -> list[str]:
+        several = ["multi_queue"] if self.queues > 1 else []
+        return ["ip", "tuntap", "add", "dev", self.interface, "mode", "tap", "vnet_hdr", *several]
+
+
+@dataclass(frozen=True, slots=True)
+class AddRunDirectory(Change):
+    """A directory of netbench's own under its state directory, for the sockets and the console of a guest."""
+
+    path: str
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return "mkdir", "-p", "-m", "700", self.path
+
+    def make(self, machine: Machine) -> None:
+        Path(self.path).mkdir(mode=0o700, parents=True)
+
+    def undo(self, machine: Machine) -> None:
+        if Path(self.path).is_relative_to(STATE_DIRECTORY):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
 class MovePort(Change):
     """A port of the machine, lent to a namespace.
 
@@ -184,8 +278,8 @@ class MovePort(Change):
     addresses: tuple[str, ...] = ()
 
     @property
-    def command(self) -> str:
-        return f"ip link set {self.interface} netns {self.netns}"
+    def argv(self) -> tuple[str, ...]:
+        return "ip", "link", "set", self.interface, "netns", self.netns
 
     def as_found(self, machine: Machine) -> Self:
         index = machine.netlink.index(None, self.interface)
@@ -231,8 +325,12 @@ class SetUp(_InNamespace):
     was_up: bool | None = None
 
     @property
-    def command(self) -> str:
-        return f"{_ip(self.netns)} link set {self.interface} up"
+    def argv(self) -> tuple[str, ...]:
+        return *_ip(self.netns), "link", "set", self.interface, "up"
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return *_ip(self.netns), "link", "set", self.interface, "down"
 
     def as_found(self, machine: Machine) -> Self:
         return replace(self, was_up=_is_up(machine, self.netns, self.interface))
@@ -253,8 +351,12 @@ class Enslave(_InNamespace):
     bridge: str
 
     @property
-    def command(self) -> str:
-        return f"{_ip(self.netns)} link set {self.interface} master {self.bridge}"
+    def argv(self) -> tuple[str, ...]:
+        return *_ip(self.netns), "link", "set", self.interface, "master", self.bridge
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return *_ip(self.netns), "link", "set", self.interface, "nomaster"
 
     def make(self, machine: Machine) -> None:
         machine.link(self.netns, "set", self.interface, master=machine.netlink.index(self.netns, self.bridge))
@@ -272,8 +374,15 @@ class AddAddress(_InNamespace):
     prefix_length: int
 
     @property
-    def command(self) -> str:
-        return f"{_ip(self.netns)} address add {self.address}/{self.prefix_length} dev {self.interface}"
+    def argv(self) -> tuple[str, ...]:
+        return self._command("add")
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return self._command("del")
+
+    def _command(self, verb: str) -> tuple[str, ...]:
+        return *_ip(self.netns), "address", verb, f"{self.address}/{self.prefix_length}", "dev", self.interface
 
     def as_found(self, machine: Machine) -> Self:
         index = machine.netlink.index(self.netns, self.interface)
@@ -302,8 +411,13 @@ class AddNeighbour(_InNamespace):
     mac: str
 
     @property
-    def command(self) -> str:
-        return f"{_ip(self.netns)} neigh replace {self.address} lladdr {self.mac} dev {self.interface} nud permanent"
+    def argv(self) -> tuple[str, ...]:
+        whom = (self.address, "lladdr", self.mac, "dev", self.interface, "nud", "permanent")
+        return *_ip(self.netns), "neigh", "replace", *whom
+
+    @property
+    def undo_argv(self) -> tuple[str, ...]:
+        return *_ip(self.netns), "neigh", "del", self.address, "dev", self.interface
 
     def as_found(self, machine: Machine) -> Self:
         index = machine.netlink.index(self.netns, self.interface)
@@ -334,9 +448,9 @@ class AddForwardingEntry(_InNamespace):
     mac: str
 
     @property
-    def command(self) -> str:
-        bridge = f"bridge -n {self.netns}" if self.netns else "bridge"
-        return f"{bridge} fdb replace {self.mac} dev {self.interface} master static"
+    def argv(self) -> tuple[str, ...]:
+        bridge = ("bridge", "-n", self.netns) if self.netns else ("bridge",)
+        return *bridge, "fdb", "replace", self.mac, "dev", self.interface, "master", "static"
 
     def make(self, machine: Machine) -> None:
         machine.netlink.socket(self.netns).fdb(
@@ -349,7 +463,7 @@ class AddForwardingEntry(_InNamespace):
 
 
 @dataclass(frozen=True, slots=True)
-class SetSysctl(_InNamespace):
+class SetSysctl(ByCommand):
     """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`."""
 
     key: str
@@ -358,30 +472,28 @@ class SetSysctl(_InNamespace):
     old: str | None = None
 
     @property
-    def command(self) -> str:
-        run = f"ip netns exec {self.netns} " if self.netns else ""
-        return f"{run}sysctl -w {self.key}={self.value}"
+    def argv(self) -> tuple[str, ...]:
+        return *_exec(self.netns), "sysctl", "-w", f"{self.key}={self.value}"
 
     @property
     def _path(self) -> str:
         return "/proc/sys/" + self.key.replace(".", "/")
 
-    def as_found(self, machine: Machine) -> Self:
+    def found_by(self, host: Host) -> Self:
         try:
-            return replace(self, old=machine.hosts[self.netns].read(self._path).strip())
+            return replace(self, old=host.read(self._path).strip())
         except TestbedError:
             if self.optional:
                 return self
             raise
 
-    def make(self, machine: Machine) -> None:
+    def make_by(self, host: Host) -> None:
         if self.old is not None and self.old != self.value:
-            machine.hosts[self.netns].write(self._path, self.value)
+            host.write(self._path, self.value)
 
-    def undo(self, machine: Machine) -> None:
+    def undo_by(self, host: Host) -> None:
         if self.old is None or self.old == self.value:
             return
-        host = machine.hosts[self.netns]
         try:
             host.read(self._path)
         except TestbedError:
@@ -390,44 +502,49 @@ class SetSysctl(_InNamespace):
 
 
 @dataclass(frozen=True, slots=True)
-class OffloadsOff(_InNamespace):
+class OffloadsOff(ByCommand):
     """GRO, GSO, TSO and LRO switched off and verified; `old` are those found on."""
 
     interface: str
     old: tuple[str, ...] = ()
 
     @property
-    def command(self) -> str:
-        run = f"ip netns exec {self.netns} " if self.netns else ""
-        return f"{run}ethtool -K {self.interface} " + " ".join(f"{name} off" for name in OFFLOADS)
+    def argv(self) -> tuple[str, ...]:
+        words = (word for name in OFFLOADS for word in (name, "off"))
+        return *_exec(self.netns), "ethtool", "-K", self.interface, *words
 
-    def as_found(self, machine: Machine) -> Self:
-        return replace(self, old=tuple(name for name, state in self._read(machine).items() if state == "on"))
+    def found_by(self, host: Host) -> Self:
+        return replace(self, old=tuple(name for name, state in self._read(host).items() if state == "on"))
 
-    def make(self, machine: Machine) -> None:
+    def make_by(self, host: Host) -> None:
         if self.old:
-            self._set(machine, "off")
-        still_on = [name for name, state in self._read(machine).items() if state in ("on", "on [fixed]")]
+            self._set(host, "off")
+        still_on = [name for name, state in self._read(host).items() if state in ("on", "on [fixed]")]
         if still_on:
             raise TestbedError(
                 f"{self.interface}: {', '.join(still_on)} cannot be switched off; frames would be merged or split "
                 "on the way and not be counted one by one"
             )
 
-    def undo(self, machine: Machine) -> None:
-        if self.old and machine.netlink.has(self.netns, self.interface):
-            self._set(machine, "on")
+    def undo_by(self, host: Host) -> None:
+        if not self.old:
+            return
+        try:
+            self._read(host)
+        except TestbedError:
+            return  # the interface is gone
+        self._set(host, "on")
 
-    def _set(self, machine: Machine, state: str) -> None:
+    def _set(self, host: Host, state: str) -> None:
         words = [word for name in self.old for word in (name, state)]
-        run_checked(machine.hosts[self.netns], ["ethtool", "-K", self.interface, *words])
+        run_checked(host, ["ethtool", "-K", self.interface, *words])
 
-    def _read(self, machine: Machine) -> dict[str, str]:
-        return read_offloads(machine.hosts[self.netns], self.interface)
+    def _read(self, host: Host) -> dict[str, str]:
+        return read_offloads(host, self.interface)
 
 
 @dataclass(frozen=True, slots=True)
-class AddTable(_InNamespace):
+class AddTable(ByCommand):
     """An nftables table of netbench's own; `rules` are a script for `nft -f` that makes it, or makes it anew."""
 
     family: str
@@ -435,22 +552,25 @@ class AddTable(_InNamespace):
     rules: str
 
     @property
-    def command(self) -> str:
-        run = f"ip netns exec {self.netns} " if self.netns else ""
-        return f"{run}nft -f - <<'END'\n{self.rules}END"
+    def argv(self) -> tuple[str, ...]:
+        return *_exec(self.netns), "nft", "-f", "-"
 
-    def as_found(self, machine: Machine) -> Self:
-        if machine.hosts[self.netns].run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
+    @property
+    def command(self) -> str:
+        return f"{shlex.join(self.argv)} <<'END'\n{self.rules}END"
+
+    def found_by(self, host: Host) -> Self:
+        if host.run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
             raise _not_ours(f"the nftables table {self.family} {self.table}")
         return self
 
-    def make(self, machine: Machine) -> None:
-        run_checked(machine.hosts[self.netns], ["nft", "-f", "-"], stdin=self.rules)
+    def make_by(self, host: Host) -> None:
+        run_checked(host, ["nft", "-f", "-"], stdin=self.rules)
 
-    def undo(self, machine: Machine) -> None:
+    def undo_by(self, host: Host) -> None:
         # Adding first makes deleting succeed whether or not it was there.
         script = f"add table {self.family} {self.table}\ndelete table {self.family} {self.table}\n"
-        run_checked(machine.hosts[self.netns], ["nft", "-f", "-"], stdin=script)
+        run_checked(host, ["nft", "-f", "-"], stdin=script)
 
 
 def read_offloads(host: Host, interface: str) -> dict[str, str]:
@@ -464,6 +584,8 @@ _KINDS: tuple[type[Change], ...] = (
     AddNamespace,
     AddVeth,
     AddBridge,
+    AddTap,
+    AddRunDirectory,
     MovePort,
     SetUp,
     Enslave,
@@ -502,12 +624,20 @@ def _is_up(machine: Machine, netns: str | None, interface: str) -> bool:
     return bool(flags & _IFF_UP)
 
 
-def _in(netns: str | None) -> str:
-    return f" netns {netns}" if netns else ""
+def _in(netns: str | None) -> tuple[str, ...]:
+    return ("netns", netns) if netns else ()
 
 
-def _ip(netns: str | None) -> str:
-    return f"ip -n {netns}" if netns else "ip"
+def _ip(netns: str | None) -> tuple[str, ...]:
+    return ("ip", "-n", netns) if netns else ("ip",)
+
+
+def _exec(netns: str | None) -> tuple[str, ...]:
+    return ("ip", "netns", "exec", netns) if netns else ()
+
+
+def _delete_argv(netns: str | None, interface: str) -> tuple[str, ...]:
+    return *_ip(netns), "link", "del", interface
 
 
 def _delete_link(machine: Machine, netns: str | None, interface: str) -> None:

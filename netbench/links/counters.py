@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.links.netlink import Netlink
+from netbench.model.paths import Place
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+_OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not tell (operstates.rst)
+_FORWARDING = 3  # BR_STATE_FORWARDING, linux/if_bridge.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +28,28 @@ class NicCounters:
     mac: str
     index: int  # a NIC removed and made again has another
     master: int  # index of the bridge it belongs to, 0 for none
+    forwards: bool = True  # in operation, and as port of a bridge not held back by it: comes up to a second after `up`
 
 
-def read_nics(netlink: Netlink, nics: Iterable[tuple[str | None, str]]) -> dict[tuple[str | None, str], NicCounters]:
-    """The counters of NICs given as (namespace, interface); one that is gone is left out.
+def read_nics(netlink: Netlink, places: Iterable[Place]) -> dict[Place, NicCounters]:
+    """The counters of NICs of this machine; one that is gone is left out.
 
     TestbedError when a whole namespace is gone.
     """
-    wanted: dict[str | None, set[str]] = {}
-    for netns, interface in nics:
-        wanted.setdefault(netns, set()).add(interface)
+    wanted: dict[str | None, dict[str, Place]] = {}
+    for place in places:
+        wanted.setdefault(place.netns, {})[place.interface] = place
     found = {}
-    for netns, interfaces in wanted.items():
+    for netns, by_name in wanted.items():
         try:
             links = netlink.socket(netns).get_links()
         except OSError as error:
             raise TestbedError(f"the NICs of {netns or 'this machine'} cannot be read: {error.strerror}") from error
         for link in links:
-            name = link.get_attr("IFLA_IFNAME")
-            if name in interfaces:
+            place_ = by_name.get(link.get_attr("IFLA_IFNAME"))
+            if place_:
                 stats = link.get_attr("IFLA_STATS64")
-                found[netns, name] = NicCounters(
+                found[place_] = NicCounters(
                     rx=stats["rx_packets"],
                     tx=stats["tx_packets"],
                     rx_dropped=stats["rx_dropped"] + stats["rx_missed_errors"],
@@ -56,5 +61,11 @@ def read_nics(netlink: Netlink, nics: Iterable[tuple[str | None, str]]) -> dict[
                     mac=link.get_attr("IFLA_ADDRESS"),
                     index=link["index"],
                     master=link.get_attr("IFLA_MASTER") or 0,
+                    forwards=_forwards(link),
                 )
     return found
+
+
+def _forwards(link: Any) -> bool:  # noqa: ANN401 - pyroute2 is untyped
+    state = link.get_nested("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE")
+    return link.get_attr("IFLA_OPERSTATE") in _OPERATIONAL and state in (None, _FORWARDING)

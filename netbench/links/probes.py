@@ -135,12 +135,6 @@ class Bench:
             fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH14x", b"nbptap", _IFF_TAP | _IFF_NO_PI))
         return "made a tap"
 
-    def kvm(self) -> str:
-        """Look for its device."""
-        if not Path("/dev/kvm").exists():
-            raise ProbeError("no /dev/kvm")
-        return "/dev/kvm is present, not probed: only starting a guest shows whether it works"
-
     def xdp(self) -> str:
         """Open an XDP socket."""
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()

@@ -7,11 +7,13 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
 from netbench.links.changes import AddNamespace, Change, Machine, MovePort
+from netbench.links.counters import NicCounters, read_nics
 from netbench.links.journal import Journal
+from netbench.model.paths import Place
 
 
 class Transaction:
-    """The changes of one run on one machine."""
+    """The changes of one run on this machine, and the counters of its NICs: the Kernel netbench itself runs on."""
 
     def __init__(self, journal: Journal, machine: Machine) -> None:
         self._journal = journal
@@ -53,6 +55,10 @@ class Transaction:
             except (NetlinkError, OSError, TestbedError) as error:
                 failures.append(f"`{change.command}` could not be undone: {_reason(error)}")
         return failures
+
+    def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        """The counters of NICs; one that is gone is left out. TestbedError when a whole namespace is gone."""
+        return read_nics(self._machine.netlink, places)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Where a stream runs: its interfaces, MAC and IP addresses, from source to sink. Pure."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from netbench.model.topology import StreamSpec, Topology, host_of
 
@@ -9,20 +10,32 @@ from netbench.model.topology import StreamSpec, Topology, host_of
 PREFIX_LENGTH = 24
 
 
+class Place(NamedTuple):
+    """Where an interface is: in a network namespace (None: outside all) of a VM (None: this machine)."""
+
+    machine: str | None
+    netns: str | None
+    interface: str
+
+    def __str__(self) -> str:
+        return "/".join(part for part in self if part)
+
+
 @dataclass(frozen=True, slots=True)
 class Nic:
     """One NIC on a path. `mac` is empty until it is known (a port's is read from the machine)."""
 
     host: str
+    machine: str | None
     netns: str | None
     interface: str
     mac: str
     is_port: bool
 
     @property
-    def place(self) -> tuple[str | None, str]:
-        """What names it on the machine: namespace and interface."""
-        return self.netns, self.interface
+    def place(self) -> Place:
+        """What names it among all interfaces of a testbed."""
+        return Place(self.machine, self.netns, self.interface)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +106,4 @@ def _nic(topology: Topology, end: str) -> Nic:
     host = host_of(end)
     is_port = topology.is_port(end)
     mac = "" if is_port else veth_mac(topology, end)
-    return Nic(host, topology.netns(host), topology.interface(end), mac, is_port)
+    return Nic(host, topology.machine(host), topology.netns(host), topology.interface(end), mac, is_port)

@@ -5,8 +5,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from netbench.model.fields import Seconds
 from netbench.model.names import Name
-from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load, parse_seconds
+from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -36,12 +37,6 @@ def _load(value: object) -> Load:
     return Load.parse(value)
 
 
-def _seconds(value: object) -> float:
-    if not isinstance(value, str | int | float):
-        raise ValueError("not a time; write for example 500ms or 2s")
-    return parse_seconds(value)
-
-
 def _ratio(value: object) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
     if not match:
@@ -57,7 +52,6 @@ def _generator(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds)]
 FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=MAX_FRAME_SIZE)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1000)]
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -14,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from netbench.model.fields import BootLimit, Memory, Vcpus
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.units import format_bit_rate, parse_bit_rate
 
@@ -66,11 +68,52 @@ def _port(value: object) -> object:
     return {"nic": value} if isinstance(value, str) else value
 
 
-class HostSpec(_Strict):
-    """Where NICs live: a network namespace that netbench makes (`netns`) or the machine itself (`local`)."""
+@dataclass(frozen=True, slots=True)
+class VmSpec:
+    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot."""
 
-    kind: Literal["netns", "local"] = "netns"
+    image: str = "micro"
+    cpus: int = 2
+    memory: int = 512
+    accelerator: str = "auto"
+    boot_limit: float = 60.0
+
+
+_OF_VMS = frozenset(field.name for field in fields(VmSpec))
+
+
+class HostSpec(_Strict):
+    """Where NICs live.
+
+    `netns` is a network namespace that netbench makes, on this machine or on the VM that `on` names; `local` is
+    the machine itself; `vm` is a virtual machine that netbench starts. The last five fields are about it.
+    """
+
+    kind: Literal["netns", "local", "vm"] = "netns"
     ports: dict[NicName, Annotated[Port, BeforeValidator(_port)]] = {}
+    on: NicName | None = None
+    image: Name | None = None
+    cpus: Vcpus | None = None
+    memory: Memory | None = None
+    accelerator: Literal["auto", "kvm", "tcg"] | None = None
+    boot_limit: BootLimit | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for field in sorted(_OF_VMS if self.kind != "vm" else ()):
+            if getattr(self, field) is not None:
+                raise ValueError(f"{field}: only a host of kind vm has this, not one of kind {self.kind}")
+        if self.on is not None and self.kind != "netns":
+            raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
+        if self.ports and (self.kind == "vm" or self.on is not None):
+            raise ValueError("ports: a VM has no ports of this machine; its links are made by netbench")
+        return self
+
+    @property
+    def vm(self) -> VmSpec | None:
+        """The virtual machine it is; None for other kinds."""
+        given = {field: getattr(self, field) for field in _OF_VMS if getattr(self, field) is not None}
+        return VmSpec(**given) if self.kind == "vm" else None
 
 
 class LinkSpec(_Strict):
@@ -141,14 +184,19 @@ class Topology(_Strict):
                 yield f"link end {end}: there is no host {host!r}; hosts are {', '.join(self.hosts)}"
             elif nic not in self.hosts[host].ports and not _is_nic_name(nic):
                 yield f"link end {end}: a NIC name is a-z, 0-9 and -, starts with a letter, at most 12 long"
-        here = [self.interface(end) for end in ends if self.netns(host_of(end)) is None]
-        yield from (f"interface {name} would be on this machine twice" for name, n in Counter(here).items() if n > 1)
+        yield from self._host_problems()
+        outside = [(self.machine(host_of(end)), self.interface(end)) for end in ends if not self.netns(host_of(end))]
+        for (machine, name), n in Counter(outside).items():
+            if n > 1:
+                yield f"interface {name} would be on {f'VM {machine}' if machine else 'this machine'} twice"
         ports = [port.nic for host in self.hosts.values() for port in host.ports.values()]
         yield from (f"port {nic} is given to more than one NIC" for nic, n in Counter(ports).items() if n > 1)
         for link in self.links:
             kinds = {self.is_port(end) for end in link.ends}
             if len(kinds) == 2:
                 yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
+            if len({self.machine(host_of(end)) for end in link.ends}) == 2:
+                yield f"link {' – '.join(link.ends)}: one end is in a VM and the other is not; keep links within one VM"
             if len(link.ends) == 1 and kinds == {False}:
                 yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
         used = Counter(nic for stream in self.streams for nic in stream.nics)
@@ -158,8 +206,17 @@ class Topology(_Strict):
         yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
         for stream in self.streams:
             yield from self._stream_problems(stream)
+        if len({self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress}) == 2:
+            yield "streams: the UUT's NICs are all on one machine; here some are in a VM and some are not"
         yield from _twice("stream", [stream.name for stream in self.streams])
         yield from _twice("UUT", [uut.name for uut in self.uuts])
+
+    def _host_problems(self) -> Iterator[str]:
+        for name, host in self.hosts.items():
+            if host.on is not None and (host.on not in self.hosts or self.hosts[host.on].kind != "vm"):
+                vms = [other for other, spec in self.hosts.items() if spec.kind == "vm"]
+                there = f"VMs are {', '.join(vms)}" if vms else "there is none"
+                yield f"host {name}: on: {host.on!r} is not a host of kind vm; {there}"
 
     def _stream_problems(self, stream: StreamSpec) -> Iterator[str]:
         if (stream.ingress is None) != (stream.egress is None):
@@ -190,8 +247,22 @@ class Topology(_Strict):
         """The link a stream's source sends on; its rate is what a share of line rate refers to."""
         return next(link for link in self.links if stream.source in link.ends)
 
+    def machine(self, host: str) -> str | None:
+        """The VM a host is, or is on; None for this machine."""
+        return host if self.hosts[host].kind == "vm" else self.hosts[host].on
+
+    @property
+    def uut_machine(self) -> str | None:
+        """The VM that the UUT's NICs are in; None for this machine, and for a UUT that netbench does not control."""
+        return next((self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress), None)
+
+    @property
+    def vms(self) -> dict[str, VmSpec]:
+        """The hosts that are virtual machines."""
+        return {name: vm for name, host in self.hosts.items() if (vm := host.vm)}
+
     def netns(self, host: str) -> str | None:
-        """The name of a host's network namespace; None for the machine itself."""
+        """The name of a host's network namespace; None for a machine itself."""
         return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None
 
 

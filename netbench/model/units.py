@@ -24,6 +24,8 @@ _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
 _SHARE = re.compile(_NUMBER + r"%")
 _TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
+_MEMORY = re.compile(r"(?P<number>\d+)\s*(?P<unit>[MG])(?:i?B)?")
+_MEBIBYTES = {"M": 1, "G": 1024}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
@@ -62,6 +64,14 @@ def parse_seconds(text: str | float) -> float:
     if not match:
         raise ValueError("not a time; write for example 500ms, 1s or 2min")
     return float(match["number"]) * _SECONDS[match["unit"]]
+
+
+def parse_mebibytes(text: str) -> int:
+    """MiB of an amount of memory such as `256M` or `1G` (both of 1024); ValueError for anything else."""
+    match = _MEMORY.fullmatch(text.strip())
+    if not match:
+        raise ValueError("not an amount of memory; write for example 256M or 1G")
+    return int(match["number"]) * _MEBIBYTES[match["unit"]]
 
 
 def format_bit_rate(bps: float) -> str:

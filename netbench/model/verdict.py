@@ -69,6 +69,8 @@ class WarningKind(Enum):
     SHORT_TRIALS = "short-trials"
     FEW_REPETITIONS = "few-repetitions"
     HOST_WAS_BUSY = "host-was-busy"
+    CPU_IS_EMULATED = "cpu-is-emulated"
+    SOURCE_REMARK = "source-remark"
 
 
 @dataclass(frozen=True, slots=True)

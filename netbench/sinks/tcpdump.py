@@ -1,5 +1,6 @@
 """Sink `tcpdump`: armed before the first frame, stopped after the last one is in the file."""
 
+import inspect
 import os
 import re
 import select
@@ -9,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host, Process
+from netbench.hosts.base import Host, Process, run_checked
+from netbench.sinks import flush
 from netbench.sinks.base import Arrived, Catch
 from netbench.sinks.flush import FLUSH_MAC
 
@@ -25,9 +28,7 @@ _UNKNOWN_RATE_RING_BYTES = 128 << 20
 
 # Two blocks of 256 KiB, at the least a flush frame can take in one.
 FLUSH_FRAMES = 4096
-_FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
-_TAIL_BYTES = 1 << 15
-_POLL_S = 0.005
+_ELSEWHERE = Path("/tmp")  # where hosts that are not this machine keep a capture until it is fetched
 _FREE_BYTES = 16 << 10
 
 _CLOSING_LINE = re.compile(
@@ -54,9 +55,18 @@ def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[s
     return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(catch.capture), ours]
 
 
-def flush_command(interface: str) -> list[str]:
-    """The command that pushes the last captured frames out of the kernel."""
-    return [sys.executable, "-m", "netbench.sinks.flush", interface, str(FLUSH_FRAMES)]
+def flush_command(interface: str, capture: Path, wait_s: float, *, by_itself: bool = False) -> list[str]:
+    """The command that pushes the last captured frames out of the kernel.
+
+    `by_itself`: on a host without netbench, where the program is read from stdin.
+    """
+    program = ["python3", "-I", "-S", "-"] if by_itself else [sys.executable, "-m", flush.__name__]
+    return [*program, interface, str(FLUSH_FRAMES), str(capture), f"{wait_s:g}"]
+
+
+def flush_wait_s(limit_s: float) -> float:
+    """How long to wait for flush frames before more are sent, when `limit_s` is for all of it."""
+    return max(0.2, limit_s / 10)
 
 
 class TcpdumpSink:
@@ -68,6 +78,7 @@ class TcpdumpSink:
         self._cpus: Sequence[int] = ()
         self._process: Process | None = None
         self._capture = Path()
+        self._there = Path()  # the capture, as the host knows it
         self._words = ""
         self._flush_frames = 0
         self._flushed = False
@@ -81,7 +92,9 @@ class TcpdumpSink:
         assert self._host is not None, "open() comes first"
         self._words, self._flush_frames, self._flushed = "", 0, False
         self._capture = catch.capture
-        self._process = self._host.spawn(tcpdump_command(self._interface, self._cpus, catch))
+        self._there = catch.capture if self._host.shares_files else _ELSEWHERE / catch.capture.name
+        there = replace(catch, capture=self._there)
+        self._process = self._host.spawn(tcpdump_command(self._interface, self._cpus, there))
 
     def armed(self, timeout_s: float) -> bool:
         """Whether tcpdump says that it is listening; when not, `stop` tells why."""
@@ -101,16 +114,17 @@ class TcpdumpSink:
         """Send flush frames until the capture file ends with one: all frames before it are then in the file."""
         assert self._host is not None, "open() comes first"
         process = self._running()
+        by_itself = not self._host.shares_files
+        program = inspect.getsource(flush) if by_itself else ""
+        wait_s = flush_wait_s(timeout_s)
+        command = flush_command(self._interface, self._there, wait_s, by_itself=by_itself)
         deadline = time.monotonic() + timeout_s
         while not self._flushed and process.poll() is None and time.monotonic() < deadline:
-            sent = self._host.run(flush_command(self._interface))
-            if sent.exit_code != 0:
+            sent = self._host.run(command, stdin=program)
+            if sent.exit_code not in (0, flush.NOT_SEEN):
                 return  # the NIC is gone or down: the judge sees that from its counters
             self._flush_frames += FLUSH_FRAMES
-            again = time.monotonic() + max(0.2, timeout_s / 10)
-            while not self._flushed and process.poll() is None and time.monotonic() < again:
-                time.sleep(_POLL_S)
-                self._flushed = _FLUSH_BYTES in _tail(self._capture)
+            self._flushed = sent.exit_code == 0
 
     def stop(self) -> Arrived:
         """Stop tcpdump; its closing report as numbers, or why there is none."""
@@ -127,6 +141,7 @@ class TcpdumpSink:
         self._process = None
         numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
         complete = process.returncode == 0 and "captured" in numbers and not ended_early
+        free = self._bring_home()
         return Arrived(
             capture=self._capture,
             captured_frames=numbers.get("captured"),
@@ -135,7 +150,7 @@ class TcpdumpSink:
             flush_frames=self._flush_frames,
             flushed=self._flushed,
             error="" if complete else _why(self._words, process.wait()),
-            disk_full="No space left on device" in self._words or _free_bytes(self._capture) < _FREE_BYTES,
+            disk_full="No space left on device" in self._words or free < _FREE_BYTES,
         )
 
     def close(self) -> None:
@@ -144,6 +159,16 @@ class TcpdumpSink:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def _bring_home(self) -> int:
+        """Have the capture on this machine; what is left on the disk it was written to."""
+        assert self._host is not None
+        if self._host.shares_files:
+            return _free_bytes(self._there)
+        free = _free_bytes_of(self._host)
+        self._host.fetch(str(self._there), self._capture)
+        self._host.run(["rm", "-f", str(self._there)])
+        return free
 
     def _running(self) -> Process:
         if self._process is None:
@@ -159,13 +184,10 @@ def _free_bytes(path: Path) -> int:
         return 0
 
 
-def _tail(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            return file.read()
-    except OSError:
-        return b""
+def _free_bytes_of(host: Host) -> int:
+    """What is left where a host that is not this machine keeps captures (`df` of POSIX, option -P)."""
+    words = run_checked(host, ["df", "-kP", str(_ELSEWHERE)]).splitlines()[-1].split()
+    return int(words[3]) * 1024
 
 
 def _sum(one: int | None, other: int) -> int | None:

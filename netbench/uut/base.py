@@ -7,18 +7,21 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-from netbench.links.netlink import Netlink
-from netbench.links.transaction import Transaction
+from netbench.links.kernel import Kernel
 from netbench.model.paths import StreamPath
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What a UUT is given to set itself up with: hosts by name, the transaction for its changes, the paths."""
+    """What a UUT is given to set itself up with.
 
+    `kernel` is that of the machine its NICs are on, for its changes; `run_id` names this run of netbench.
+    """
+
+    name: str
+    run_id: str
     hosts: dict[str, Host]
-    transaction: Transaction
-    netlink: Netlink
+    kernel: Kernel
     paths: tuple[StreamPath, ...]
 
 
@@ -26,7 +29,8 @@ class Workplace:
 class HopReading:
     """Frames that one hop inside the UUT has counted so far.
 
-    `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`.
+    `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
+    `repeated` for drops that another hop counts too.
     """
 
     stream: str
@@ -70,8 +74,16 @@ class UnitUnderTest(Protocol):
     def provision(self, workplace: Workplace) -> None:
         """Make it forward; TestbedError when it cannot."""
 
-    def ready(self, timeout_s: float) -> None:
-        """Return once it forwards; TestbedError when that takes longer."""
+    @property
+    def bring_up_s(self) -> float:
+        """About how long it takes to come up, for the expected time of a campaign."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long frames may stay inside it while none of the NICs' counters moves."""
+
+    def ready(self) -> None:
+        """Return once it forwards; TestbedError when that takes longer than it may."""
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The MAC address the source must send to."""

@@ -43,7 +43,17 @@ class External:
     def provision(self, workplace: Workplace) -> None:
         """It is there already."""
 
-    def ready(self, timeout_s: float) -> None:
+    @property
+    def bring_up_s(self) -> float:
+        """It is there already."""
+        return 0.0
+
+    @property
+    def patience_s(self) -> float:
+        """Unknown; what most devices keep a frame for at most."""
+        return 0.05
+
+    def ready(self) -> None:
         """It is up to the user; a path that does not forward shows as loss."""
 
     def next_hop_mac(self, path: StreamPath) -> str:

@@ -1,8 +1,9 @@
 """What makes a Linux kernel forward between the NICs of each stream: the changes, as data."""
 
+import time
 from collections.abc import Iterator, Sequence
 
-from netbench.errors import UsageError
+from netbench.errors import TestbedError, UsageError
 from netbench.links.changes import (
     AddAddress,
     AddBridge,
@@ -13,8 +14,13 @@ from netbench.links.changes import (
     SetSysctl,
     SetUp,
 )
+from netbench.links.counters import NicCounters
+from netbench.links.kernel import Kernel
 from netbench.model.names import PREFIX
-from netbench.model.paths import PREFIX_LENGTH, Nic, StreamPath
+from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
+
+_CARRIER_S = 30.0
+_POLL_S = 0.01
 
 
 def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
@@ -27,12 +33,36 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
     return path.ingress, path.egress
 
 
-def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """One bridge per stream between its two NICs, and no netfilter for IP on the way through any of them."""
+def await_forwarding(kernel: Kernel, places: Sequence[Place]) -> None:
+    """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time."""
+    deadline = time.monotonic() + _CARRIER_S
+    while True:
+        counters = kernel.read_nics(places)
+        waiting = [place for place in places if not (place in counters and forwards(counters[place]))]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            names = ", ".join(place.interface for place in waiting)
+            raise TestbedError(f"{names}: no carrier after {_CARRIER_S:g} s; check the cable")
+        time.sleep(_POLL_S)
+
+
+def forwards(nic: NicCounters) -> bool:
+    """Whether frames pass this NIC already: a kernel takes up to a second after its link has come up."""
+    return nic.up and nic.forwards
+
+
+def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """No netfilter for IP on the way through any bridge of these paths' UUT."""
     for netns in _namespaces(paths):
         for family in ("iptables", "ip6tables", "arptables"):
             # The files appear with br_netfilter; a kernel without it needs no switching off.
             yield SetSysctl(netns, f"net.bridge.bridge-nf-call-{family}", "0", optional=True)
+
+
+def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """One bridge per stream between its two NICs, and no netfilter for IP on the way through any of them."""
+    yield from no_bridge_netfilter(paths)
     for path in paths:
         ingress, egress = inside_nics(path)
         bridge = f"{PREFIX}br-{path.name}"

@@ -1,17 +1,14 @@
 """UUT `raw`: the host's own kernel forwards, nothing in between. The yardstick for every VMM."""
 
-import time
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from netbench.errors import TestbedError
 from netbench.links.changes import Change
-from netbench.links.counters import read_nics
 from netbench.model.paths import StreamPath
 from netbench.uut.base import Reading, Workplace
-from netbench.uut.forwarding import bridge_changes, inside_nics, route_changes
+from netbench.uut.forwarding import await_forwarding, bridge_changes, inside_nics, route_changes
 
 
 class RawOptions(BaseModel):
@@ -47,21 +44,22 @@ class Raw:
     def provision(self, workplace: Workplace) -> None:
         """Make the kernel forward."""
         self._workplace = workplace
-        workplace.transaction.make(self._changes(workplace.paths))
+        workplace.kernel.make(self._changes(workplace.paths))
 
-    def ready(self, timeout_s: float) -> None:
-        """Return once every NIC of the UUT has a carrier; TestbedError names those that have none in time."""
+    @property
+    def bring_up_s(self) -> float:
+        """Links are made and removed."""
+        return 0.4
+
+    @property
+    def patience_s(self) -> float:
+        """A kernel forwards at once."""
+        return 0.01
+
+    def ready(self) -> None:
+        """Return once every NIC of the UUT forwards; TestbedError names those that do not in time."""
         assert self._workplace is not None, "provision() comes first"
-        places = [nic.place for path in self._workplace.paths for nic in inside_nics(path)]
-        deadline = time.monotonic() + timeout_s
-        while True:
-            counters = read_nics(self._workplace.netlink, places)
-            down = [interface for place in places for interface in place[1:] if not _up(counters.get(place))]
-            if not down:
-                return
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{', '.join(map(str, down))}: no carrier after {timeout_s:g} s; check the cable")
-            time.sleep(0.01)
+        await_forwarding(self._workplace.kernel, [n.place for path in self._workplace.paths for n in inside_nics(path)])
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The sink's MAC through a bridge, the ingress NIC's through a router."""
@@ -84,7 +82,3 @@ class Raw:
 
     def _changes(self, paths: Sequence[StreamPath]) -> list[Change]:
         return list(bridge_changes(paths) if self._forward == "bridge" else route_changes(paths))
-
-
-def _up(counters: object) -> bool:
-    return bool(getattr(counters, "up", False))

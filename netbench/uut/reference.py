@@ -70,7 +70,7 @@ class Reference(Raw):
     def provision(self, workplace: Workplace) -> None:
         """Make the kernel forward and drop."""
         super().provision(workplace)
-        workplace.transaction.make(self._tables(workplace.paths))
+        workplace.kernel.make(self._tables(workplace.paths))
 
     def reset(self) -> None:
         """Put the rules in place anew, in one transaction: counters and numgen start at 0 again."""

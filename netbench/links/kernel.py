@@ -1,0 +1,25 @@
+"""The seam between what is to be changed or counted on a machine and how that machine is reached."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from netbench.links.changes import Change
+from netbench.links.counters import NicCounters
+from netbench.model.paths import Place
+
+
+class Kernel(Protocol):
+    """A running kernel whose links netbench makes, changes and counts: this machine's, or that of a VM."""
+
+    @property
+    def point(self) -> int:
+        """Where its changes stand, for `undo(to=…)`."""
+
+    def make(self, changes: Iterable[Change]) -> None:
+        """Make changes in order; TestbedError says which one failed and why."""
+
+    def undo(self, to: int = 0) -> list[str]:
+        """Take changes back, last first, down to a point; what could not be undone, as messages."""
+
+    def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        """The counters of NICs on it; one that is gone is left out. TestbedError when it cannot be asked."""

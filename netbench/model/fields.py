@@ -1,0 +1,25 @@
+"""Values as people write them in topologies and profiles: times and amounts of memory, with their units."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from netbench.model.units import parse_mebibytes, parse_seconds
+
+
+def _seconds(value: object) -> float:
+    if not isinstance(value, str | int | float):
+        raise ValueError("not a time; write for example 500ms or 2s")
+    return parse_seconds(value)
+
+
+def _mebibytes(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise ValueError("an amount of memory needs a unit; write for example 256M or 1G")
+    return parse_mebibytes(value if isinstance(value, str) else "")
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Memory = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=16)]
+Vcpus = Annotated[int, Field(strict=True, ge=1, le=255)]
+BootLimit = Annotated[Seconds, Field(gt=0, le=3600)]

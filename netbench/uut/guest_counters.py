@@ -1,0 +1,93 @@
+"""What a Linux guest counts: its NICs, queueing disciplines, softnet and IP layer, and its CPU time."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from netbench.errors import TestbedError
+from netbench.uut.base import HopReading
+from netbench.uut.guest_forwarding import GuestNics
+
+_MARK = "--netbench--"
+# One command, and so one moment, for everything.
+READ_COMMAND = (
+    "sh",
+    "-c",
+    "cd /proc/net && cat dev && "
+    f"echo {_MARK} && cat snmp && echo {_MARK} && cat softnet_stat && echo {_MARK} && "
+    f"tc -s -j qdisc show; echo {_MARK} && cat /proc/stat",
+)
+_USER_HZ = 100  # of /proc/stat, whatever the kernel's own tick: proc_stat(5)
+
+# RFC 4293's ipSystemStatsTable, as /proc/net/snmp has it.
+_IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCounters:
+    """Counters of a guest since it was started, in frames; `cpu_s` in seconds."""
+
+    nics: Mapping[str, Mapping[str, int]]  # by name: rx, rx_errors, rx_dropped, tx, tx_errors, tx_dropped
+    ip: Mapping[str, int]
+    softnet_dropped: int
+    qdisc_dropped: Mapping[str, int]  # by NIC; empty when the guest cannot tell
+    cpu_s: float
+
+
+def parse_counters(text: str, guest: str) -> GuestCounters:
+    """What READ_COMMAND printed; TestbedError when that makes no sense."""
+    try:
+        dev, snmp, softnet, qdiscs, stat = text.split(f"{_MARK}\n")
+        return GuestCounters(
+            nics=dict(_nic(line) for line in dev.splitlines()[2:]),
+            ip=_ip(snmp),
+            softnet_dropped=sum(int(line.split()[1], 16) for line in softnet.splitlines()),
+            qdisc_dropped={one["dev"]: int(one["drops"]) for one in json.loads(qdiscs or "[]") if one.get("root")},
+            cpu_s=_cpu_s(stat),
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise TestbedError(f"{guest}: its counters make no sense: {error}") from error
+
+
+def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator[HopReading]:
+    """The hops inside the guest, along the path of each stream, then those that streams share.
+
+    softnet's drops are in the `rx_dropped` of their NIC too (net/core/dev.c, enqueue_to_backlog), so they
+    are not added up.
+    """
+    for stream, own in nics.items():
+        for hop, nic, direction in (("guest ingress NIC", own.ingress, "rx"), ("guest egress NIC", own.egress, "tx")):
+            counted = counters.nics.get(nic)
+            if counted is None:
+                raise TestbedError(f"NIC {nic} of the guest is gone")
+            if direction == "tx":
+                dropped = counters.qdisc_dropped.get(nic, 0)
+                yield HopReading(stream, "guest egress queue", "dropped", "dropped", dropped)
+            yield HopReading(stream, hop, direction, "passed", counted[direction])
+            yield HopReading(stream, hop, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
+            yield HopReading(stream, hop, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
+    yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
+    yield HopReading("", "guest IP layer", "ForwDatagrams", "passed", counters.ip["ForwDatagrams"])
+    for name in _IP_DROPS:
+        yield HopReading("", "guest IP layer", name, "dropped", counters.ip[name])
+
+
+def _nic(line: str) -> tuple[str, dict[str, int]]:
+    name, _, numbers = line.partition(":")
+    words = [int(word) for word in numbers.split()]
+    columns = {"rx": 1, "rx_errors": 2, "rx_dropped": 3, "tx": 9, "tx_errors": 10, "tx_dropped": 11}
+    return name.strip(), {column: words[place] for column, place in columns.items()}
+
+
+def _ip(snmp: str) -> dict[str, int]:
+    names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Ip:"))
+    return dict(zip(names, map(int, values), strict=True))
+
+
+def _cpu_s(stat: str) -> float:
+    """All CPUs' time but idle, waiting for disks, and what the hypervisor gave to others."""
+    words = stat.splitlines()[0].split()
+    if words[0] != "cpu":
+        raise ValueError(f"/proc/stat begins with {words[0]!r}")
+    user, nice, system, _, _, irq, softirq = map(int, words[1:8])
+    return (user + nice + system + irq + softirq) / _USER_HZ

@@ -1,0 +1,46 @@
+"""How a guest's NICs are attached to the host: each bridged to its own NIC of the host, through a tap."""
+
+from collections.abc import Iterator, Sequence
+
+from netbench.links.changes import (
+    AddBridge,
+    AddForwardingEntry,
+    AddTap,
+    Change,
+    Enslave,
+    SetSysctl,
+    SetUp,
+)
+from netbench.model.names import PREFIX
+from netbench.model.paths import Nic, StreamPath
+from netbench.uut.forwarding import inside_nics, no_bridge_netfilter
+
+
+def tap_name(path: StreamPath, role: str) -> str:
+    """The tap behind a stream's `ingress` or `egress` NIC."""
+    return f"{PREFIX}t{role[0]}-{path.name}"
+
+
+def tap_changes(paths: Sequence[StreamPath], queues: int, towards: dict[str, str]) -> Iterator[Change]:
+    """A tap and a bridge for each NIC; `towards` is the MAC address that each stream's frames come in with."""
+    yield from no_bridge_netfilter(paths)
+    for path in paths:
+        ingress, egress = inside_nics(path)
+        yield from _attach(path, "ingress", ingress, queues)
+        yield AddForwardingEntry(ingress.netns, tap_name(path, "ingress"), towards[path.name])
+        yield from _attach(path, "egress", egress, queues)
+        yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
+
+
+def _attach(path: StreamPath, role: str, nic: Nic, queues: int) -> Iterator[Change]:
+    bridge, tap = f"{PREFIX}b{role[0]}-{path.name}", tap_name(path, role)
+    yield AddTap(nic.netns, tap, queues)
+    yield AddBridge(nic.netns, bridge)
+    if nic.netns is None:
+        # In a namespace of ours IPv6 is off for all; here both would speak up among our frames.
+        for interface in (bridge, tap):
+            yield SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", optional=True)
+    yield Enslave(nic.netns, nic.interface, bridge)
+    yield Enslave(nic.netns, tap, bridge)
+    yield SetUp(nic.netns, tap)
+    yield SetUp(nic.netns, bridge)

@@ -1,0 +1,88 @@
+"""How a topology describes a guest under QEMU."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from netbench.model.fields import BootLimit, Memory, Vcpus
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Cpus = tuple[Annotated[int, Field(strict=True, ge=0)], ...]
+
+
+class Pinning(_Strict):
+    """CPUs of this machine for the threads of a guest: a list for each vCPU, and one for all other threads."""
+
+    vcpus: tuple[Cpus, ...] = ()
+    io: Cpus = ()
+
+
+class SshChannel(_Strict):
+    """The way into a disk image that runs an SSH server on its first NIC, configured by DHCP.
+
+    `host_key` is the server's public key as in known_hosts(5), without a host name: `ssh-ed25519 AAAA…`.
+    """
+
+    kind: Literal["ssh"]
+    user: str = "root"
+    key: str  # path of the private key
+    host_key: str
+
+
+class GuestAgentChannel(_Strict):
+    """The way into a disk image that runs QEMU's guest agent (qemu-ga)."""
+
+    kind: Literal["guest-agent"]
+
+
+Channel = Annotated[SshChannel | GuestAgentChannel, Field(discriminator="kind")]
+
+
+def _channel(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class QemuOptions(_Strict):
+    """A guest that forwards between two virtual NICs per stream.
+
+    `image` is the name of a guest image that `netbench image build` made, or the path (with a `/`) of a disk image, for
+    which `channel` names the way in. Memory is rounded to MiB.
+    """
+
+    forward: Literal["bridge", "route"] = "bridge"
+    nic: Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"] = "virtio-net-pci"
+    vhost: Literal["auto", "on", "off"] = "auto"
+    queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
+    cpus: Vcpus = 1
+    memory: Memory = 256
+    pin: Pinning = Pinning()
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    image: str = "micro"
+    disk_format: Literal["qcow2", "raw", "vmdk", "vdi"] = "qcow2"
+    channel: Annotated[Channel | None, BeforeValidator(_channel)] = None
+    boot_limit: BootLimit = 60.0
+
+    @property
+    def is_disk(self) -> bool:
+        """Whether `image` is a disk image of the user's."""
+        return "/" in self.image
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.queues > 1 and self.nic != "virtio-net-pci":
+            raise ValueError(f"queues: {self.nic} over a tap has one queue; only virtio-net-pci has more")
+        if self.queues > self.cpus:
+            raise ValueError(f"queues: {self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
+        if self.vhost == "on" and self.nic != "virtio-net-pci":
+            raise ValueError(f"vhost: only virtio-net-pci can use it, not {self.nic}")
+        if len(self.pin.vcpus) > self.cpus:
+            raise ValueError(f"pin: vcpus names CPUs for {len(self.pin.vcpus)} vCPUs; the guest has {self.cpus}")
+        if self.is_disk and self.channel is None:
+            raise ValueError("channel: a disk image needs one: guest-agent, or {kind: ssh, key: …, host_key: …}")
+        if not self.is_disk and self.channel is not None:
+            raise ValueError("channel: netbench's own guest images have theirs; it is for a disk image (a path)")
+        return self

@@ -1,0 +1,62 @@
+"""The links of a VM: made, changed and counted by commands inside it.
+
+A VM is netbench's own and ends with the run: nothing need be put on record, and only what makes room for the
+next unit under test is taken back.
+"""
+
+from collections.abc import Callable, Iterable
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.links.changes import ByCommand, Change
+from netbench.links.counters import NicCounters
+from netbench.model.paths import Place
+from netbench.vm.links import list_command, parse_links
+
+
+class GuestKernel:
+    """The kernel of a VM; `host` gives the VM's host for each of its network namespaces (None: outside all)."""
+
+    def __init__(self, host: Callable[[str | None], Host]) -> None:
+        self._host = host
+        self._made: list[Change] = []
+
+    @property
+    def point(self) -> int:
+        """Where its changes stand, for `undo(to=…)`."""
+        return len(self._made)
+
+    def make(self, changes: Iterable[Change]) -> None:
+        """Make changes in order; TestbedError says which one failed and why."""
+        for wanted in changes:
+            change = wanted.found_by(self._host(wanted.netns)) if isinstance(wanted, ByCommand) else wanted
+            self._made.append(change)
+            if isinstance(change, ByCommand):
+                change.make_by(self._host(change.netns))
+            else:
+                run_checked(self._host(None), change.argv)
+
+    def undo(self, to: int = 0) -> list[str]:
+        """Take changes back, last first, down to a point; what could not be undone, as messages."""
+        failures = []
+        while len(self._made) > to:
+            change = self._made.pop()
+            try:
+                if isinstance(change, ByCommand):
+                    change.undo_by(self._host(change.netns))
+                elif change.undo_argv:
+                    run_checked(self._host(None), change.undo_argv)
+            except TestbedError as error:
+                failures.append(str(error))
+        return failures
+
+    def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        """The counters of NICs in the VM; one that is gone is left out. TestbedError when it cannot be asked."""
+        wanted: dict[str | None, list[Place]] = {}
+        for place in places:
+            wanted.setdefault(place.netns, []).append(place)
+        found: dict[Place, NicCounters] = {}
+        for netns, there in wanted.items():
+            links = parse_links(run_checked(self._host(None), list_command(netns)))
+            found |= {place: links[place.interface] for place in there if place.interface in links}
+        return found

@@ -1,0 +1,151 @@
+"""A guest that runs: QEMU's process, its monitor, and the connection to its channel."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, Process
+from netbench.vm.machine import RunFiles, VirtualMachine, qemu_command
+from netbench.vm.monitor import Monitor
+
+_SOCKETS_S = 20.0
+_POLL_S = 0.02
+_END_S = 5.0
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
+
+
+class Qemu:
+    """One guest under QEMU, from start() to stop(). The host must share this machine's processes and files."""
+
+    def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
+        self._machine = machine
+        self._files = files
+        self._process: Process | None = None
+        self._monitor: Monitor | None = None
+        self._complaint = ""
+
+    @property
+    def guest(self) -> str:
+        """How messages call it."""
+        return f"guest {self._machine.name}"
+
+    def start(self, host: Host) -> None:
+        """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
+        self._process = host.spawn(qemu_command(self._machine, self._files))
+        deadline = time.monotonic() + _SOCKETS_S
+        while not (self._files.monitor.exists() and self._files.channel.exists() and self._pid()):
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
+            time.sleep(_POLL_S)
+        try:
+            self._monitor = Monitor(self.guest, self._files.monitor)
+        except TestbedError:
+            self.require_alive()
+            raise
+
+    def connect(self) -> socket.socket:
+        """A connection to the socket behind the guest's agent port."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(self._files.channel))
+        except OSError as error:
+            connection.close()
+            self.require_alive()
+            raise TestbedError(f"{self.guest}: its channel cannot be reached: {error.strerror}") from error
+        return connection
+
+    def death(self) -> str:
+        """How QEMU ended, with its last words and its guest's; empty while it runs."""
+        if self._process is None:
+            return f"{self.guest} is not started"
+        code = self._process.poll()
+        if code is None:
+            return ""
+        ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        words = self._last_words()
+        return f"{self.guest}: QEMU {ending}" + (f": {words}" if words else "")
+
+    def require_alive(self) -> None:
+        """TestbedError when QEMU has ended."""
+        death = self.death()
+        if death:
+            raise TestbedError(death)
+
+    def require_running(self) -> None:
+        """TestbedError when QEMU has ended, or its guest is paused or has crashed."""
+        self.require_alive()
+        assert self._monitor is not None, "start() comes first"
+        try:
+            status = self._monitor.status()
+        except TestbedError:
+            self.require_alive()
+            raise
+        if status != "running":
+            raise TestbedError(f"{self.guest} is not running: QEMU says {status!r}")
+
+    def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
+        """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.
+
+        TestbedError when a CPU is not there.
+        """
+        assert self._monitor is not None, "start() comes first"
+        threads = self._monitor.vcpu_threads()
+        try:
+            if io:
+                for thread in (int(task.name) for task in Path(f"/proc/{self._pid()}/task").iterdir()):
+                    if thread not in threads:
+                        os.sched_setaffinity(thread, io)
+            for thread, cpus in zip(threads, vcpus, strict=False):
+                if cpus:
+                    os.sched_setaffinity(thread, cpus)
+        except OSError as error:
+            wanted = ",".join(str(cpu) for cpus in (*vcpus, io) for cpu in cpus)
+            raise TestbedError(f"{self.guest} cannot be pinned to CPUs {wanted}: {error.strerror}") from error
+
+    def cpu_s(self) -> float:
+        """CPU time its process has used on this machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        try:
+            fields = Path(f"/proc/{self._pid()}/stat").read_text().rpartition(")")[2].split()
+        except OSError as error:
+            self.require_alive()
+            raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def console(self) -> str:
+        """The last line the guest wrote to its console, empty for none."""
+        try:
+            text = self._files.console.read_text(errors="replace")
+        except OSError:
+            return ""
+        lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
+        return next((line for line in reversed(lines) if line), "")
+
+    def stop(self) -> None:
+        """End QEMU at once; harmless when it has ended or was never started."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=_END_S)
+            self._process = None
+
+    def _pid(self) -> int:
+        with suppress(OSError, ValueError):
+            return int(self._files.pid.read_text())
+        return 0
+
+    def _last_words(self) -> str:
+        """QEMU's complaint, else the last line of the guest's console: a kernel that panicked, for example."""
+        assert self._process is not None
+        if self._process.stderr is not None and not self._process.stderr.closed:
+            self._complaint += self._process.stderr.read()
+        lines = [line for line in self._complaint.splitlines() if "terminating on signal" not in line]
+        return lines[-1] if lines else self.console()
