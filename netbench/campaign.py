@@ -14,6 +14,7 @@ from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
+from netbench.model.verdict import Warning, WarningKind
 from netbench.plan import Plan, expected_seconds, make_plan
 from netbench.plugins import GENERATORS, UUTS, option_models
 from netbench.results.directory import ResultDirectory
@@ -147,6 +148,7 @@ def _measure_missing(
     )
     store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
+    store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
     specs = {uut.name: uut for uut in request.topology.uuts}
     visit = Visit(testbed, request.profile, directory, store, announcer)
     for name, trials in groupby(missing, key=lambda trial: trial.uut):

@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 
+from netbench.errors import MissingError
+from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.vm.machine import qemu_program
 from tests.machine import machine_state
 
 
@@ -13,14 +16,28 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo make test"))
+        if item.get_closest_marker("vm") and (lacking := _lacking_for_guests()):
+            item.add_marker(pytest.mark.skip(reason=lacking))
         if item.get_closest_marker("chromium") and shutil.which("chromium") is None:
             item.add_marker(pytest.mark.skip(reason="needs headless Chromium: apt-get install chromium"))
 
 
+def _lacking_for_guests() -> str:
+    if os.geteuid() != 0:
+        return "needs root: sudo make test"
+    if shutil.which(qemu_program()) is None:
+        return f"needs {qemu_program()}: apt-get install qemu-system-x86"
+    try:
+        find_image(DEFAULT_IMAGE)
+    except MissingError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request):
-    """A test that needs root must leave the machine as it found it."""
-    if not request.node.get_closest_marker("root"):
+    """A test that needs root, or guests, must leave the machine as it found it."""
+    if not any(request.node.get_closest_marker(marker) for marker in ("root", "vm")):
         yield
         return
     before = machine_state()

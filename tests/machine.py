@@ -24,6 +24,7 @@ def machine_state() -> dict[str, object]:
         "rules": _output("nft", "list", "ruleset"),
         "sysctls": _sysctls(),
         "journals": sorted(path.name for path in (STATE_DIRECTORY / "journals").glob("*")),
+        "guests": sorted(path.name for path in (STATE_DIRECTORY / "vm").glob("*")),
         "processes": _processes(),
     }
 

@@ -16,12 +16,12 @@ from netbench.links.counters import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.uut.base import HopReading, Reading, Workplace
 from netbench.uut.forwarding import await_forwarding, forwards, inside_nics
-from netbench.uut.guest_counters import READ_COMMAND, parse_counters, readings
+from netbench.uut.guest_counters import parse_counters, read_command, readings
 from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
 from netbench.uut.qemu_links import tap_changes, tap_name
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vm.acceleration import Acceleration, choose
-from netbench.vm.channel import AgentChannel
+from netbench.vm.channel import AgentChannel, ChannelGoneError
 from netbench.vm.describe import guest_facts, image_name
 from netbench.vm.guest_agent import GuestAgentShell
 from netbench.vm.links import list_command, parse_links
@@ -37,7 +37,7 @@ from netbench.vm.machine import (
     qemu_program,
     vm_directory,
 )
-from netbench.vm.qemu import Qemu
+from netbench.vm.qemu import Qemu, hello
 from netbench.vm.shell import Shell, run_in_guest
 from netbench.vm.ssh import SshShell, free_port
 
@@ -117,7 +117,7 @@ class QemuGuest:
     def ready(self) -> None:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
         qemu, shell = self._running
-        shell.hello(self._options.boot_limit, qemu.death)
+        hello(qemu, shell, self._options.boot_limit)
         self._nics = self._names_of_nics()
         for command in forwarding_commands(self._paths, self._nics, self._options.forward):
             run_in_guest(shell, qemu.guest, command.argv, command.stdin.encode())
@@ -146,7 +146,11 @@ class QemuGuest:
         qemu, shell = self._running
         qemu.require_running()
         taps = self._read_taps()
-        counters = parse_counters(run_in_guest(shell, qemu.guest, READ_COMMAND), qemu.guest)
+        try:
+            text = run_in_guest(shell, qemu.guest, read_command(self._guest_nics))
+        except ChannelGoneError as error:
+            raise TestbedError(qemu.death_just_now() or str(error)) from error
+        counters = parse_counters(text, qemu.guest)
         inside = list(readings(counters, self._nics))
         hops = [
             reading
@@ -233,7 +237,7 @@ class QemuGuest:
                 return AgentChannel(qemu.guest, qemu.connect())
 
     def _names_of_nics(self) -> dict[str, GuestNics]:
-        qemu, shell = self._running
+        qemu, _ = self._running
         by_mac = {nic.mac: name for name, nic in self._links().items()}
         try:
             return {
@@ -244,6 +248,10 @@ class QemuGuest:
             raise TestbedError(
                 f"{qemu.guest} has no NIC {error.args[0]}: its kernel has no driver for {self._options.nic}"
             ) from None
+
+    @property
+    def _guest_nics(self) -> list[str]:
+        return [name for own in self._nics.values() for name in (own.ingress, own.egress)]
 
     def _links(self) -> dict[str, NicCounters]:
         qemu, shell = self._running
@@ -259,9 +267,8 @@ class QemuGuest:
         nics = [(path, role, nic) for path in self._paths for role, nic in zip(_ROLES, inside_nics(path), strict=True)]
         taps = [nic.place._replace(interface=tap_name(path, role)) for path, role, nic in nics]
         await_forwarding(self._workplace.kernel, [*(nic.place for _, _, nic in nics), *taps])
-        names = [name for own in self._nics.values() for name in (own.ingress, own.egress)]
         deadline = time.monotonic() + _CARRIER_S
-        while not all(forwards(nic) for name, nic in self._links().items() if name in names):
+        while not all(forwards(nic) for name, nic in self._links().items() if name in self._guest_nics):
             if time.monotonic() > deadline:
                 raise TestbedError(f"{self._running[0].guest}: its NICs have no carrier after {_CARRIER_S:g} s")
             time.sleep(_POLL_S)

@@ -15,7 +15,7 @@ from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.links.state import STATE_DIRECTORY
 from netbench.vm.channel import AgentChannel
 from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine
-from netbench.vm.qemu import Qemu
+from netbench.vm.qemu import Qemu, hello
 
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -74,7 +74,7 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
         qemu.start(host)
         channel = AgentChannel(qemu.guest, qemu.connect())
         try:
-            channel.hello(limit_s, hopeless=qemu.death)
+            hello(qemu, channel, limit_s)
         finally:
             channel.close()
     except TestbedError as error:

@@ -22,6 +22,10 @@ _NONCE = b"netbench"
 Handler = Callable[[Message | None], None]
 
 
+class ChannelGoneError(TestbedError):
+    """Nobody is at the other end any more: most likely the guest has died."""
+
+
 class Ended(NamedTuple):
     """How a command ended (-N: by signal N), and what it wrote."""
 
@@ -40,7 +44,8 @@ class Clocks(NamedTuple):
 class AgentChannel:
     """A conversation with the agent of one guest over a connected stream socket.
 
-    Every method raises TestbedError, naming the guest, when the guest does not answer in time or the channel is gone.
+    Every method raises TestbedError, naming the guest, when the guest does not answer in time, and ChannelGoneError when
+    the channel is gone.
     One thread sends and another receives, so that neither end ever waits for the other to read.
     """
 
@@ -172,7 +177,7 @@ class AgentChannel:
             except Empty:
                 raise TestbedError(f"{self._guest}: {otherwise} within {timeout_s:g} s") from None
             if message is None:
-                raise TestbedError(f"{self._guest}: {self._gone}")
+                raise ChannelGoneError(f"{self._guest}: {self._gone}")
             return message
 
         try:
@@ -182,7 +187,7 @@ class AgentChannel:
 
     def _refuse_gone(self) -> None:
         if self._gone:
-            raise TestbedError(f"{self._guest}: {self._gone}")
+            raise ChannelGoneError(f"{self._guest}: {self._gone}")
 
     def _lose(self, why: str) -> None:
         with self._lock:

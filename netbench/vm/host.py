@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, run_checked
-from netbench.vm.channel import AgentChannel
+from netbench.vm.channel import AgentChannel, ChannelGoneError
 from netbench.vm.process import GuestProcess
 
 _FILE_S = 120.0
@@ -19,7 +19,7 @@ class VmHost:
     """
 
     def __init__(self, name: str, channel: AgentChannel, death: Callable[[], str]) -> None:
-        """`death` says how the guest ended, and is empty while it runs."""
+        """`death` says how the guest ended, waiting a moment for its end; empty when it still runs."""
         self._name = name
         self._channel = channel
         self._death = death
@@ -77,11 +77,8 @@ class VmHost:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except TestbedError as error:
-            death = self._death()
-            if death:
-                raise TestbedError(death) from error
-            raise
+        except ChannelGoneError as error:
+            raise TestbedError(self._death() or str(error)) from error
 
 
 class VmNamespaceHost(VmHost):

@@ -29,12 +29,14 @@ class GuestKernel:
     def make(self, changes: Iterable[Change]) -> None:
         """Make changes in order; TestbedError says which one failed and why."""
         for wanted in changes:
-            change = wanted.found_by(self._host(wanted.netns)) if isinstance(wanted, ByCommand) else wanted
-            self._made.append(change)
-            if isinstance(change, ByCommand):
-                change.make_by(self._host(change.netns))
+            if isinstance(wanted, ByCommand):
+                host = self._host(wanted.netns)
+                change = wanted.found_by(host)
+                self._made.append(change)  # made in part, it can be undone all the same
+                change.make_by(host)
             else:
-                run_checked(self._host(None), change.argv)
+                run_checked(self._host(None), wanted.argv)
+                self._made.append(wanted)
 
     def undo(self, to: int = 0) -> list[str]:
         """Take changes back, last first, down to a point; what could not be undone, as messages."""

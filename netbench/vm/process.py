@@ -30,6 +30,7 @@ class GuestProcess:
         self._outlets: dict[bytes, SimpleQueue[bytes]] = {b"O": SimpleQueue(), b"S": SimpleQueue()}
         self.stdout: IO[str] = self._outlet(b"O")
         self.stderr: IO[str] = self._outlet(b"S")
+        self._number = 0  # until there is one: a channel that is gone says so at once
         self._number = channel.expect(self._handle)
         channel.send(b"R", self._number, words(argv))
         ours, theirs = os.pipe()

@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,13 +11,18 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.vm.channel import ChannelGoneError
 from netbench.vm.machine import RunFiles, VirtualMachine, qemu_command
 from netbench.vm.monitor import Monitor
+from netbench.vm.shell import Shell
 
 _SOCKETS_S = 20.0
 _POLL_S = 0.02
 _END_S = 5.0
+_LAST_WORDS_S = 1.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# What a kernel says when it gives up, and what /init says of an agent that does not run.
+_TROUBLE = re.compile(r"Initramfs unpacking failed|Kernel panic|netbench-guest: error")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
@@ -47,7 +53,9 @@ class Qemu:
         try:
             self._monitor = Monitor(self.guest, self._files.monitor)
         except TestbedError:
-            self.require_alive()
+            death = self.death_just_now()
+            if death:
+                raise TestbedError(death) from None
             raise
 
     def connect(self) -> socket.socket:
@@ -61,6 +69,18 @@ class Qemu:
             raise TestbedError(f"{self.guest}: its channel cannot be reached: {error.strerror}") from error
         return connection
 
+    def hopeless(self) -> str:
+        """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
+        trouble = next((line for line in self._console() if _TROUBLE.search(line)), "")
+        return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
+
+    def death_just_now(self) -> str:
+        """As `death`, for somebody who has seen a sign of it: QEMU may take a moment to end."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LAST_WORDS_S)
+        return self.death()
+
     def death(self) -> str:
         """How QEMU ended, with its last words and its guest's; empty while it runs."""
         if self._process is None:
@@ -68,9 +88,11 @@ class Qemu:
         code = self._process.poll()
         if code is None:
             return ""
-        ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        words = self._last_words()
-        return f"{self.guest}: QEMU {ending}" + (f": {words}" if words else "")
+        complaint = self._words_of_qemu()
+        if code < 0:
+            return f"{self.guest}: QEMU was killed by signal {-code}" + (f": {complaint}" if complaint else "")
+        words = complaint or self._words_of_guest() or "no word from the guest, as happens with too little memory"
+        return f"{self.guest}: QEMU ended with exit code {code}: {words}"
 
     def require_alive(self) -> None:
         """TestbedError when QEMU has ended."""
@@ -118,15 +140,6 @@ class Qemu:
             raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
-    def console(self) -> str:
-        """The last line the guest wrote to its console, empty for none."""
-        try:
-            text = self._files.console.read_text(errors="replace")
-        except OSError:
-            return ""
-        lines = [_NOISE.sub("", line).strip() for line in text.splitlines()]
-        return next((line for line in reversed(lines) if line), "")
-
     def stop(self) -> None:
         """End QEMU at once; harmless when it has ended or was never started."""
         if self._monitor is not None:
@@ -142,10 +155,32 @@ class Qemu:
             return int(self._files.pid.read_text())
         return 0
 
-    def _last_words(self) -> str:
-        """QEMU's complaint, else the last line of the guest's console: a kernel that panicked, for example."""
+    def _console(self) -> list[str]:
+        """The lines the guest wrote to its console."""
+        try:
+            text = self._files.console.read_text(errors="replace")
+        except OSError:
+            return []
+        lines = (_NOISE.sub("", line).strip() for line in text.splitlines())
+        return [line for line in lines if line]
+
+    def _words_of_qemu(self) -> str:
         assert self._process is not None
         if self._process.stderr is not None and not self._process.stderr.closed:
             self._complaint += self._process.stderr.read()
         lines = [line for line in self._complaint.splitlines() if "terminating on signal" not in line]
-        return lines[-1] if lines else self.console()
+        return lines[-1] if lines else ""
+
+    def _words_of_guest(self) -> str:
+        """What its console says of trouble, else its last line."""
+        console = self._console()
+        trouble = [line for line in console if _TROUBLE.search(line)]
+        return next((said[-1] for said in (trouble, console) if said), "")
+
+
+def hello(qemu: Qemu, shell: Shell, limit_s: float) -> None:
+    """Return once a guest that was started answers; TestbedError says why it does not, as soon as that is known."""
+    try:
+        shell.hello(limit_s, qemu.hopeless)
+    except ChannelGoneError as error:
+        raise TestbedError(qemu.death_just_now() or str(error)) from error

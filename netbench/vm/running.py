@@ -14,7 +14,7 @@ from netbench.vm.describe import guest_facts, image_name
 from netbench.vm.host import VmHost, VmNamespaceHost
 from netbench.vm.kernel import GuestKernel
 from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine, planned_boot
-from netbench.vm.qemu import Qemu
+from netbench.vm.qemu import Qemu, hello
 
 
 class RunningVm:
@@ -36,8 +36,8 @@ class RunningVm:
     def host(self, name: str, netns: str | None) -> Host:
         """A host of the topology that is this VM, or a namespace inside it."""
         if netns is None:
-            return VmHost(name, self._channel, self._qemu.death)
-        return VmNamespaceHost(name, self._channel, self._qemu.death, netns)
+            return VmHost(name, self._channel, self._qemu.death_just_now)
+        return VmNamespaceHost(name, self._channel, self._qemu.death_just_now, netns)
 
 
 @contextmanager
@@ -55,8 +55,8 @@ def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator
     try:
         qemu.start(here)
         channel = AgentChannel(qemu.guest, qemu.connect())
-        channel.hello(spec.boot_limit, qemu.death)
-        kernel = run_checked(VmHost(name, channel, qemu.death), ["uname", "-r"]).strip()
+        hello(qemu, channel, spec.boot_limit)
+        kernel = run_checked(VmHost(name, channel, qemu.death_just_now), ["uname", "-r"]).strip()
         facts = {"vm": name, **guest_facts(here, acceleration, image_name(spec.image), kernel)}
         facts |= {"cpus": str(spec.cpus), "memory": f"{spec.memory} MiB"}
         yield RunningVm(name, qemu, channel, spec, facts)

@@ -1,0 +1,232 @@
+"""Guests under QEMU that forward: every NIC model, and what becomes of a campaign when something happens to them."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from netbench.vm.machine import qemu_program
+from tests.commands import netbench, rows, settings
+from tests.commands import start as start_command
+from tests.netns.watching import events, pids_in, wait_for
+
+pytestmark = pytest.mark.vm
+
+TOPOLOGY = """
+name: guests
+hosts: {source: {}, uut: {}, sink: {}}
+links:
+  - {ends: [source/tx1, uut/in1], rate: 1Gbit/s}
+  - {ends: [uut/out1, sink/rx1], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: source/tx1, ingress: uut/in1, egress: uut/out1, sink: sink/rx1}
+uuts:
+"""
+UUT = "nb-guests-uut"
+ONE = settings(
+    frame_sizes=64,
+    loads="500fps",
+    duration="1s",
+    repetitions=1,
+    order="sequential",
+    generator="afpacket",
+    tolerance="5%",
+    max_lateness="1s",
+)
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def topology(tmp_path):
+    def write(*uuts: str) -> Path:
+        path = tmp_path / "guests.yaml"
+        path.write_text(TOPOLOGY + "".join(f"  - {{{uut}}}\n" for uut in uuts))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def start():
+    started = []
+
+    def begin(*arguments):
+        started.append(start_command(*arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+            netbench("clean")
+
+
+GUEST = "name: guest, kind: qemu, forward: route"
+RAW = "name: raw, kind: raw, forward: route"
+
+
+def reasons(results: Path) -> str:
+    """What is on record about trials and UUTs that failed."""
+    found = [event.get("why", "") for event in events(results)]
+    return "\n".join([*map(str, found), *(str(event["reasons"]) for event in events(results) if event.get("reasons"))])
+
+
+def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
+    """One guest has two streams' worth of trouble: two queues, two vCPUs, pinned."""
+    several = "cpus: 2, queues: 2, pin: {vcpus: [[0], [1]], io: [1]}"
+    path = topology(
+        f"name: virtio, kind: qemu, nic: virtio-net-pci, forward: bridge, vhost: 'off', {several}",
+        "name: e1000, kind: qemu, nic: e1000, forward: bridge",
+        "name: vmxnet3, kind: qemu, nic: vmxnet3, forward: route, accelerator: tcg",
+        "name: rtl8139, kind: qemu, nic: rtl8139, forward: route, memory: 320M",
+    )
+    done = netbench("run", path, "quick", "-o", results, *ONE, "--set", "keep_captures=all", timeout_s=180)
+    assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
+    for row in rows(results):
+        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("500", "500", "0"), row
+        assert (row["unexplained_frames"], row["duplicate_frames"], row["verdict"]) == ("0", "0", "valid"), row
+        assert float(row["cpu_guest_s"]) > 0
+        assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2
+        assert float(row["delay_median_us"]) > 0
+    assert [row["uut"] for row in rows(results)] == ["virtio", "e1000", "vmxnet3", "rtl8139"]
+    page = (results / "report.html").read_text()
+    assert "describe the emulator" in page
+    for path_, counter in (("ingress tap", "tx"), ("guest ingress NIC", "rx"), ("guest egress NIC", "tx")):
+        assert hop_counts(results, path_, counter) == [500] * 4, path_
+
+
+def hop_counts(results: Path, hop: str, counter: str) -> list[int]:
+    query = f"SELECT grew FROM hops JOIN trials ON trial = key WHERE stream = 's1' AND hop = '{hop}' "
+    query += f"AND counter = '{counter}' ORDER BY plan_index"
+    import sqlite3
+
+    with contextlib.closing(sqlite3.connect(results / "campaign.sqlite")) as db:
+        return [grew for (grew,) in db.execute(query)]
+
+
+def test_overload_is_lost_at_the_tap_and_nowhere_else(topology, results):
+    overload = settings(loads="max", duration="500ms")
+    done = netbench("run", topology(GUEST), "quick", "-o", results, *ONE, *overload)
+    assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
+    (row,) = rows(results)
+    assert int(row["lost_frames"]) > 0
+    assert row["unexplained_frames"] == "0"
+    assert hop_counts(results, "ingress tap", "tx_dropped") == [int(row["lost_frames"])]
+
+
+def mid_trial(results):
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=60)
+    wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
+    time.sleep(0.5)
+    (guest,) = pids_in(UUT, qemu_program())
+    return guest
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [(signal.SIGKILL, "guest guest: QEMU was killed by signal 9"), (signal.SIGSTOP, "monitor did not answer within")],
+)
+def test_a_guest_that_dies_or_hangs_is_a_reason_and_is_brought_up_again(topology, results, start, how, why):
+    twice = settings(duration="2s", repetitions=2, retries=0)
+    campaign = start("run", topology(GUEST, RAW), "quick", "-o", results, *ONE, *twice)
+    os.kill(mid_trial(results), how)
+    out, err = campaign.communicate(timeout=120)
+    assert campaign.returncode == 1, out + err
+    assert [(row["uut"], row["verdict"]) for row in rows(results)] == [
+        ("guest", "invalid"),
+        ("guest", "valid"),
+        ("raw", "valid"),
+        ("raw", "valid"),
+    ]
+    assert "uut-failed" in rows(results)[0]["reasons"]
+    assert why in reasons(results)
+    assert [event["uut"] for event in events(results) if event["kind"] == "uut-ready"] == ["guest", "guest", "raw"]
+
+
+def test_a_tap_that_somebody_removed(topology, results, start):
+    campaign = start("run", topology(GUEST, RAW), "quick", "-o", results, *ONE, *settings(duration="2s", retries=0))
+    mid_trial(results)
+    subprocess.run(["ip", "-n", UUT, "link", "delete", "nb-ti-s1"], check=True)
+    out, err = campaign.communicate(timeout=120)
+    assert campaign.returncode == 1, out + err
+    assert [(row["uut"], row["verdict"]) for row in rows(results)] == [("guest", "invalid"), ("raw", "valid")]
+    assert "its tap nb-ti-s1 is gone" in reasons(results)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("memory: 32M", "guest guest: "),
+        ("boot_limit: 500ms", "guest guest did not answer within 0.5 s of its start"),
+        ("accelerator: kvm", "accelerator: kvm is wanted, but"),
+        ("pin: {vcpus: [[4000]]}", "guest guest cannot be pinned to CPUs 4000"),
+    ],
+)
+def test_a_guest_that_does_not_come_up_is_a_reason_and_the_next_uut_is_measured(topology, results, broken, why):
+    if broken == "accelerator: kvm" and netbench("doctor").stdout.count("a guest boots under it"):
+        pytest.skip("KVM works here")
+    done = netbench("run", topology(f"{GUEST}, {broken}", RAW), "quick", "-o", results, *ONE)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    guest, raw = rows(results)
+    assert (guest["uut"], guest["verdict"], guest["reasons"]) == ("guest", "invalid", "uut-failed")
+    assert guest["sent_frames"] == ""
+    assert (raw["uut"], raw["verdict"], raw["lost_frames"]) == ("raw", "valid", "0")
+    assert why in reasons(results)
+
+
+def test_without_an_image_nothing_is_touched(topology, results, tmp_path):
+    environment = {**os.environ, "NETBENCH_CACHE": str(tmp_path / "empty")}
+    done = netbench("run", topology(RAW, GUEST), "quick", "-o", results, *ONE, env=environment)
+    assert done.returncode == 3
+    assert "the guest image 'micro' is not built" in done.stderr
+    assert "netbench image build" in done.stderr
+    assert not results.exists()
+    assert (
+        netbench("run", topology(RAW, GUEST), "quick", "-o", results, *ONE, "--uut", "raw", env=environment).returncode
+        == 0
+    )
+
+
+def test_without_qemu_nothing_is_touched(topology, results, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("ip", "ethtool", "tcpdump", "taskset", "setpriv", "cat", "tee", "sysctl"):
+        found = shutil.which(tool)
+        if found:
+            (tools / tool).symlink_to(found)
+    done = netbench("run", topology(GUEST), "quick", "-o", results, *ONE, env={**os.environ, "PATH": str(tools)})
+    assert done.returncode == 3
+    assert f"the command `{qemu_program()}` is not on this host" in done.stderr
+    assert not results.exists()
+
+
+@pytest.mark.parametrize("booting", [True, False], ids=["booting", "measuring"])
+def test_ctrl_c_leaves_no_guest(topology, results, start, booting):
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, "--set", "duration=20s")
+    if booting:
+        wait_for(lambda: pids_in(UUT, qemu_program()), timeout_s=60)
+    else:
+        mid_trial(results)
+    campaign.send_signal(signal.SIGINT)
+    campaign.communicate(timeout=60)
+    assert campaign.returncode == 130
+
+
+def test_a_killed_netbench_takes_its_guest_along_and_the_rest_is_cleaned(topology, results, start):
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, "--set", "duration=20s")
+    guest = mid_trial(results)
+    campaign.kill()
+    campaign.communicate()
+    wait_for(lambda: not Path(f"/proc/{guest}").exists())
+    assert netbench("clean").returncode == 0
