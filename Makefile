@@ -7,9 +7,12 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 # command:package, as Debian names them
 RUN_TOOLS := ip:iproute2 tcpdump:tcpdump nft:nftables ethtool:ethtool taskset:util-linux setpriv:util-linux
-TEST_TOOLS := capinfos:wireshark-common chromium:chromium
+TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
+    grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
+GUEST_TOOLS := qemu-system-$(shell uname -m):$(if $(filter aarch64,$(shell uname -m)),qemu-system-arm,qemu-system-x86) \
+    depmod:kmod
 
-.PHONY: help setup demo test unit lint format selftest bench clean
+.PHONY: help setup demo guest test unit lint format selftest bench clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,7 +33,11 @@ demo: ## measure real traffic in network namespaces and write a report (root)
 	@rm -rf results/demo
 	@$(VENV)/bin/netbench run netns quick -o results/demo
 
-test: setup ## the whole test suite (root, or the parts that need it are skipped)
+guest: setup ## install QEMU and build the guest image: what guests and VMs need
+	@tools/system-packages $(GUEST_TOOLS)
+	@$(VENV)/bin/netbench image build
+
+test: guest ## the whole test suite (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS)
 	@$(PYTHON) -m pytest
 

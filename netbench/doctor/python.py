@@ -13,6 +13,7 @@ _IMPORTS = {
     "pydantic": "pydantic",
     "pyroute2": "pyroute2",
     "PyYAML": "yaml",
+    "qemu.qmp": "qemu",
     "rich": "rich",
     "scipy": "scipy",
     "typer": "typer",

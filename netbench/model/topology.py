@@ -196,7 +196,7 @@ class Topology(_Strict):
             if len(kinds) == 2:
                 yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
             if len({self.machine(host_of(end)) for end in link.ends}) == 2:
-                yield f"link {' – '.join(link.ends)}: one end is in a VM and the other is not; keep links within one VM"
+                yield f"link {' – '.join(link.ends)}: its ends are on different machines; keep links within one"
             if len(link.ends) == 1 and kinds == {False}:
                 yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
         used = Counter(nic for stream in self.streams for nic in stream.nics)
@@ -206,8 +206,8 @@ class Topology(_Strict):
         yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
         for stream in self.streams:
             yield from self._stream_problems(stream)
-        if len({self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress}) == 2:
-            yield "streams: the UUT's NICs are all on one machine; here some are in a VM and some are not"
+        if len({self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress}) > 1:
+            yield "streams: the UUT's NICs are all on one machine; here they are on several"
         yield from _twice("stream", [stream.name for stream in self.streams])
         yield from _twice("UUT", [uut.name for uut in self.uuts])
 
