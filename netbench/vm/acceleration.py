@@ -21,7 +21,7 @@ KVM_DEVICE = Path("/dev/kvm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A guest boots in a second or two under KVM, in ten inside another guest's KVM.
 PROBE_LIMIT_S = 20.0
-_CACHE = STATE_DIRECTORY / "acceleration.json"
+CACHE = STATE_DIRECTORY / "acceleration.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
         image = find_image(image_name)
     except MissingError as error:
         return Acceleration("tcg", f"/dev/kvm is there, but cannot be tried: {error}")
-    known = remembered(_CACHE, image)
+    known = remembered(CACHE, image)
     if known is None:
         known = probe(host, image, directory)
-        remember(_CACHE, image, known)
+        remember(CACHE, image, known)
     return known
 
 

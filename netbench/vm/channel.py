@@ -44,8 +44,8 @@ class Clocks(NamedTuple):
 class AgentChannel:
     """A conversation with the agent of one guest over a connected stream socket.
 
-    Every method raises TestbedError, naming the guest, when the guest does not answer in time, and ChannelGoneError when
-    the channel is gone.
+    Every method raises TestbedError, naming the guest, when the guest does not answer in time, and ChannelGoneError
+    when the channel is gone.
     One thread sends and another receives, so that neither end ever waits for the other to read.
     """
 

@@ -4,12 +4,14 @@ import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from netbench.vm.acceleration import CACHE
 from netbench.vm.machine import qemu_program
 from tests.commands import netbench, rows, settings
 from tests.commands import start as start_command
@@ -108,8 +110,6 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
 def hop_counts(results: Path, hop: str, counter: str) -> list[int]:
     query = f"SELECT grew FROM hops JOIN trials ON trial = key WHERE stream = 's1' AND hop = '{hop}' "
     query += f"AND counter = '{counter}' ORDER BY plan_index"
-    import sqlite3
-
     with contextlib.closing(sqlite3.connect(results / "campaign.sqlite")) as db:
         return [grew for (grew,) in db.execute(query)]
 
@@ -209,6 +209,46 @@ def test_without_qemu_nothing_is_touched(topology, results, tmp_path):
     assert done.returncode == 3
     assert f"the command `{qemu_program()}` is not on this host" in done.stderr
     assert not results.exists()
+
+
+STAND_IN = """#!/bin/sh
+for word; do
+    shift
+    case $word in
+        kvm) set -- "$@" tcg,thread=multi ;;
+        host) set -- "$@" max ;;
+        *) set -- "$@" "$word" ;;
+    esac
+done
+exec {qemu} "$@"
+"""
+
+
+def test_where_a_guest_boots_under_kvm_nothing_is_called_emulated(topology, results, tmp_path, forget_acceleration):
+    """A stand-in for a machine with KVM: a QEMU that emulates without saying so."""
+    stand_in = tmp_path / "bin" / qemu_program()
+    stand_in.parent.mkdir()
+    stand_in.write_text(STAND_IN.format(qemu=shutil.which(qemu_program())))
+    stand_in.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+    wanted = topology(f"{GUEST}, accelerator: kvm")
+    done = netbench("run", wanted, "quick", "-o", results, *ONE, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr + reasons(results)
+    (row,) = rows(results)
+    assert (row["received_frames"], row["verdict"]) == ("500", "valid")
+    assert "emulated" not in done.stdout
+    assert "describe the emulator" not in (results / "report.html").read_text()
+
+
+@pytest.fixture
+def forget_acceleration():
+    """Let netbench find out anew whether KVM works, and let it have known afterwards what it knew before."""
+    known = CACHE.read_bytes() if CACHE.exists() else None
+    CACHE.unlink(missing_ok=True)
+    yield
+    CACHE.unlink(missing_ok=True)
+    if known is not None:
+        CACHE.write_bytes(known)
 
 
 @pytest.mark.parametrize("booting", [True, False], ids=["booting", "measuring"])
