@@ -7,9 +7,10 @@ from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign import Request
+from netbench.links.changes import AddRunDirectory
 from netbench.model.paths import Nic, stream_paths
 from netbench.sinks.base import Catch
-from netbench.sinks.tcpdump import flush_command, flush_wait_s, tcpdump_command
+from netbench.sinks.tcpdump import flush_command, flush_wait_s, tcpdump_command, there
 from netbench.testbed import base_changes, cpu_plans, make_generator, make_uut, usable_cpus
 from netbench.vm.machine import RunFiles, qemu_command, vm_directory
 from netbench.vm.running import planned_vm
@@ -21,7 +22,9 @@ def describe(request: Request) -> Iterator[str]:
     yield f"# {topology.name} × {profile.name}: {len(plan.trials)} trials, seed {profile.seed}"
     yield "# testbed"
     for machine, vm in topology.vms.items():
-        yield f"  {' '.join(qemu_command(planned_vm(machine, vm), RunFiles(vm_directory('RUN', machine))))}"
+        directory = vm_directory("RUN", machine)
+        yield f"  {AddRunDirectory(str(directory)).command}"
+        yield f"  {shlex.join(qemu_command(planned_vm(machine, vm), RunFiles(directory)))}"
     for ground in (None, *topology.vms):
         yield from (f"  {_on(ground)}{change.command}" for change in base_changes(topology, ground))
     paths = stream_paths(topology)
@@ -38,7 +41,7 @@ def describe(request: Request) -> Iterator[str]:
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     for path, (_, cpus) in pins:
         fps = profile.loads[0].fps(profile.frame_sizes[0], path.link_bps)
-        capture = Path("captures") / f"trial-NNNNNN-{path.name}.pcap"
+        capture = there(Path("captures") / f"trial-NNNNNN-{path.name}.pcap", shares_files=path.sink.machine is None)
         catch = Catch(path.src_ip, path.dst_ip, fps, profile.snap_length, capture)
         wait_s, inside_vm = flush_wait_s(profile.drain_limit), path.sink.machine is not None
         flush = flush_command(path.sink.interface, capture, wait_s, by_itself=inside_vm)

@@ -17,7 +17,7 @@ class AutoOptions(BaseModel, extra="forbid"):
 
 
 class Auto:
-    """Chooses anew for every source, when it is opened."""
+    """The kernel's pktgen where it works, else afpacket; chosen anew for every source, when it is opened."""
 
     Options: ClassVar[type[BaseModel]] = AutoOptions
 

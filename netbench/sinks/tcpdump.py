@@ -55,6 +55,11 @@ def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[s
     return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(catch.capture), ours]
 
 
+def there(capture: Path, *, shares_files: bool) -> Path:
+    """Where a host keeps a capture until it has ended: where it belongs, if the host shares this machine's files."""
+    return capture if shares_files else _ELSEWHERE / capture.name
+
+
 def flush_command(interface: str, capture: Path, wait_s: float, *, by_itself: bool = False) -> list[str]:
     """The command that pushes the last captured frames out of the kernel.
 
@@ -92,9 +97,9 @@ class TcpdumpSink:
         assert self._host is not None, "open() comes first"
         self._words, self._flush_frames, self._flushed = "", 0, False
         self._capture = catch.capture
-        self._there = catch.capture if self._host.shares_files else _ELSEWHERE / catch.capture.name
-        there = replace(catch, capture=self._there)
-        self._process = self._host.spawn(tcpdump_command(self._interface, self._cpus, there))
+        self._there = there(catch.capture, shares_files=self._host.shares_files)
+        command = tcpdump_command(self._interface, self._cpus, replace(catch, capture=self._there))
+        self._process = self._host.spawn(command)
 
     def armed(self, timeout_s: float) -> bool:
         """Whether tcpdump says that it is listening; when not, `stop` tells why."""

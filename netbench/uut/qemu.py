@@ -1,5 +1,6 @@
 """UUT `qemu`: a guest that forwards, its virtual NICs each bridged to a NIC of the host through a tap."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -89,14 +90,16 @@ class QemuGuest:
 
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """The changes to the host, the command that starts QEMU, and what the guest is told."""
-        machine = self._machine(paths, Acceleration("tcg"), "NAME", self._boot(planned=True))
-        started = " ".join(qemu_command(machine, RunFiles(vm_directory("RUN", "uut-NAME"))))
+        machine = self._machine(paths, self._options.accelerator, "NAME", self._boot(planned=True))
+        directory = vm_directory("RUN", "uut-NAME")
+        started = shlex.join(qemu_command(machine, RunFiles(directory)))
         nics = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         told = [
             f"guest: {' '.join(command.argv)}" + "".join(f"\n    {line}" for line in command.stdin.splitlines())
             for command in forwarding_commands(paths, nics, self._options.forward)
         ]
-        return [*(change.command for change in self._changes(paths)), started, *told]
+        changes = [AddRunDirectory(str(directory)), *self._changes(paths)]
+        return [*(change.command for change in changes), started, *told]
 
     def provision(self, workplace: Workplace) -> None:
         """Make taps and bridges and start QEMU; TestbedError when the guest ends at once."""
@@ -107,7 +110,7 @@ class QemuGuest:
         self._acceleration = choose(self._options.accelerator, host, directory)
         if host.netns is None:
             self._ssh_port = free_port()
-        machine = self._machine(workplace.paths, self._acceleration, workplace.name, self._boot())
+        machine = self._machine(workplace.paths, self._acceleration.accelerator, workplace.name, self._boot())
         files = RunFiles(directory)
         self._qemu = Qemu(machine, files)
         self._qemu.start(host)
@@ -202,7 +205,7 @@ class QemuGuest:
         return changes
 
     def _machine(
-        self, paths: Sequence[StreamPath], acceleration: Acceleration, name: str, boot: KernelBoot | DiskBoot
+        self, paths: Sequence[StreamPath], accelerator: str, name: str, boot: KernelBoot | DiskBoot
     ) -> VirtualMachine:
         nics = tuple(
             VirtualNic(
@@ -212,7 +215,7 @@ class QemuGuest:
             for role in _ROLES
         )
         options = self._options
-        return VirtualMachine(name, boot, acceleration.accelerator, options.cpus, options.memory, nics)
+        return VirtualMachine(name, boot, accelerator, options.cpus, options.memory, nics)
 
     def _boot(self, *, planned: bool = False) -> KernelBoot | DiskBoot:
         if self._options.is_disk:

@@ -13,6 +13,7 @@ GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
 VHOST_DEVICE = Path("/dev/vhost-net")
 SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
 
+_ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
 _BOARDS = {"x86_64": "q35", "aarch64": "virt"}
 _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
@@ -52,7 +53,7 @@ class DiskBoot:
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`."""
+    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet."""
 
     name: str
     boot: KernelBoot | DiskBoot
@@ -108,8 +109,8 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     yield from ("-name", f"{machine.name},debug-threads=on")
     yield from ("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none")
     yield from ("-M", _BOARDS.get(platform.machine(), "q35"))
-    tcg = machine.accelerator == "tcg"
-    yield from ("-accel", "tcg,thread=multi" if tcg else machine.accelerator, "-cpu", "max" if tcg else "host")
+    accelerator, cpu = _ACCELERATION.get(machine.accelerator, ("ACCELERATOR", "CPU"))
+    yield from ("-accel", accelerator, "-cpu", cpu)
     yield from ("-smp", str(machine.cpus), "-m", f"{machine.memory_mib}M")
     yield from ("-pidfile", str(files.pid))
     yield from ("-chardev", f"socket,id=qmp,path={files.monitor},server=on,wait=off")

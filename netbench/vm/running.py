@@ -69,4 +69,4 @@ def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator
 
 def planned_vm(name: str, spec: VmSpec) -> VirtualMachine:
     """What running_vm would start, for `--dry-run`: whether KVM works is not tried, nor whether its image is there."""
-    return VirtualMachine(name, planned_boot(spec.image), "tcg", spec.cpus, spec.memory)
+    return VirtualMachine(name, planned_boot(spec.image), spec.accelerator, spec.cpus, spec.memory)
