@@ -115,12 +115,17 @@ def account(evidence: Evidence) -> StreamCounts:
         loss_runs=told_apart.loss_runs if told_apart else None,
         first_received_ns=caught.first_ns if caught else None,
         last_received_ns=caught.last_ns if caught else None,
-        delay_min_ns=delay.smallest_ns if delay else None,
-        delay_median_ns=delay.median_ns if delay else None,
-        delay_max_ns=delay.largest_ns if delay else None,
+        delay_min_ns=_known_delay(sent, delay.smallest_ns) if delay else None,
+        delay_median_ns=_known_delay(sent, delay.median_ns) if delay else None,
+        delay_max_ns=_known_delay(sent, delay.largest_ns) if delay else None,
         lost_at=lost_at,
         hops=tuple(_hops(evidence)),
     )
+
+
+def _known_delay(sent: Sent, delay_ns: int) -> int | None:
+    """By early stamps, 0 stands for less than can be told."""
+    return None if sent.stamped_early and delay_ns == 0 else delay_ns
 
 
 def _one_clock(path: StreamPath) -> bool:
