@@ -62,6 +62,7 @@ bench: setup ## the benchmarks: generator and capture analysis (root)
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py
 	@$(PYTHON) benchmarks/capture.py
+	@$(PYTHON) benchmarks/pktgen.py
 
 clean: ## undo what a killed run left behind (root)
 	@$(VENV)/bin/netbench clean

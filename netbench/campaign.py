@@ -15,7 +15,7 @@ from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.model.verdict import Warning, WarningKind
-from netbench.plan import Plan, expected_seconds, make_plan
+from netbench.plan import Costs, Plan, expected_seconds, make_plan
 from netbench.plugins import GENERATORS, UUTS, option_models
 from netbench.results.directory import ResultDirectory
 from netbench.results.environment import read_environment
@@ -25,6 +25,10 @@ from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
 from netbench.testbed import Testbed, make_uut, open_testbed, usable_cpus
 from netbench.visit import Visit
+
+# What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
+_VM_S = 9.0
+_VM_TRIAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ def make_request(
     topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
-    plan = make_plan(topology, profile, uuts, scenarios, _bring_up_s(topology))
+    plan = make_plan(topology, profile, uuts, scenarios, _costs(topology))
     chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
     for uut in topology.uuts:
         if uut.name in chosen:
@@ -144,7 +148,7 @@ def _measure_missing(
         profile=request.profile.name,
         planned=len(request.plan.trials),
         done=len(done),
-        expected_s=expected_seconds(missing, request.profile, _bring_up_s(request.topology)),
+        expected_s=expected_seconds(missing, request.profile, _costs(request.topology)),
     )
     store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
@@ -159,8 +163,10 @@ def _measure_missing(
     announcer.announce("campaign-finished", trials=len(request.plan.trials))
 
 
-def _bring_up_s(topology: Topology) -> dict[str, float]:
-    return {spec.name: make_uut(spec).bring_up_s for spec in topology.uuts}
+def _costs(topology: Topology) -> Costs:
+    uut_s = {spec.name: make_uut(spec).bring_up_s for spec in topology.uuts}
+    vms = len(topology.vms)
+    return Costs(vms * _VM_S, _VM_TRIAL_S if vms else Costs().trial_s, uut_s)
 
 
 def _note_end(announcer: Announcer, error: BaseException) -> None:

@@ -37,7 +37,8 @@ def describe(request: Request) -> Iterator[str]:
     pins = list(cpu_plans(paths, lambda machine: range(topology.vms[machine].cpus) if machine else usable_cpus()))
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
-            yield f"  {_inside(path.source)}{command}"
+            remark = command.startswith("#")
+            yield f"  {'' if remark else _inside(path.source)}{command}"
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     for path, (_, cpus) in pins:
         fps = profile.loads[0].fps(profile.frame_sizes[0], path.link_bps)

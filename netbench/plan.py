@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from netbench.errors import UsageError
@@ -13,9 +13,17 @@ from netbench.model.units import Load, LoadKind
 
 MAX_TRIALS = 1_000_000
 
-# What a trial costs beside its traffic and settle times: arming, draining, analysing, storing.
-# Measured on two shared cores; only ever an estimate.
-TRIAL_OVERHEAD_S = 0.18
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
+
+    `trial_s` is for arming, draining, analysing and storing; `uut_s` for bringing each UUT up, by name.
+    """
+
+    start_s: float = 0.0
+    trial_s: float = 0.18
+    uut_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +39,9 @@ def make_plan(
     profile: Profile,
     uuts: Sequence[str] = (),
     scenarios: Sequence[str] = (),
-    bring_up_s: Mapping[str, float] = {},
+    costs: Costs = Costs(),
 ) -> Plan:
     """The plan of a campaign; UsageError for an unknown UUT or scenario, too many streams or trials.
-
-    `bring_up_s` tells about how many seconds each UUT takes to come up.
 
     `interleaved` visits every UUT in each repetition, in shuffled order, and shuffles the trials within
     each visit, so that drift of the machine spreads over all of them. `sequential` finishes one UUT before the next,
@@ -65,14 +71,14 @@ def make_plan(
         TrialSpec(index, uut, scenario, names[:count], size, load, repetition)
         for index, (uut, (scenario, count, size, load), repetition) in enumerate(order)
     )
-    return Plan(trials, expected_seconds(trials, profile, bring_up_s))
+    return Plan(trials, expected_seconds(trials, profile, costs))
 
 
-def expected_seconds(trials: Sequence[TrialSpec], profile: Profile, bring_up_s: Mapping[str, float] = {}) -> float:
-    """How long these trials should take, in seconds, changes of UUT included; `bring_up_s` as for make_plan."""
-    one = profile.duration + profile.settle.before + profile.settle.after + TRIAL_OVERHEAD_S
+def expected_seconds(trials: Sequence[TrialSpec], profile: Profile, costs: Costs) -> float:
+    """How long these trials should take, in seconds, changes of UUT included."""
+    one = profile.duration + profile.settle.before + profile.settle.after + costs.trial_s
     visits = (uut for uut, _ in groupby(trials, key=lambda trial: trial.uut))
-    return len(trials) * one + sum(bring_up_s.get(uut, 0.0) for uut in visits)
+    return costs.start_s + len(trials) * one + sum(costs.uut_s.get(uut, 0.0) for uut in visits)
 
 
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:

@@ -312,6 +312,7 @@ def require_root() -> None:
 def _resources(topology: Topology) -> set[str]:
     here = {host for host in topology.hosts if topology.machine(host) is None}
     names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
+    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms}
     for link in topology.links:
         ends = [end for end in link.ends if host_of(end) in here]
         names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}

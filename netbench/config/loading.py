@@ -18,6 +18,7 @@ from netbench.model.topology import Topology
 Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
+_KIND_ALONE = ("generator", "channel")  # keys for which the kind alone will do, as long as it has no options
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,6 +81,8 @@ def _overridden(document: Document, texts: Iterable[str]) -> tuple[Document, dic
         parent: Any = document.data
         for step in override.path[:-1]:
             if isinstance(parent, dict):
+                if step in _KIND_ALONE and isinstance(parent.get(step), str):
+                    parent[step] = {"kind": parent[step]}
                 parent = parent.setdefault(step, {})
             elif isinstance(parent, list) and isinstance(step, int) and step < len(parent):
                 parent = parent[step]
@@ -136,7 +139,7 @@ class _Problems:
             allowed = list(_allowed_keys(model, path[len(prefix) : -1]))
             close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            message = f"unknown key; {hint}allowed here: {', '.join(allowed)}"
+            message = f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
         elif problem["type"] == "missing":
             message = "is missing"
         elif not isinstance(problem["input"], dict | BaseModel):

@@ -131,9 +131,12 @@ class PktGenSource:
             raise
 
     def remarks(self) -> list[str]:
-        """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it."""
+        """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it.
+
+        Nothing of it for a VM, which ends with the campaign.
+        """
         host, station = self._opened[:2]
-        if not station.loaded_by_us:
+        if not (station.loaded_by_us and host.shares_files):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 

@@ -6,6 +6,7 @@ sources of a trial are started together, when the last of them is told to, and d
 removed first.
 """
 
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -54,6 +55,7 @@ class _Round:
     lengths: dict[str, float | None] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     started_s: float | None = None  # time.monotonic()
+    stopped: bool = False  # by us
     over: bool = False
     error: str = ""
     reports: dict[str, Device | None] = field(default_factory=dict)
@@ -220,14 +222,24 @@ class Station:
                 f"pktgen did not end within {timeout_s:g} s, as happens when it is too slow, and was stopped"
             )
         try:
-            self._files.write(CONTROL, "stop")
+            self._stop(current)
         except TestbedError as error:
-            current.writer.kill()
             current.error = str(error)
             return
         if not self._ends(current, time.monotonic() + _STOP_S):
             current.writer.kill()
             current.error = f"pktgen did not stop within {_STOP_S:g} s: its last frame may be stuck in the NIC's queue"
+
+    def _stop(self, current: _Round) -> None:
+        """End a run by a signal to the writer of `start` (`pktgen_wait_all_threads_run` in net/core/pktgen.c).
+
+        To start a process that writes `stop` would take CPU time from the run's last frames.
+        """
+        if current.writer_code is None:
+            current.stopped = True
+            current.writer.terminate()
+        else:
+            self._files.write(CONTROL, "stop")
 
     def _ends(self, current: _Round, deadline_s: float) -> bool:
         """Whether a run is over in time (time.monotonic()): its devices have been read then."""
@@ -250,7 +262,7 @@ class Station:
         except subprocess.TimeoutExpired:
             return False
         current.writer_code = code = current.writer.wait()
-        if code:
+        if code and not (current.stopped and code == -signal.SIGTERM):
             ending = f"was killed by signal {-code}" if code < 0 else f"failed: {words.strip()}"
             current.error = f"the process that starts pktgen {ending}"
         return True

@@ -146,7 +146,7 @@ class TcpdumpSink:
         self._process = None
         numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
         complete = process.returncode == 0 and "captured" in numbers and not ended_early
-        free = self._bring_home()
+        free = self._bring_home(complete=complete)
         return Arrived(
             capture=self._capture,
             captured_frames=numbers.get("captured"),
@@ -165,13 +165,20 @@ class TcpdumpSink:
             self._process.communicate()
             self._process = None
 
-    def _bring_home(self) -> int:
-        """Have the capture on this machine; what is left on the disk it was written to."""
+    def _bring_home(self, *, complete: bool) -> int:
+        """Have the capture on this machine; what is left on the disk it was written to.
+
+        A tcpdump that failed, and so was not `complete`, need not have left one.
+        """
         assert self._host is not None
         if self._host.shares_files:
             return _free_bytes(self._there)
         free = _free_bytes_of(self._host)
-        self._host.fetch(str(self._there), self._capture)
+        try:
+            self._host.fetch(str(self._there), self._capture)
+        except TestbedError:
+            if complete:
+                raise
         self._host.run(["rm", "-f", str(self._there)])
         return free
 

@@ -21,6 +21,7 @@ _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 _USER_HZ = 100  # of /proc/stat, whatever the kernel's own tick: proc_stat(5)
 
 # RFC 4293's ipSystemStatsTable, as /proc/net/snmp has it.
+_IP_FORWARDED = "ForwDatagrams"
 _IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
 
 
@@ -56,7 +57,7 @@ def parse_counters(text: str, guest: str) -> GuestCounters:
             cpu_s=_cpu_s(stat),
             out_of_buffers=dict(_out_of_buffers(block) for block in drivers.split(_NIC_MARK)[1:]),
         )
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise TestbedError(f"{guest}: its counters make no sense: {error}") from error
 
 
@@ -80,7 +81,7 @@ def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator
             if direction == "rx":
                 yield HopReading(stream, hop, "rx_out_of_buffers", "dropped", counters.out_of_buffers.get(nic, 0))
     yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
-    yield HopReading("", "guest IP layer", "ForwDatagrams", "passed", counters.ip["ForwDatagrams"])
+    yield HopReading("", "guest IP layer", _IP_FORWARDED, "passed", counters.ip[_IP_FORWARDED])
     for name in _IP_DROPS:
         yield HopReading("", "guest IP layer", name, "dropped", counters.ip[name])
 
@@ -99,7 +100,8 @@ def _nic(line: str) -> tuple[str, dict[str, int]]:
 
 def _ip(snmp: str) -> dict[str, int]:
     names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Ip:"))
-    return dict(zip(names, map(int, values), strict=True))
+    counted = dict(zip(names, map(int, values), strict=True))
+    return {name: counted[name] for name in (_IP_FORWARDED, *_IP_DROPS)}
 
 
 def _cpu_s(stat: str) -> float:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host
-from netbench.images.library import find_image
+from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
 from netbench.links.counters import NicCounters
 from netbench.model.paths import StreamPath
@@ -107,7 +107,8 @@ class QemuGuest:
         host = self._host
         directory = vm_directory(workplace.run_id, f"uut-{workplace.name}")
         workplace.kernel.make([AddRunDirectory(str(directory)), *self._changes(workplace.paths)])
-        self._acceleration = choose(self._options.accelerator, host, directory)
+        tried = DEFAULT_IMAGE if self._options.is_disk else self._options.image
+        self._acceleration = choose(self._options.accelerator, host, directory, tried)
         if host.netns is None:
             self._ssh_port = free_port()
         machine = self._machine(workplace.paths, self._acceleration.accelerator, workplace.name, self._boot())

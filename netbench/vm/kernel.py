@@ -13,6 +13,15 @@ from netbench.links.counters import NicCounters
 from netbench.model.paths import Place
 from netbench.vm.links import list_command, parse_links
 
+# What iproute2 says of what is not there any more, and so is undone already.
+_GONE = (
+    "Cannot find device",
+    "does not exist",
+    "No such file or directory",
+    "No such process",
+    "Cannot assign requested address",
+)
+
 
 class GuestKernel:
     """The kernel of a VM; `host` gives the VM's host for each of its network namespaces (None: outside all)."""
@@ -49,7 +58,8 @@ class GuestKernel:
                 elif change.undo_argv:
                     run_checked(self._host(None), change.undo_argv)
             except TestbedError as error:
-                failures.append(str(error))
+                if not any(words in str(error) for words in _GONE):
+                    failures.append(str(error))
         return failures
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:

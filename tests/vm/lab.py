@@ -1,0 +1,152 @@
+"""Trials in a VM that a test can look into from inside, with two streams from two namespaces."""
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.local import MARK, LocalHost
+from netbench.model.paths import stream_paths
+from netbench.model.topology import Topology
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load
+from netbench.testbed import Ground, Testbed
+from netbench.trial import run_trial
+from netbench.vm.running import RunningVm
+from tests.unit.inputs import profile
+
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "inside",
+        "hosts": {
+            "lab": {"kind": "vm", "cpus": 2, "memory": "512M"},
+            **{name: {"kind": "netns", "on": "lab"} for name in ("source1", "source2", "uut", "sink")},
+        },
+        "links": [
+            {"ends": ends, "rate": "1Gbit/s"}
+            for n in (1, 2)
+            for ends in ([f"source{n}/tx{n}", f"uut/in{n}"], [f"uut/out{n}", f"sink/rx{n}"])
+        ],
+        "streams": [
+            {
+                "name": f"s{n}",
+                "source": f"source{n}/tx{n}",
+                "ingress": f"uut/in{n}",
+                "egress": f"uut/out{n}",
+                "sink": f"sink/rx{n}",
+            }
+            for n in (1, 2)
+        ],
+        "uuts": [
+            {"name": "bridge", "kind": "raw", "forward": "bridge"},
+            {"name": "drops-7-of-100", "kind": "reference", "forward": "route", "drop": {"k": 7, "n": 100}},
+        ],
+    }
+)
+# How evenly this machine can send is not the point of a test that counts frames.
+PATIENT = {"tolerance": "100%", "max_lateness": "1min", "duration": "200ms"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a stream, as captured."""
+
+    sequence: int
+    size: int  # bytes with FCS
+    src_port: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trial, and the stream's frames in the capture, in the order of the file."""
+
+    result: TrialResult
+    frames: dict[str, list[Frame]]
+
+    @property
+    def sequences(self) -> list[int]:
+        """The numbers of the frames of s1."""
+        return [frame.sequence for frame in self.frames["s1"]]
+
+
+Measure = Callable[..., Measured]
+
+
+class UnmarkedHost(LocalHost):
+    """This machine, for a guest that several tests share: none of them is to think it left behind."""
+
+    def spawn(self, argv):
+        return super().spawn(["env", "--unset", MARK, *argv])
+
+
+class Lab:
+    """The VM, and whatever a test asks inside it."""
+
+    def __init__(self, vm: RunningVm) -> None:
+        self._vm = vm
+
+    def host(self, name: str) -> Host:
+        """A namespace of the topology."""
+        return self._vm.host(name, TOPOLOGY.netns(name))
+
+    def do(self, host: str, command: str) -> str:
+        """What a command says that has to succeed."""
+        return run_checked(self.host(host), command.split())
+
+    def transmitted(self, stream: int = 1) -> int:
+        """Frames that the kernel has counted at the source's NIC."""
+        return int(self.do(f"source{stream}", f"cat /sys/class/net/nb-tx{stream}/statistics/tx_packets"))
+
+    def so_far(self, stream: int = 1) -> int:
+        """Frames that pktgen has counted in the last run, on all threads."""
+        host, interface = f"source{stream}", f"nb-tx{stream}"
+        names = [name for name in self.do(host, "ls /proc/net/pktgen").split() if name.startswith(f"{interface}@")]
+        found = [
+            re.search(r"pkts-sofar: (\d+) ", self.do(host, f"cat /proc/net/pktgen/{name}")) for name in sorted(names)
+        ]
+        return sum(int(match[1]) for match in found if match)
+
+    @contextmanager
+    def bench(
+        self, captures: Path, uut: str = "bridge", streams: int = 1, generator: object = "pktgen"
+    ) -> Iterator[Measure]:
+        """A function that makes a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
+        paths = stream_paths(TOPOLOGY)[:streams]
+        hosts = {name: self.host(name) for name in TOPOLOGY.hosts}
+        ground = Ground(self._vm.kernel, self._vm.cpus, self._vm.facts)
+        testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": ground}, hosts, paths, profile(generator=generator))
+        spec = next(spec for spec in TOPOLOGY.uuts if spec.name == uut)
+        numbers = count()
+        try:
+            testbed.open_lanes()
+            with testbed.uut(spec) as unit:
+
+                def measure(load: str, frame_size: int = 64, **more: object) -> Measured:
+                    names = tuple(path.name for path in paths)
+                    wanted = TrialSpec(next(numbers), uut, "dedicated", names, frame_size, Load.parse(load), 1)
+                    result = run_trial(testbed.bench(unit), wanted, profile(**{**PATIENT, **more}), 1, captures)
+                    files = {name: captures / f"trial-{wanted.index:06d}-{name}.pcap" for name in names}
+                    return Measured(result, {name: frames_in(file) for name, file in files.items()})
+
+                yield measure
+        finally:
+            testbed.close_lanes()
+
+
+def frames_in(capture: Path) -> list[Frame]:
+    """The frames with pktgen's header, read by other means than netbench's own; those that flush it are no IPv4."""
+    data, at, found = capture.read_bytes(), 24, []
+    while at < len(data):
+        _, _, captured, original = struct.unpack_from("<4I", data, at)
+        frame = data[at + 16 : at + 16 + captured]
+        at += 16 + captured
+        if frame[12:14] == b"\x08\x00":
+            (port,) = struct.unpack_from("!H", frame, 34)
+            magic, sequence = struct.unpack_from("!2I", frame, 42)
+            assert magic == 0xBE9BE955
+            found.append(Frame(sequence, original + 4, port))
+    return found

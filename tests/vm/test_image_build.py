@@ -1,0 +1,187 @@
+"""Guest images from real packages: built twice alike, killed while they are built, booted with another kernel."""
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.images.debs import unpack_kernel
+from netbench.images.library import cache_directory, find_image
+from netbench.vm.channel import AgentChannel
+from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine
+from netbench.vm.qemu import Qemu, hello
+from tests.commands import netbench, start
+from tests.vm.lab import UnmarkedHost
+
+pytestmark = pytest.mark.vm
+
+CLOUD = "linux-image-cloud-amd64"
+
+
+def build(cache, *arguments, **more):
+    done = netbench("image", "build", "--cache", cache, *arguments, **more)
+    if done.returncode == 3:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache with an image in it; packages that were downloaded before are not downloaded again."""
+    directory = tmp_path_factory.mktemp("cache")
+    if (packages := cache_directory() / "packages").is_dir():
+        shutil.copytree(packages, directory / "packages")
+    build(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def cloud(cache):
+    """An image of a kernel that is not Debian's default."""
+    build(cache, "--name", "cloud", "--kernel", CLOUD)
+    return find_image("cloud", cache)
+
+
+def unfinished(cache):
+    return list((cache / "images").glob(".building-*"))
+
+
+def identity(cache):
+    status = find_image("micro", cache).initrd.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def test_what_is_up_to_date_is_left_alone(cache):
+    before = identity(cache)
+    assert "up to date" in build(cache)
+    assert identity(cache) == before
+
+
+def test_the_same_packages_give_the_same_bytes_elsewhere(cache, tmp_path):
+    shutil.copytree(cache / "packages", tmp_path / "packages")
+    environment = {**os.environ, "TZ": "Asia/Tokyo", "LANG": "de_DE.UTF-8", "PYTHONHASHSEED": "7"}
+    build(tmp_path, env=environment, umask=0o077)
+    here, there = find_image("micro", cache), find_image("micro", tmp_path)
+    names = sorted(path.name for path in here.directory.iterdir())
+    assert names == sorted(path.name for path in there.directory.iterdir())
+    for name in names:
+        assert (here.directory / name).read_bytes() == (there.directory / name).read_bytes(), name
+    assert there.initrd.stat().st_mode & 0o777 == 0o644
+
+
+def test_init_can_tell_that_an_archive_was_cut_short(cache):
+    """By a directory that it looks for, which must be the last entry but the archive's end."""
+    *_, last, end = find_image("micro", cache).initrd.read_bytes().split(b"070701")
+    assert (last[104:].rstrip(b"\0"), b"TRAILER!!!" in end) == (b"var/log", True)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_build_that_is_killed_leaves_the_image_of_before(cache, signum):
+    before = identity(cache)
+    process = start("image", "build", "--cache", cache, "--force")
+    deadline = time.monotonic() + 60
+    while not unfinished(cache) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signum)
+    process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if signum == signal.SIGKILL else 143)
+    assert identity(cache) == before
+    assert bool(unfinished(cache)) == (signum == signal.SIGKILL)
+    build(cache)
+    assert unfinished(cache) == []
+
+
+def test_two_builds_at_once_wait_for_each_other(cache):
+    before = identity(cache)
+    processes = [start("image", "build", "--cache", cache, "--force") for _ in range(2)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sum("waiting for its end" in output for output in outputs) == 1
+    assert find_image("micro", cache).digest in outputs[0]
+    assert identity(cache) != before
+    assert unfinished(cache) == []
+
+
+def test_what_cannot_be_in_a_guest_is_refused(cache):
+    for arguments, complaint in [
+        (("--kernel", "busybox"), "busybox is no kernel"),
+        (("--kernel", "linux-image-nosuch"), "apt has no such package"),
+        (("--package", "netbench-nosuch"), "apt has no such package"),
+        (("--modules", "/lib/modules"), "name that by --kernel"),
+        (("--name", "../outside"), "is no name of an image"),
+    ]:
+        done = netbench("image", "build", "--cache", cache, *arguments)
+        assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
+
+
+def test_another_kernel_from_a_package_and_from_files_is_the_same_guest(cache, cloud, tmp_path):
+    (deb,) = (cache / "packages").glob(f"linux-image-{cloud.kernel_release}_*.deb")
+    unpack_kernel(deb, tmp_path)
+    kernel, modules = (tmp_path / place / cloud.kernel_release for place in ("boot", "usr/lib/modules"))
+    build(cache, "--name", "files", "--kernel", kernel.with_name(f"vmlinuz-{kernel.name}"), "--modules", modules)
+    assert find_image("files", cache).digest == cloud.digest
+    assert cloud.kernel_release.endswith("-cloud-amd64")
+    assert "e1000" in cloud.manifest["modules"]["absent"]
+    listed = netbench("image", "list", "--cache", cache).stdout
+    assert [line.split(":")[0] for line in listed.splitlines()] == ["cloud", "files", "micro"]
+
+
+@contextmanager
+def booted(image, memory_mib):
+    """The channel to a guest that was just started."""
+    with tempfile.TemporaryDirectory(prefix="nbt-") as name:
+        machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
+        qemu = Qemu(machine, RunFiles(Path(name)))
+        qemu.start(UnmarkedHost("here", "nbt-image"))
+        channel = AgentChannel(qemu.guest, qemu.connect())
+        try:
+            hello(qemu, channel, 60)
+            yield channel
+        finally:
+            channel.close()
+            qemu.stop()
+
+
+# What a guest must be able to do, and what the command prints then.
+ABILITIES = {
+    "ip link add v0 type veth peer name v1 && ip link add b0 type bridge && ip link set v0 master b0": "",
+    "ip -br link show master b0 | cut -d' ' -f1": "v0@v1",
+    "for dev in v0 v1 b0; do ip link set $dev up; done; cat /sys/class/net/v0/operstate": "up",
+    "tc qdisc add dev v1 root netem delay 5ms 1ms distribution normal && tc qdisc show dev v1 | cut -d' ' -f2": "netem",
+    "tc qdisc add dev v0 root tbf rate 10mbit burst 10k latency 10ms": "",
+    "nft add table netdev n && nft 'add chain netdev n c { type filter hook ingress device v0 priority 0; }'": "",
+    "nft add rule netdev n c numgen inc mod 100 '<' 7 drop && nft list ruleset | grep -c numgen": "1",
+    "nft add table bridge n && nft 'add chain bridge n c { type filter hook forward priority 0; }'": "",
+    "nft add rule bridge n c meta ibrname b0 counter drop": "",
+    "modprobe pktgen && ls /proc/net/pktgen": "kpktgend_0\nkpktgend_1\npgctrl",
+    "ip tuntap add t0 mode tap && ls -d /sys/class/net/t0": "/sys/class/net/t0",
+    "tcpdump -i v0 -c 1 -w /tmp/x arp 2>/tmp/said & sleep 2; "
+    'python3 -I -S -c \'import socket as s; x = s.socket(s.AF_PACKET, s.SOCK_RAW); x.bind(("v1", 0)); '
+    'x.send(bytes(12) + b"\\x08\\x06" + bytes(46))\'; wait; grep captured /tmp/said': "1 packet captured",
+    "for one in 1 2 3; do stress-ng --version | cut -d, -f1 & done; wait": "stress-ng\nstress-ng\nstress-ng",
+    "stress-ng --quiet --cpu 1 --timeout 1 && ls /usr/lib/netbench": "agent.py\nstress-ng.cpio.gz",
+    "ethtool -i v0 | head -n 1": "driver: veth",
+    "stat -c %a /tmp; hostname; cat /sys/fs/cgroup/cgroup.controllers | grep -o cpuset": "1777\nnetbench-guest\ncpuset",
+}
+
+
+def test_a_guest_with_another_kernel_does_all_that_a_guest_is_for(cloud):
+    with booted(cloud, 256) as channel:
+        assert channel.run(["uname", "-r"]).stdout.decode().strip() == cloud.kernel_release
+        for command, output in ABILITIES.items():
+            ended = channel.run(["sh", "-c", command], timeout_s=60)
+            assert ended.exit_code == 0, (command, ended)
+            assert (command, ended.stdout.decode().strip(), ended.stderr) == (command, output, b"")
+
+
+def test_a_guest_with_too_little_memory_says_so(cloud):
+    with pytest.raises(TestbedError, match="too little memory for its initrd|unpacking failed"), booted(cloud, 160):
+        pass

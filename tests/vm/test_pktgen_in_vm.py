@@ -1,0 +1,122 @@
+"""The kernel's own pktgen, on a real kernel: everything it says is held against that kernel and the captured frames."""
+
+import re
+import threading
+from contextlib import suppress
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.model.verdict import Verdict
+from tests.netns.watching import wait_for
+
+pytestmark = pytest.mark.vm
+
+
+def test_every_frame_is_accounted_for(lab, tmp_path):
+    with lab.bench(tmp_path) as measure:
+        for load, size in (("3000fps", 64), ("3000fps", 512), ("3000fps", 1518), ("max", 64), ("max", 1518)):
+            before = lab.transmitted()
+            measured = measure(load, size)
+            (counts,) = measured.result.streams
+            assert counts.sent_frames == lab.so_far() == lab.transmitted() - before > 500
+            lost = sum(loss.frames for loss in counts.lost_at)
+            assert counts.sent_frames == counts.received_frames + lost + counts.capture_dropped_frames
+            assert (counts.unexplained_frames, counts.foreign_frames) == (0, 0)
+            assert {frame.size for frame in measured.frames["s1"]} == {size}
+            sent = range(1, counts.sent_frames + 1)
+            if load == "max":
+                assert len(set(measured.sequences)) == len(measured.sequences) == counts.received_frames
+                assert set(measured.sequences) <= set(sent)
+            else:
+                assert measured.sequences == list(sent) == list(range(1, 601))
+                assert measured.result.verdict is Verdict.VALID, measured.result.reasons
+
+
+def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_path):
+    with lab.bench(tmp_path, uut="drops-7-of-100") as measure:
+        measured = measure("10000fps", flows=1000)
+    (counts,) = measured.result.streams
+    assert (counts.sent_frames, counts.received_frames, counts.lost_frames) == (2000, 1860, 140)
+    assert [(loss.hop, loss.frames) for loss in counts.lost_at] == [("uut (nft drop rule)", 140)]
+    assert (counts.unexplained_frames, measured.result.verdict) == (0, Verdict.VALID)
+    assert measured.sequences == [number for number in range(1, 2001) if (number - 1) % 100 >= 7]
+    assert (counts.loss_runs, counts.longest_loss_run_frames) == (20, 7)
+    ports = {frame.sequence: frame.src_port for frame in measured.frames["s1"]}
+    first = ports[1008] - 8
+    assert all(port == first + number % 1000 for number, port in ports.items())
+
+
+def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
+    """A frame waits up to 2 ms for its turn after it was stamped, which is not to be counted."""
+    with lab.bench(tmp_path) as measure:
+        for delay_ms in (1, 5, 20):
+            netem = f"netem limit 10000 delay {delay_ms}ms"
+            lab.do("uut", f"tc qdisc replace dev nb-out1 root {netem}")
+            (counts,) = measure("500fps", duration="400ms").result.streams
+            assert counts.received_frames == counts.sent_frames == 200
+            assert counts.delay_median_ns == pytest.approx(delay_ms * 1e6, abs=0.3e6)
+        lab.do("uut", "tc qdisc delete dev nb-out1 root")
+
+
+def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
+    with lab.bench(tmp_path, streams=2) as measure:
+        before = [lab.transmitted(stream) for stream in (1, 2)]
+        measured = measure("2000fps", duration="500ms")
+        assert [lab.transmitted(stream) - base for stream, base in zip((1, 2), before, strict=True)] == [1000, 1000]
+    one, other = measured.result.streams
+    for counts in (one, other):
+        assert (counts.sent_frames, counts.received_frames, counts.unexplained_frames) == (1000, 1000, 0)
+        assert [frame.sequence for frame in measured.frames[counts.stream]] == list(range(1, 1001))
+    assert max(one.first_sent_ns, other.first_sent_ns) < min(one.last_sent_ns, other.last_sent_ns)
+
+
+def test_two_threads_of_one_source_are_counted_together(lab, tmp_path):
+    with lab.bench(tmp_path, generator={"kind": "pktgen", "threads": 2}) as measure:
+        before = lab.transmitted()
+        (counts,) = measure("max").result.streams
+        assert counts.sent_frames == lab.so_far() == lab.transmitted() - before
+        lost = sum(loss.frames for loss in counts.lost_at)
+        assert counts.sent_frames == counts.received_frames + lost + counts.capture_dropped_frames
+        assert counts.unexplained_frames == 0
+        assert counts.duplicate_frames is None  # both threads count from 1
+        paced = measure("3000fps")
+        assert (paced.sequences, paced.result.verdict) == (list(range(1, 601)), Verdict.VALID)
+
+
+@pytest.mark.parametrize("option", ["burst", "clone_skb"])
+def test_copies_of_a_frame_are_refused_by_the_driver_in_clear_words(lab, option):
+    source = PktGen(PktGenOptions.model_validate({option: 8})).source()
+    with pytest.raises(TestbedError) as caught:
+        source.open(lab.host("source1"), "nb-tx1", ())
+    assert str(caught.value) == (
+        f"pktgen does not take `{option} 8` > /proc/net/pktgen/nb-tx1@0: "
+        "the driver of this interface cannot send one frame several times"
+    )
+    assert lab.do("source1", "ls /proc/net/pktgen").split() == ["kpktgend_0", "kpktgend_1", "pgctrl"]
+
+
+def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):
+    """The last test of this file: what it removes stays away."""
+
+    def remove():
+        wait_for(lambda: lab.so_far() > 100)
+        lab.do("source1", "ip link delete nb-tx1")
+
+    removal = threading.Thread(target=remove)
+    # The other end of the pair went, too, and cannot be taken out of the bridge any more.
+    with suppress(TestbedError), lab.bench(tmp_path) as measure:
+        removal.start()
+        result = measure("1000fps", duration="10s").result
+        removal.join()
+    reasons = {reason.kind.value: reason.detail for reason in result.reasons}
+    # An interface goes down before it goes away, and pktgen's device with it.
+    assert re.fullmatch(
+        r"pktgen's device nb-tx1@0 is gone, as happens when its interface is removed|"
+        r"pktgen sent only [\d,]+ of 10,000 frames, as happens when a link goes down",
+        reasons["generator-failed"],
+    )
+    assert "link-changed" in reasons
+    assert result.verdict is Verdict.INVALID
+    assert lab.do("source1", "ls /proc/net/pktgen").split() == ["kpktgend_0", "kpktgend_1", "pgctrl"]
