@@ -271,7 +271,9 @@ def _words(error: OSError) -> bytes:
 def open_channel(name: str) -> int:
     """The channel's file descriptor; waits for a virtio port of that name to appear."""
     if name.startswith("fd:"):
-        return int(name[3:])
+        channel = int(name[3:])
+        os.set_inheritable(channel, False)  # what is run would hold it open
+        return channel
     if name.startswith("virtio:"):
         name = _virtio_port(name[7:])
     return os.open(name, os.O_RDWR | os.O_NOCTTY)

@@ -1,0 +1,1 @@
+"""Guest images: a kernel and an initramfs made from Debian packages, the same guest for every VMM."""

@@ -1,0 +1,197 @@
+"""Building a guest image: from a kernel and Debian packages to files that a VMM boots."""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.signals import shielded
+from netbench.images import recipe
+from netbench.images.apt import Apt, Package
+from netbench.images.cpio import archive
+from netbench.images.debs import contents
+from netbench.images.digests import content_digest
+from netbench.images.initramfs import guest_tree
+from netbench.images.kernels import Kernel, KernelSource, choose, read_kernel
+from netbench.images.library import MANIFEST, Image, find_image, image_directory
+from netbench.images.tools import run_tool
+from netbench.images.vmlinux import directly_bootable
+
+# Takes one line about what is being done.
+Say = Callable[[str], None]
+
+_UNFINISHED = ".building-"
+_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An image to be built. `cache` is where images and packages are kept.
+
+    `kernel` as `--kernel` takes it, None for Debian's default; `modules` is the directory of a kernel's modules.
+    All of the files of `packages` go in, besides what every guest has.
+    """
+
+    name: str
+    cache: Path
+    kernel: str | None = None
+    modules: Path | None = None
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ingredients:
+    """What an image is made of, resolved to exact versions."""
+
+    architecture: str
+    packages: tuple[Package, ...]
+    whole: tuple[str, ...]
+    kernel: KernelSource
+
+    def described(self) -> dict[str, Any]:
+        """All that decides which image comes out, as JSON can hold it."""
+        return {
+            "architecture": self.architecture,
+            "kernel": self.kernel.inputs(),
+            "packages": {one.name: {"version": one.version, "sha256": one.sha256} for one in self.packages},
+            "whole_packages": list(self.whole),
+            "recipe": recipe.digest(),
+        }
+
+
+def build(order: Order, say: Say, *, force: bool = False) -> Image:
+    """Build the image unless the same one is there already and `force` is not wanted; never leaves half an image.
+
+    UsageError where a kernel or a package was chosen that cannot be used, MissingError where this machine lacks
+    tools, package lists or the network, TestbedError where there is no room.
+    """
+    target = image_directory(order.name, order.cache)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(target.parent, say):
+            say("resolving packages")
+            apt = Apt(order.cache)
+            ingredients = _resolve(order, apt)
+            inputs = ingredients.described()
+            there = _existing(order)
+            if there and not force and there.manifest["inputs"] == inputs:
+                say(f"up to date: {target}")
+                return there
+            _download(apt, ingredients, say)
+            with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
+                directory = Path(name)
+                _make(directory, order.name, apt, ingredients, inputs, say)
+                _put_in_place(directory / "image", target, directory / "old")
+    except PermissionError as error:
+        raise MissingError(f"{error.filename}: no permission; be root, or name another place with --cache") from None
+    except OSError as error:
+        raise TestbedError(
+            f"{error.filename or order.cache}: {error.strerror}; make room, or name another place with --cache"
+        ) from None
+    return find_image(order.name, order.cache)
+
+
+def _resolve(order: Order, apt: Apt) -> _Ingredients:
+    architecture = run_tool(["dpkg", "--print-architecture"]).stdout.decode().strip()
+    if architecture not in recipe.DEFAULT_KERNELS:
+        raise MissingError(
+            f"guest images are built on {' and '.join(recipe.DEFAULT_KERNELS)}, this machine is {architecture}"
+        )
+    if order.modules and not order.kernel:
+        raise UsageError("--modules belongs to a kernel file: name that by --kernel")
+    kernel = choose(order.kernel or recipe.DEFAULT_KERNELS[architecture], order.modules, apt, architecture)
+    packages = apt.resolve((*recipe.PACKAGES, *order.packages), chosen=order.packages)
+    whole = tuple(sorted({name.partition("=")[0].partition(":")[0] for name in order.packages}))
+    if unknown := set(whole) - {package.name for package in packages}:
+        raise UsageError(f"{', '.join(sorted(unknown))}: --package takes names of real packages (NAME or NAME=VERSION)")
+    return _Ingredients(architecture, packages, whole, kernel)
+
+
+def _existing(order: Order) -> Image | None:
+    with suppress(MissingError):
+        return find_image(order.name, order.cache)
+    return None
+
+
+def _download(apt: Apt, ingredients: _Ingredients, say: Say) -> None:
+    missing = apt.missing([*ingredients.packages, *ingredients.kernel.packages()])
+    if missing:
+        say(f"downloading {len(missing)} packages ({sum(one.size for one in missing) / _MB:.0f} MB)")
+        apt.download(missing)
+
+
+def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, inputs: dict[str, Any], say: Say) -> None:
+    """Write the image to `directory`/image; other things below `directory` are in the way of nobody."""
+    say("unpacking")
+    kernel_files, scratch, image = directory / "kernel", directory / "scratch", directory / "image"
+    for one in (kernel_files, scratch, image):
+        one.mkdir()
+    kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture)
+    packages = {package.name: contents(apt.path(package)) for package in ingredients.packages}
+    tree = guest_tree(packages, ingredients.whole, kernel, scratch)
+    say("packing")
+    files = {"vmlinuz": kernel.content, "initrd": archive(tree)}
+    digest = content_digest(*files.values())
+    if direct := directly_bootable(kernel.content):
+        files["vmlinux"] = direct
+    manifest = {
+        "name": name,
+        "digest": digest,
+        "architecture": ingredients.architecture,
+        "kernel_release": kernel.release,
+        "kernel": "vmlinux" if direct else "vmlinuz",
+        "files": {file: {"size": len(data), "sha256": content_digest(data)} for file, data in files.items()},
+        "modules": _modules(kernel),
+        "inputs": inputs,
+    }
+    for file, data in {**files, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}.items():
+        _write(image / file, data)
+    image.chmod(0o755)
+
+
+def _modules(kernel: Kernel) -> dict[str, list[str]]:
+    selection = kernel.selection
+    return {
+        "included": sorted(module.name for module in selection.modules),
+        "builtin": list(selection.builtin),
+        "absent": list(selection.absent),
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o644)  # whatever the umask: others run guests of it
+
+
+def _put_in_place(image: Path, target: Path, old: Path) -> None:
+    with shielded():
+        if target.is_symlink():
+            target.unlink()
+        elif target.exists():
+            target.rename(old)
+        image.rename(target)
+
+
+@contextmanager
+def _alone(images: Path, say: Say) -> Iterator[None]:
+    """Keep other builds out, and remove what killed ones have left."""
+    with (images / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is running; waiting for its end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in images.glob(f"{_UNFINISHED}*"):
+            # A killed build's last command may still be writing there; then the rest goes next time.
+            shutil.rmtree(left, ignore_errors=True)
+        yield

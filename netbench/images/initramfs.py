@@ -1,0 +1,79 @@
+"""The file system of a guest, put together from packages, a kernel's modules and netbench's own files."""
+
+import fnmatch
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePosixPath
+
+from netbench.errors import TestbedError
+from netbench.images.busybox import PATH as BUSYBOX
+from netbench.images.busybox import Busybox
+from netbench.images.kernels import Kernel
+from netbench.images.libraries import libraries
+from netbench.images.modules import module_files
+from netbench.images.packed import packed
+from netbench.images.python import standard_library
+from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS
+from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
+
+
+def guest_tree(packages: Mapping[str, Tree], whole: Collection[str], kernel: Kernel, scratch: Path) -> dict[str, Node]:
+    """Every file of a guest.
+
+    `packages` are the contents of each by name; of those named in `whole` everything goes in, of the others
+    the commands, libraries and files that the recipe names. `scratch` is an empty directory to work in.
+    """
+    everything = {path: node for contents in packages.values() for path, node in contents.items()}
+    busybox = Busybox(everything, scratch)
+    chosen: dict[str, Node] = {}
+    for name in whole:
+        chosen.update(packages[name])
+    for path in {one for name in COMMANDS for one in _command(everything, name)} | _files(everything):
+        chosen[path] = everything[path]
+    chosen.update({path: everything[path] for path in libraries(everything, chosen)})
+    return {
+        **_applets(busybox, besides={PurePosixPath(path).name for path in chosen}),
+        **_seldom_used(everything, chosen, busybox),
+        **chosen,
+        **standard_library(everything, scratch),
+        **module_files(kernel.selection, f"usr/lib/modules/{kernel.release}"),
+        **_own_files(),
+    }
+
+
+def _command(packages: Tree, name: str) -> list[str]:
+    found = follow(packages, f"usr/bin/{name}") or follow(packages, f"usr/sbin/{name}")
+    if not found:
+        raise TestbedError(f"none of the guest's packages holds the command {name}")
+    return found
+
+
+def _seldom_used(packages: Tree, chosen: Tree, busybox: Busybox) -> dict[str, Node]:
+    """What is packed, besides what the guest has unpacked anyway."""
+    tree: dict[str, Node] = {}
+    for name in PACKED_COMMANDS:
+        command = {path: packages[path] for path in _command(packages, name)}
+        needed = {**command, **{path: packages[path] for path in libraries(packages, command)}}
+        tree.update(packed(next(iter(command)), {path: needed[path] for path in needed.keys() - chosen}, busybox))
+    return tree
+
+
+def _files(packages: Tree) -> set[str]:
+    named = {path for pattern in FILES for path in fnmatch.filter(packages, pattern)}
+    return {one for path in named for one in follow(packages, path)}
+
+
+def _applets(busybox: Busybox, besides: Collection[str]) -> dict[str, Node]:
+    """A link for everything that busybox can be and that is not there already, in whatever directory."""
+    link = Link(f"/{BUSYBOX}")
+    return {path: link for path in busybox.applets() if PurePosixPath(path).name not in besides}
+
+
+def _own_files() -> dict[str, Node]:
+    return {
+        "init": File(INIT.read_bytes(), executable=True),
+        "usr/lib/netbench/agent.py": File(AGENT.read_bytes()),
+        "dev/console": Device(5, 1),
+        **{name: Link(f"usr/{name}") for name in MERGED},
+        **{path: File(text.encode()) for path, text in ACCOUNTS.items()},
+        **dict.fromkeys(MOUNT_POINTS, Directory()),
+    }

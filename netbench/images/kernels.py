@@ -1,0 +1,186 @@
+"""The kernel a user chose: a package, a .deb, or a file with its modules."""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from netbench.errors import UsageError
+from netbench.images.apt import Apt, Package
+from netbench.images.debs import control_field, unpack_kernel
+from netbench.images.digests import content_digest, file_digest
+from netbench.images.modules import Selection, select
+from netbench.images.wanted_modules import REQUIRED, WANTED
+
+# The x86 boot protocol (Documentation/arch/x86/boot.rst): a magic, where the version's text is, a flag "64 bit".
+_X86_MAGIC, _X86_MAGIC_OFFSET = b"HdrS", 0x202
+_X86_VERSION_OFFSET, _X86_FLAGS_OFFSET = 0x20E, 0x236
+# Documentation/arch/arm64/booting.rst; Debian's are compressed, or an EFI program around a compressed one.
+_ARM64_MAGICS = ((0x38, b"ARM\x64"), (0, b"\x1f\x8b"), (4, b"zimg"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that was found to fit: its bytes, and those of its modules that go into the guest."""
+
+    release: str
+    content: bytes
+    selection: Selection
+
+
+class KernelSource(Protocol):
+    """Where a kernel comes from."""
+
+    def inputs(self) -> dict[str, object]:
+        """What decides whether an image is up to date, as JSON can hold it."""
+
+    def packages(self) -> tuple[Package, ...]:
+        """Those to be downloaded first."""
+
+    def files(self, directory: Path) -> tuple[Path, Path]:
+        """The kernel and the directory of its modules, unpacked below `directory` where need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedKernel:
+    """A kernel of one of the machine's package sources."""
+
+    apt: Apt
+    found: tuple[Package, ...]
+
+    def inputs(self) -> dict[str, object]:
+        """The packages' versions and hashes."""
+        return {"packages": [[one.name, one.version, one.sha256] for one in self.found]}
+
+    def packages(self) -> tuple[Package, ...]:
+        """The kernel, without what it depends on: a boot loader's hooks and the like."""
+        return self.found
+
+    def files(self, directory: Path) -> tuple[Path, Path]:
+        """The kernel and its modules, unpacked."""
+        for package in self.found:
+            unpack_kernel(self.apt.path(package), directory)
+        return _unpacked(directory, ", ".join(one.name for one in self.found))
+
+
+@dataclass(frozen=True, slots=True)
+class DebKernel:
+    """A kernel package as a file, such as `make bindeb-pkg` makes."""
+
+    deb: Path
+
+    def inputs(self) -> dict[str, object]:
+        """The package's hash."""
+        return {"deb": file_digest(self.deb)}
+
+    def packages(self) -> tuple[Package, ...]:
+        """None."""
+        return ()
+
+    def files(self, directory: Path) -> tuple[Path, Path]:
+        """The kernel and its modules, unpacked."""
+        unpack_kernel(self.deb, directory)
+        return _unpacked(directory, str(self.deb))
+
+
+@dataclass(frozen=True, slots=True)
+class FileKernel:
+    """A kernel that lies on this machine, with the directory of its modules."""
+
+    image: Path
+    modules: Path
+
+    def inputs(self) -> dict[str, object]:
+        """The hashes of the kernel and of the modules that would go into a guest."""
+        contents = (module.content for module in _selection(self.modules).modules)
+        return {"image": file_digest(self.image), "modules": content_digest(*contents)}
+
+    def packages(self) -> tuple[Package, ...]:
+        """None."""
+        return ()
+
+    def files(self, directory: Path) -> tuple[Path, Path]:
+        """Both where they are."""
+        return self.image, self.modules
+
+
+def choose(kernel: str, modules: Path | None, apt: Apt, architecture: str) -> KernelSource:
+    """What `--kernel` and `--modules` mean; UsageError where that cannot be the kernel of a guest."""
+    path = Path(kernel)
+    if modules is not None:
+        if not modules.is_dir():
+            raise UsageError(f"{modules}: no such directory; --modules takes /lib/modules/RELEASE of that kernel")
+        _check_image(path, architecture)
+        return FileKernel(path, modules)
+    if kernel.endswith(".deb"):
+        if not path.is_file():
+            raise UsageError(f"{kernel}: no such file; --kernel takes a package, a .deb, or a kernel with --modules")
+        found = control_field(path, "Architecture")
+        if found != architecture:
+            raise UsageError(f"{kernel} is for {found}, guests here are {architecture}; choose a kernel for that")
+        return DebKernel(path)
+    if "/" in kernel:
+        raise UsageError(f"{kernel}: a kernel file needs its modules: add --modules /lib/modules/RELEASE")
+    closure = apt.resolve([kernel], chosen=[kernel])
+    # Ubuntu's modules have packages of their own.
+    found_packages = tuple(one for one in closure if one.name.startswith(("linux-image-", "linux-modules-")))
+    if not found_packages:
+        raise UsageError(f"{kernel} is no kernel: --kernel takes a package such as linux-image-cloud-{architecture}")
+    return PackagedKernel(apt, found_packages)
+
+
+def read_kernel(source: KernelSource, directory: Path, architecture: str) -> Kernel:
+    """The kernel and its modules; UsageError where they are not for guests here, or not for each other."""
+    image, modules = source.files(directory)
+    release = _check_image(image, architecture)
+    selection = _selection(modules)
+    for module in selection.modules:
+        if module.architecture != architecture:
+            raise UsageError(f"{modules}: {module.name} is for {module.architecture}, guests here are {architecture}")
+        release = release or module.release
+        if module.release != release:
+            raise UsageError(
+                f"{modules}: {module.name} is a module of Linux {module.release}, {image} is Linux {release}; "
+                f"name the directory of modules that belongs to the kernel"
+            )
+    return Kernel(release or modules.name, image.read_bytes(), selection)
+
+
+def _selection(modules: Path) -> Selection:
+    return select(modules, (name for names in WANTED.values() for name in names), REQUIRED)
+
+
+def _unpacked(directory: Path, source: str) -> tuple[Path, Path]:
+    """Where a package has put its kernel (Debian: boot/vmlinuz-RELEASE) and modules."""
+    for image in sorted(directory.glob("boot/vmlinu[xz]-*")):
+        release = image.name.partition("-")[2]
+        modules = directory / "usr" / "lib" / "modules" / release
+        if modules.is_dir():
+            return image, modules
+    raise UsageError(f"{source} holds no kernel with its modules (boot/vmlinuz-RELEASE, lib/modules/RELEASE)")
+
+
+def _check_image(image: Path, architecture: str) -> str | None:
+    """The release of a kernel image where it says so; UsageError where it is none that this architecture boots."""
+    try:
+        with image.open("rb") as file:
+            head = file.read(1 << 16)
+    except OSError as error:
+        raise UsageError(f"{image}: {error.strerror}; --kernel takes a package, a .deb, or a kernel file") from None
+    is_x86 = _at(head, _X86_MAGIC_OFFSET, _X86_MAGIC)
+    if architecture == "amd64" and is_x86:
+        (flags,) = struct.unpack_from("<H", head, _X86_FLAGS_OFFSET)
+        if not flags & 1:
+            raise UsageError(f"{image} is a 32-bit kernel, guests here are {architecture}")
+        (pointer,) = struct.unpack_from("<H", head, _X86_VERSION_OFFSET)
+        return head[pointer + 0x200 :].split(b"\0")[0].decode(errors="replace").partition(" ")[0]
+    if architecture == "arm64" and not is_x86 and any(_at(head, *magic) for magic in _ARM64_MAGICS):
+        return None
+    raise UsageError(
+        f"{image} is no kernel that boots here ({architecture}): --kernel takes the file that a boot loader would "
+        "(vmlinuz, bzImage)"
+    )
+
+
+def _at(content: bytes, offset: int, magic: bytes) -> bool:
+    return content[offset : offset + len(magic)] == magic

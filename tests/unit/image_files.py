@@ -1,0 +1,74 @@
+"""Small files such as guest images are made of: ELF files, kernels, module trees."""
+
+import gzip
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+AMD64, ARM64 = 62, 183
+PVH_NOTE = struct.pack("<III", 4, 4, 18) + b"Xen\0" + struct.pack("<I", 0x1000)
+XEN_VERSION_NOTE = struct.pack("<III", 4, 5, 5) + b"Xen\0" + b"xen-3\0\0\0"
+
+
+def elf(sections: Mapping[str, bytes], machine: int = AMD64) -> bytes:
+    """An ELF file with these sections; each is linked to the section .dynstr, where there is one."""
+    names = ["", *sections, ".shstrtab"]
+    table = b"\0".join(name.encode() for name in names) + b"\0"
+    bodies = [b"", *sections.values(), table]
+    offsets, at = [], 64
+    for body in bodies:
+        offsets.append(at)
+        at += len(body)
+    strings = names.index(".dynstr") if ".dynstr" in names else 0
+    headers = b"".join(
+        struct.pack("<IIQQQQIIQQ", table.index(f"{name}\0".encode()), 1, 0, 0, offset, len(body), strings, 0, 1, 0)
+        for name, offset, body in zip(names, offsets, bodies, strict=True)
+    )
+    ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", ident, 1, machine, 1, 0, 0, at, 0, 64, 0, 0, 64, len(names), len(names) - 1
+    )
+    return header + b"".join(bodies) + headers
+
+
+def program(needed: Sequence[str] = (), interpreter: str = "") -> bytes:
+    """A program or library that is linked against `needed`."""
+    strings = b"\0" + b"".join(name.encode() + b"\0" for name in needed)
+    dynamic = b"".join(struct.pack("<qQ", 1, strings.index(name.encode() + b"\0")) for name in needed)
+    sections = {".dynstr": strings, ".dynamic": dynamic + struct.pack("<qQ", 0, 0)}
+    return elf({**sections, ".interp": interpreter.encode() + b"\0"} if interpreter else sections)
+
+
+def module(*depends: str, aliases: Sequence[str] = (), release: str = "6.1.0-test", machine: int = AMD64) -> bytes:
+    """A kernel module."""
+    info = [f"depends={','.join(depends)}", f"vermagic={release} SMP mod_unload", *(f"alias={one}" for one in aliases)]
+    return elf({".modinfo": b"".join(f"{entry}\0".encode() for entry in info)}, machine)
+
+
+def modules_tree(directory: Path, modules: Mapping[str, bytes], builtin: Sequence[str] = ()) -> Path:
+    """A directory /lib/modules/RELEASE, with these files by their paths."""
+    for path, content in modules.items():
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(content)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "modules.builtin").write_text("".join(f"kernel/{name}.ko\n" for name in builtin))
+    return directory
+
+
+def bzimage(payload: bytes = b"", release: str = "6.1.0-test", flags: int = 1) -> bytes:
+    """An x86 kernel with this compressed payload."""
+    head = bytearray(1024)  # the boot sector and one of setup
+    head[0x1F1] = 1
+    head[0x202:0x206] = b"HdrS"
+    struct.pack_into("<H", head, 0x20E, 0x300 - 0x200)
+    struct.pack_into("<H", head, 0x236, flags)
+    struct.pack_into("<II", head, 0x248, 16, len(payload))
+    text = f"{release} (someone@somewhere) #1\0".encode()
+    head[0x300 : 0x300 + len(text)] = text
+    return bytes(head) + b"unpacker".ljust(16, b"\0") + payload + b"more"
+
+
+def compressed_kernel(notes: bytes = XEN_VERSION_NOTE + PVH_NOTE) -> tuple[bytes, bytes]:
+    """A kernel as an ELF file, and compressed as in a bzImage: with its size behind."""
+    plain = elf({".text": b"code", ".notes": notes})
+    return plain, gzip.compress(plain, mtime=0) + struct.pack("<I", len(plain))
