@@ -19,14 +19,24 @@ from netbench.hosts.clock import Clock, SystemClock
 from netbench.hosts.local import LocalHost, NamespaceHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.links.changes import Change
-from netbench.model.paths import stream_paths
+from netbench.links.kernel import Kernel
+from netbench.links.transaction import Transaction
+from netbench.model.paths import Place, stream_paths
 from netbench.plugins import GENERATORS, UUTS, plugins
 from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
+from netbench.uut.qemu import QemuGuest
+from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.vm.channel import AgentChannel
+from netbench.vm.guest_agent import GuestAgentShell
+from netbench.vm.host import VmHost, VmNamespaceHost
+from netbench.vm.kernel import GuestKernel
+from netbench.vm.shell import Shell
+from netbench.vm.ssh import SshShell
 from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 
@@ -38,7 +48,9 @@ BEHIND = [
     *((Source, kind) for kind in (AfPacketSource, FakeSource)),
     *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
-    *((Host, kind) for kind in (LocalHost, NamespaceHost, FakeHost)),
+    *((Host, kind) for kind in (LocalHost, NamespaceHost, VmHost, VmNamespaceHost, FakeHost)),
+    *((Kernel, kind) for kind in (Transaction, GuestKernel)),
+    *((Shell, kind) for kind in (AgentChannel, GuestAgentShell, SshShell)),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
 
@@ -72,10 +84,10 @@ def test_the_types_agree():
     """For mypy to see, mostly."""
     sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
     sinks: list[Sink] = [TcpdumpSink(), FakeSink(wire())]
-    uuts: list[UnitUnderTest] = [Raw(RawOptions()), External(ExternalOptions()), FakeUut([])]
+    uuts: list[UnitUnderTest] = [Raw(RawOptions()), QemuGuest(QemuOptions()), External(ExternalOptions()), FakeUut([])]
     hosts: list[Host] = [LocalHost("local", "x"), NamespaceHost("n", "x", "nb-x"), FakeHost()]
     clocks: list[Clock] = [SystemClock(), FakeClock()]
-    assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 3, 3, 2]
+    assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 4, 3, 2]
 
 
 # Clock
@@ -244,7 +256,19 @@ def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
 # Unit under test
 
 
-@pytest.fixture(params=["raw bridge", "raw route", "reference bridge", "reference route", "external", "fake"])
+KINDS = [
+    "raw bridge",
+    "raw route",
+    "reference bridge",
+    "reference route",
+    "qemu bridge",
+    "qemu route",
+    "external",
+    "fake",
+]
+
+
+@pytest.fixture(params=KINDS)
 def uut(request):
     """A UUT that is not provisioned."""
     kind, _, forward = request.param.partition(" ")
@@ -254,6 +278,8 @@ def uut(request):
             return Raw(RawOptions.model_validate(options))
         case "reference":
             return Reference(ReferenceOptions.model_validate({**options, "drop": Drop(k=1, n=2)}))
+        case "qemu":
+            return QemuGuest(QemuOptions.model_validate(options))
         case "external":
             return External(ExternalOptions())
     return FakeUut([])
@@ -267,10 +293,21 @@ def test_before_it_is_provisioned_a_uut_only_tells(uut):
 
 
 def test_a_uut_says_whom_the_source_must_address(uut, request):
-    routes = request.node.callspec.params["uut"].endswith("route")
-    for path in PATHS:
-        assert path.ingress is not None
-        assert uut.next_hop_mac(path) == (path.ingress.mac if routes else path.sink.mac)
+    """The sink itself through a bridge; a router, or the NIC that a guest has behind it, where they route."""
+    kind, _, forward = request.node.callspec.params["uut"].partition(" ")
+    hops = [uut.next_hop_mac(path) for path in PATHS]
+    assert len(set(hops)) == len(PATHS)
+    if forward != "route":
+        assert hops == [path.sink.mac for path in PATHS]
+    elif kind == "qemu":
+        assert not set(hops) & {nic.mac for path in PATHS for nic in path.nics.values()}
+    else:
+        assert hops == [path.nics["ingress"].mac for path in PATHS]
+
+
+def test_a_uut_tells_how_patient_a_campaign_must_be(uut):
+    assert 0 < uut.patience_s < 1 < 60 > uut.bring_up_s >= 0
+    assert uut.facts() == {}, "nothing, before it is ready"
 
 
 def test_a_uut_may_be_destroyed_at_any_time(uut):
@@ -279,7 +316,7 @@ def test_a_uut_may_be_destroyed_at_any_time(uut):
 
 
 def test_a_uut_tells_only_what_it_counts_itself(uut, request):
-    if request.node.callspec.params["uut"].startswith("reference"):
+    if request.node.callspec.params["uut"].startswith(("reference", "qemu")):
         with pytest.raises(TestbedError, match="is not provisioned"):
             uut.read()
     else:
@@ -287,7 +324,7 @@ def test_a_uut_tells_only_what_it_counts_itself(uut, request):
 
 
 class Noted:
-    """A transaction that makes no changes, and only takes note of them."""
+    """A kernel that changes nothing, and only takes note of what it is asked for."""
 
     def __init__(self):
         self.changes: list[Change] = []
@@ -298,10 +335,9 @@ class Noted:
 
 @pytest.mark.parametrize("uut", ["raw bridge", "raw route", "reference bridge", "reference route"], indirect=True)
 def test_what_provisioning_would_do_is_what_it_does(uut):
-    transaction: Any = Noted()
-    netlink: Any = None
-    uut.provision(Workplace({}, transaction, netlink, PATHS))
-    assert [change.command for change in transaction.changes] == uut.commands(PATHS)
+    kernel: Any = Noted()
+    uut.provision(Workplace("x", "lab-1", {}, kernel, PATHS))
+    assert [change.command for change in kernel.changes] == uut.commands(PATHS)
 
 
 # Bench
@@ -310,6 +346,6 @@ def test_what_provisioning_would_do_is_what_it_does(uut):
 def test_the_fakes_read_as_counters_do():
     fakes = FakeBench.on(PATHS)
     places = [nic.place for nic in PATHS[0].nics.values()]
-    found = fakes.bench.read_nics([*places, (None, "no-such-nic")])
+    found = fakes.bench.read_nics([*places, Place(None, None, "no-such-nic")])
     assert list(found) == places
     assert [counters.mac for counters in found.values()] == [nic.mac for nic in PATHS[0].nics.values()]

@@ -4,25 +4,27 @@ They share a log, a list of texts in the order of the calls, and one `FakeNics`,
 frames would: a trial on them runs the real accounting on captures that are really read.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MissingError, TestbedError, UutError
 from netbench.generators.base import Sent, Traffic
 from netbench.hosts.base import Completed, Host, Process
 from netbench.links.counters import NicCounters
-from netbench.model.paths import Nic, StreamPath
-from netbench.model.topology import Topology
+from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import Arrived, Catch
-from netbench.trial import Bench, Lane, Place
+from netbench.trial import Bench, Lane
 from netbench.uut.base import HopReading, Reading, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 
 Log = list[str]
+T = TypeVar("T")
 
 
 def fake_ports(kind: str = "netns") -> Topology:
@@ -103,6 +105,7 @@ class Fate:
     flushes: bool = True
     sink_error: str = ""
     disk_full: bool = False
+    uut_error: str = ""  # instead of the UUT's counters
 
 
 @dataclass
@@ -276,7 +279,17 @@ class FakeUut:
         """Nothing to bring up."""
         self._log.append("uut provision")
 
-    def ready(self, timeout_s: float) -> None:
+    @property
+    def bring_up_s(self) -> float:
+        """A moment."""
+        return 0.1
+
+    @property
+    def patience_s(self) -> float:
+        """A moment."""
+        return 0.01
+
+    def ready(self) -> None:
         """At once."""
         self._log.append("uut ready")
 
@@ -296,6 +309,9 @@ class FakeUut:
         self._asked += 1
         if self._asked in self._fails_at:
             raise TestbedError("the guest does not answer")
+        for wire in self._wires:
+            if wire.fate.uut_error:
+                raise TestbedError(wire.fate.uut_error)
         return Reading(
             tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
         )
@@ -327,6 +343,80 @@ class FakeBench:
         lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
         return cls(log, nics, wires, Bench(lanes, uut, nics, FakeClock()))
+
+
+class FakeTestbed:
+    """A testbed of one stream whose trials meet the fates of their UUT, in this order, and then good ones.
+
+    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does.
+    """
+
+    def __init__(self, paths: Sequence[StreamPath], fates: Iterable[Fate] = ()) -> None:
+        self.fakes = FakeBench.on(paths)
+        self.calls: list[str] = []
+        self.trials = 0
+        self.before_trial: Callable[[int], None] = lambda number: None
+        self.fates: dict[str, list[Fate]] = {}
+        self.refusals: dict[str, list[str]] = {}
+        self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
+        self.said: list[str] = []  # remarks of its sources
+        self._rest = list(fates)
+        self._present = ""
+
+    @contextmanager
+    def opening(self) -> Iterator["FakeTestbed"]:
+        """As open_testbed does."""
+        self.calls.append("open")
+        try:
+            yield self
+        finally:
+            self.calls.append("close")
+
+    @contextmanager
+    def uut(self, spec: UutSpec) -> Iterator[FakeUut]:
+        """The same fake for each."""
+        self.calls.append(f"up {spec.name}")
+        self._present = spec.name
+        try:
+            refusal = _next(self.refusals.get(spec.name, []), "")
+            if refusal:
+                raise UutError(refusal)
+            uut = self.fakes.bench.uut
+            assert isinstance(uut, FakeUut)
+            yield uut
+        finally:
+            self.calls.append(f"down {spec.name}")
+
+    def facts(self, uut: FakeUut) -> Mapping[str, str]:
+        """As told."""
+        return _next(self.told.get(self._present, []), {})
+
+    def remarks(self) -> list[str]:
+        """As said."""
+        return self.said
+
+    def bench(self, uut: FakeUut) -> Bench:
+        """Asked for before each trial."""
+        return replace(self.fakes.bench, read_nics=self._read_nics)
+
+    def renew_lanes(self) -> None:
+        """Takes note of it."""
+        self.calls.append("renew lanes")
+
+    def interfaces(self) -> dict[str | None, list[str]]:
+        """None."""
+        return {}
+
+    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        if self.fakes.log[-1] == "sink s1 armed?":  # a trial begins
+            self.trials += 1
+            self.before_trial(self.trials)
+            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, self._rest), Fate())
+        return self.fakes.nics(places)
+
+
+def _next(ones: list[T], otherwise: T) -> T:
+    return ones.pop(0) if ones else otherwise
 
 
 class FakeHost:

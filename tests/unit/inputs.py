@@ -30,6 +30,12 @@ def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more
     return Topology.model_validate({**data, **more})
 
 
+def topology_in_vm(streams: int = 1, vm=None, **more) -> Topology:
+    """As `topology`, with all of it inside the VM `lab`, which has the given fields."""
+    inside = {name: {"kind": "netns", "on": "lab"} for name in ("source", "uut", "sink")}
+    return topology(streams, **{"hosts": {"lab": {"kind": "vm", **(vm or {})}, **inside}, **more})
+
+
 def profile(**more) -> Profile:
     """A profile of one trial, unless told otherwise."""
     data = {"name": "one", "frame_sizes": [64], "loads": ["1000fps"], "repetitions": 1, "duration": "1s"}

@@ -2,8 +2,6 @@
 
 import json
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +12,7 @@ from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
-from tests.unit.fakes import FakeBench, Fate, fake_ports
+from tests.unit.fakes import FakeTestbed, Fate, fake_ports
 from tests.unit.inputs import profile, topology
 
 TWO_UUTS = ({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"})
@@ -22,42 +20,6 @@ FINE = Fate()
 BROKEN_OFF = Fate(source_error="ENETDOWN")  # invalid, and the generator's fault
 UNREAD = Fate(sink_error="killed by signal 9")  # invalid, and not the generator's
 DUBIOUS = Fate(flushes=False)
-
-
-class FakeTestbed:
-    """A testbed whose trials meet the given fates, in this order, and then a good one."""
-
-    def __init__(self, paths, fates):
-        self.fakes = FakeBench.on(paths)
-        self.fates = list(fates)
-        self.calls: list[str] = []
-        self.trials = 0
-        self.before_trial = lambda number: None
-
-    @contextmanager
-    def uut(self, spec):
-        self.calls.append(f"up {spec.name}")
-        try:
-            yield self.fakes.bench.uut
-        finally:
-            self.calls.append(f"down {spec.name}")
-
-    def bench(self, uut):
-        """Asked for before each trial."""
-        return replace(self.fakes.bench, read_nics=self._read_nics)
-
-    def renew_lanes(self):
-        self.calls.append("renew lanes")
-
-    def interfaces(self):
-        return {}
-
-    def _read_nics(self, places):
-        if self.fakes.log[-1] == "sink s1 armed?":  # a trial begins
-            self.trials += 1
-            self.before_trial(self.trials)
-            self.fakes.wires["s1"].fate = self.fates.pop(0) if self.fates else FINE
-        return self.fakes.nics(places)
 
 
 @pytest.fixture
@@ -73,15 +35,7 @@ def testbed(monkeypatch):
     def of(*fates) -> FakeTestbed:
         fake = FakeTestbed(paths, fates)
 
-        @contextmanager
-        def open_fake(wanted, profile):
-            fake.calls.append("open")
-            try:
-                yield fake
-            finally:
-                fake.calls.append("close")
-
-        monkeypatch.setattr(campaign, "open_testbed", open_fake)
+        monkeypatch.setattr(campaign, "open_testbed", lambda topology, profile, uuts: fake.opening())
         return fake
 
     return of
@@ -330,26 +284,13 @@ def test_a_directory_that_is_being_worked_on_cannot_be_resumed(testbed, director
 
 
 def test_a_testbed_that_does_not_come_up_leaves_no_directory(monkeypatch, directory):
-    def refuse(topology, profile):
+    def refuse(topology, profile, uuts):
         raise MissingError("run it as root")
 
     monkeypatch.setattr(campaign, "open_testbed", refuse)
     with pytest.raises(MissingError):
         run(directory, request())
     assert not directory.path.exists()
-
-
-def test_a_uut_that_does_not_come_up_ends_the_campaign_and_is_on_record(testbed, directory, monkeypatch):
-    fakes = testbed()
-
-    def fail(spec):
-        raise TestbedError("nb-in1: no carrier")
-
-    monkeypatch.setattr(fakes, "uut", fail)
-    with pytest.raises(TestbedError, match="no carrier"):
-        run(directory, request())
-    assert events(directory)[-1]["why"] == "nb-in1: no carrier"
-    assert directory.results().trials == ()
 
 
 def test_a_load_that_no_cable_carries_is_refused_before_anything_else():

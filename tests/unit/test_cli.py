@@ -20,7 +20,7 @@ from tests.commands import netbench
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
-COMMANDS = ["run", "resume", "report", "export", "analyze", "selftest", "doctor", "list", "clean"]
+COMMANDS = ["run", "resume", "report", "export", "analyze", "selftest", "doctor", "list", "clean", "image"]
 
 
 @pytest.fixture

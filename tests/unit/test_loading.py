@@ -6,19 +6,30 @@ from pydantic import BaseModel, ConfigDict
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket import AfPacket
+from netbench.generators.auto import Auto
 from netbench.uut.external import ExternalOptions
+from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
 
-UUT_KINDS: dict[str, type[BaseModel]] = {"raw": RawOptions, "reference": ReferenceOptions, "external": ExternalOptions}
+UUT_KINDS: dict[str, type[BaseModel]] = {
+    "raw": RawOptions,
+    "reference": ReferenceOptions,
+    "external": ExternalOptions,
+    "qemu": QemuOptions,
+}
 
 
 class _Any(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-GENERATOR_KINDS: dict[str, type[BaseModel]] = {"afpacket": AfPacketSource.Options, "anything": _Any}
+GENERATOR_KINDS: dict[str, type[BaseModel]] = {
+    "afpacket": AfPacket.Options,
+    "auto": Auto.Options,
+    "anything": _Any,
+}
 
 
 def read_profile(*settings, path=None):
@@ -29,7 +40,7 @@ def read_topology(*settings, path=None):
     return load_topology(path or find(TOPOLOGIES, "netns"), UUT_KINDS, settings)
 
 
-@pytest.mark.parametrize("name", ["netns", "netns-3", "two-nics"])
+@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_shipped_topologies_are_right(name):
     assert read_topology(path=shipped(TOPOLOGIES)[name]).name == name
 
@@ -54,7 +65,7 @@ def test_shipped_profiles_are_right():
     assert (paper.repetitions, paper.streams) == (9, (1, 2, 3))
 
 
-@pytest.mark.parametrize("name", ["netns", "netns-3", "two-nics"])
+@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_a_resolved_topology_reads_back_the_same(name, tmp_path):
     import yaml
 
@@ -109,7 +120,7 @@ def test_settings_override():
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),
         ("generator=pktgenn", "'pktgenn' is no kind of generator; there are afpacket"),
-        ("generator.thread=2", "did you mean 'threads'?"),
+        ("generator.threads=2", "generator.threads: unknown key; allowed here: none"),
         ("name=../../etc", "name: '../../etc' is not allowed"),
         ("frame_sizes.0.1=4", "has no place for it"),
         ("nonsense", "write it as key=value"),
@@ -121,6 +132,11 @@ def test_wrong_settings_are_refused_by_name(setting, says):
         read_profile(setting)
     assert says in str(caught.value)
     assert f"--set {setting}" in str(caught.value)
+
+
+def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
+    with pytest.raises(UsageError, match=r"--set generator.thread=2: .*did you mean 'threads'\?"):
+        read_profile("generator.kind=afpacket", "generator.thread=2")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +195,7 @@ def test_control_characters_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, raw, reference"),
+        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, qemu, raw, reference"),
         ("uuts.0.forward=teleport", "'bridge' or 'route'"),
         ("uuts.2.drop.k=101", "cannot drop 101 of every 100"),
         ("uuts.2.drop.n=0", "greater than or equal to 1"),
@@ -192,7 +208,7 @@ def test_control_characters_are_refused(tmp_path):
         ("links.0.ends=[source/tx1]", "a link with one end needs a port"),
         ("links.0.ends=[nowhere/tx1, uut/in1]", "there is no host 'nowhere'"),
         ("links.0.ends=[source/a-very-long-name, uut/in1]", "at most 12 long"),
-        ("hosts.source.kind=vm", "'netns' or 'local'"),
+        ("hosts.source.kind=xen", "'netns', 'local' or 'vm'"),
         ("hosts.sink.ports={x: a/b}", "hosts.sink.ports.x"),
         ("streams=[]", "at least 1"),
     ],
@@ -210,5 +226,5 @@ def test_every_problem_of_a_file_is_told_at_once():
 
 
 def test_an_unknown_name_lists_the_shipped_ones():
-    with pytest.raises(UsageError, match="netns, netns-3, two-nics"):
+    with pytest.raises(UsageError, match=r"\(lab-vm, netns, netns-3, .*, netns-vmm, two-nics\)"):
         find(TOPOLOGIES, "nets")

@@ -1,28 +1,29 @@
 """Where streams run: names, addresses and numbers, all told from the topology."""
 
 import ipaddress
+from dataclasses import replace
 
 import pytest
 
-from netbench.model.paths import PREFIX_LENGTH, Nic, stream_paths
+from netbench.model.paths import PREFIX_LENGTH, Nic, Place, stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports
-from tests.unit.inputs import topology
+from tests.unit.inputs import topology, topology_in_vm
 
 
 def test_a_path_from_source_to_sink():
     (path,) = stream_paths(topology())
     assert path.nics == {
-        "source": Nic("source", "nb-lab-source", "nb-tx1", "02:6e:62:00:01:01", False),
-        "ingress": Nic("uut", "nb-lab-uut", "nb-in1", "02:6e:62:00:01:02", False),
-        "egress": Nic("uut", "nb-lab-uut", "nb-out1", "02:6e:62:00:02:01", False),
-        "sink": Nic("sink", "nb-lab-sink", "nb-rx1", "02:6e:62:00:02:02", False),
+        "source": Nic("source", None, "nb-lab-source", "nb-tx1", "02:6e:62:00:01:01", False),
+        "ingress": Nic("uut", None, "nb-lab-uut", "nb-in1", "02:6e:62:00:01:02", False),
+        "egress": Nic("uut", None, "nb-lab-uut", "nb-out1", "02:6e:62:00:02:01", False),
+        "sink": Nic("sink", None, "nb-lab-sink", "nb-rx1", "02:6e:62:00:02:02", False),
     }
     assert list(path.nics) == ["source", "ingress", "egress", "sink"]
     assert (path.name, path.number, path.link_bps) == ("s1", 1, 1e9)
     assert (path.src_ip, path.ingress_ip) == ("198.18.1.2", "198.18.1.1")
     assert (path.dst_ip, path.egress_ip) == ("198.19.1.2", "198.19.1.1")
-    assert path.source.place == ("nb-lab-source", "nb-tx1")
+    assert path.source.place == Place(None, "nb-lab-source", "nb-tx1")
 
 
 def test_the_rate_is_that_of_the_link_the_source_sends_on():
@@ -35,7 +36,10 @@ def test_the_rate_is_that_of_the_link_the_source_sends_on():
 @pytest.mark.parametrize(("kind", "netns"), [("netns", "nb-ports-t"), ("local", None)])
 def test_ports_keep_their_names_and_their_macs_are_yet_unknown(kind, netns):
     (path,) = stream_paths(fake_ports(kind))
-    assert path.nics == {"source": Nic("t", netns, "eth1", "", True), "sink": Nic("t", netns, "eth2", "", True)}
+    assert path.nics == {
+        "source": Nic("t", None, netns, "eth1", "", True),
+        "sink": Nic("t", None, netns, "eth2", "", True),
+    }
     assert (path.ingress, path.egress) == (None, None)
 
 
@@ -60,3 +64,24 @@ def test_a_router_has_one_network_on_each_side_of_a_stream():
         assert ipaddress.ip_address(path.egress_ip) in sink
         networks |= {source, sink}
     assert len(networks) == 2 * MAX_STREAMS
+
+
+def test_a_path_inside_a_vm_differs_from_one_here_by_its_machine_alone():
+    (here,), (inside,) = stream_paths(topology()), stream_paths(topology_in_vm())
+    assert {nic.machine for nic in here.nics.values()} == {None}
+    assert {nic.machine for nic in inside.nics.values()} == {"lab"}
+    assert {role: replace(nic, machine=None) for role, nic in inside.nics.items()} == here.nics
+    assert not {nic.place for nic in inside.nics.values()} & {nic.place for nic in here.nics.values()}
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (Place("lab", "nb-lab-uut", "nb-in1"), "lab/nb-lab-uut/nb-in1"),
+        (Place("lab", None, "nb-in1"), "lab/nb-in1"),
+        (Place(None, "nb-lab-uut", "nb-in1"), "nb-lab-uut/nb-in1"),
+        (Place(None, None, "eth1"), "eth1"),
+    ],
+)
+def test_a_place_as_text(place, text):
+    assert str(place) == text

@@ -1,5 +1,6 @@
 """pktgen as a source, on a kernel that behaves, and on one that does not."""
 
+import signal
 from contextlib import closing
 from dataclasses import replace
 
@@ -138,7 +139,7 @@ def test_a_timed_run_is_stopped_when_its_time_is_up(kernel, host):
         sent = trial(source, replace(MAX, duration_s=0.01))
         assert kernel.devices()["nb-tx1@0"].values["count"] == "0"
         assert kernel.devices()["nb-tx1@0"].values["delay"] == "0"
-    assert kernel.log.count("pgctrl: stop") == 1
+    assert [writer.returncode for writer in host.writers] == [-signal.SIGTERM]  # Ctrl-C would do the same
     assert sent.error == ""
     assert sent.frames == 105_000
     assert sent.duration_s == pytest.approx(1.05, rel=1e-3)
@@ -261,11 +262,19 @@ def test_namespaces_do_not_know_of_each_other(kernel):
 
 def test_a_module_that_is_missing_is_loaded_and_stays(kernel, host):
     kernel.loaded = False
+    host.shares_files = True
     with closing(opened(host)) as source:
         assert source.remarks() == [
             "the kernel module pktgen of host far was loaded for this campaign, and stays loaded"
         ]
     assert kernel.loaded
+
+
+def test_a_module_loaded_into_a_vm_is_nothing_to_remark(kernel, host):
+    kernel.loaded = False
+    with closing(opened(host)) as source:
+        assert kernel.loaded
+        assert source.remarks() == []
 
 
 def test_a_module_that_was_there_is_nothing_to_remark(host):
@@ -424,6 +433,16 @@ def test_a_thread_that_wakes_up_late_is_waited_for(kernel, host):
         assert source.wait(1.0).frames == 1000
 
 
+def test_a_timed_run_whose_thread_woke_up_late_is_stopped_without_a_writer(kernel, host):
+    with closing(opened(host)) as source:
+        source.prepare(replace(MAX, duration_s=0.01))
+        kernel.reads_until_start = 3
+        source.start(0)
+        sent = source.wait(1.0)
+    assert kernel.log.count("pgctrl: stop") == 1
+    assert (sent.frames, sent.error) == (105_000, "")
+
+
 def test_a_run_that_takes_too_long_is_stopped(kernel, host):
     with closing(opened(host)) as source:
         source.prepare(TRAFFIC)
@@ -554,7 +573,7 @@ def test_threads_send_max_together_and_paced_frames_come_from_one(kernel, host):
         assert list(kernel.devices()) == ["nb-tx1@0", "nb-tx1@1"]
         unpaced = trial(source, replace(MAX, duration_s=0.01))
         assert kernel.runs == [["nb-tx1@0", "nb-tx1@1"]]
-        assert kernel.log.count("pgctrl: stop") == 1
+        assert [writer.returncode for writer in host.writers] == [-signal.SIGTERM]
         assert unpaced.frames == sum(device.frames for device in kernel.devices().values()) == 210_000
         assert (unpaced.numbered, unpaced.error) == (False, "")
         assert unpaced.duration_s == pytest.approx(1.05, rel=1e-3)

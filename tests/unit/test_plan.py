@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
-from netbench.plan import loads_above_line_rate, make_plan
+from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "a", "kind": "raw"}, {"name": "b", "kind": "raw"})
@@ -92,6 +92,19 @@ def test_the_expected_time_counts_traffic_and_settling():
     short = make_plan(topology(), profile(repetitions=10, duration="1s")).expected_s
     long = make_plan(topology(), profile(repetitions=10, duration="3s", settle={"before": "1s"})).expected_s
     assert long - short == pytest.approx(10 * (2 + 1 - 0.02))
+
+
+@given(ORDERS, st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions):
+    """One that takes long to come up does so at each of its visits, and a UUT that is not known at none."""
+    wanted = profile(order=order, seed=seed, repetitions=repetitions, frame_sizes=[64, 65])
+    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, uut_s={"a": 8.0, "elsewhere": 1000.0})
+    plan = make_plan(topology(1, UUTS), wanted, costs=costs)
+    visits = [name for name, _ in itertools.groupby(trial.uut for trial in plan.trials)]
+    plain = make_plan(topology(1, UUTS), wanted).expected_s
+    assert plan.expected_s - plain == pytest.approx(5.0 + 8.0 * visits.count("a"))
+    assert expected_seconds(plan.trials, wanted, costs) == pytest.approx(plan.expected_s)
+    assert expected_seconds((), wanted, costs) == 5.0
 
 
 def test_loads_above_line_rate_are_found():

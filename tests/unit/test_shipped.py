@@ -11,9 +11,20 @@ from netbench.errors import MissingError, UsageError
 from netbench.listing import listing
 from netbench.plugins import GENERATORS, UUTS, option_models, plugins
 
+SHIPPED_TOPOLOGIES = [
+    "lab-vm",
+    "netns",
+    "netns-3",
+    "netns-qemu-e1000",
+    "netns-qemu-virtio",
+    "netns-qemu-vmxnet3",
+    "netns-vmm",
+    "two-nics",
+]
+
 
 def test_the_shipped_files_by_their_bare_names():
-    assert list(shipped(TOPOLOGIES)) == ["netns", "netns-3", "two-nics"]
+    assert list(shipped(TOPOLOGIES)) == SHIPPED_TOPOLOGIES
     assert list(shipped(PROFILES)) == ["quick", "schlosser2011-dedicated"]
     assert all(path.is_file() for folder in (TOPOLOGIES, PROFILES) for path in shipped(folder).values())
     assert shipped("no-such-folder") == {}
@@ -42,7 +53,7 @@ def test_a_file_of_the_users_own_wins(tmp_path, monkeypatch):
     [
         (
             TOPOLOGIES,
-            r"quik: no such topology: neither a file nor one of the shipped ones \(netns, netns-3, two-nics\)",
+            rf"quik: no such topology: neither a file nor one of the shipped ones \({', '.join(SHIPPED_TOPOLOGIES)}\)",
         ),
         (PROFILES, r"quik: no such profile: neither a file nor one of the shipped ones \(quick, schlosser2011-"),
     ],
@@ -77,7 +88,10 @@ def test_the_list_names_everything_with_a_line_about_it():
         *shipped(TOPOLOGIES),
         *shipped(PROFILES),
         "afpacket",
+        "auto",
+        "pktgen",
         "external",
+        "qemu",
         "raw",
         "reference",
     ]
@@ -85,10 +99,11 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
-    assert list(plugins(GENERATORS)) == ["afpacket"]
-    assert list(plugins(UUTS)) == ["external", "raw", "reference"]
+    assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen"]
+    assert list(plugins(UUTS)) == ["external", "qemu", "raw", "reference"]
     assert {name: model.__name__ for name, model in option_models(UUTS).items()} == {
         "external": "ExternalOptions",
+        "qemu": "QemuOptions",
         "raw": "RawOptions",
         "reference": "ReferenceOptions",
     }

@@ -1,5 +1,6 @@
 """The sink `tcpdump`, on a stand-in that says and writes what tcpdump would."""
 
+import inspect
 import subprocess
 import sys
 import time
@@ -10,9 +11,17 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.sinks import flush
 from netbench.sinks.base import Catch
-from netbench.sinks.flush import FLUSH_MAC, flush_frame
-from netbench.sinks.tcpdump import FLUSH_FRAMES, TcpdumpSink, flush_command, ring_bytes, tcpdump_command
+from netbench.sinks.flush import FLUSH_MAC, NOT_SEEN, flush_frame
+from netbench.sinks.tcpdump import (
+    FLUSH_FRAMES,
+    TcpdumpSink,
+    flush_command,
+    flush_wait_s,
+    ring_bytes,
+    tcpdump_command,
+)
 from tests.unit.fakes import FakeHost
 
 LISTENING = "tcpdump: listening on nb-rx1, link-type EN10MB (Ethernet), snapshot length 64 bytes"
@@ -39,16 +48,18 @@ while True:
 
 
 class TcpdumpHost(FakeHost):
-    """A host with a stand-in for tcpdump; a flush frame arrives with the flush that is told."""
+    """A host with a stand-in for tcpdump; flushing is seen to work with the flush that is told."""
 
-    def __init__(self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN, flush_answer=0, arrives_at=1):
+    def __init__(
+        self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN, flush_answer=NOT_SEEN, arrives_at=1
+    ):
         super().__init__()
         self._script = script
         self._arguments = [first, last, str(exit_code)]
         self._flush_answer = flush_answer
         self._arrives_at = arrives_at
         self.capture = Path()
-        self.flushes = 0
+        self.waited: list[float] = []
         self.spawned: list[list[str]] = []
         self.processes: list[subprocess.Popen[str]] = []
 
@@ -59,13 +70,19 @@ class TcpdumpHost(FakeHost):
         self.processes.append(subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
         return self.processes[-1]
 
+    @property
+    def shares_files(self) -> bool:
+        return True
+
+    @property
+    def flushes(self) -> int:
+        return len(self.waited)
+
     def run(self, argv, *, stdin="", timeout_s=30.0):
-        assert list(argv) == flush_command("nb-rx1")
-        self.flushes += 1
-        if self.flushes == self._arrives_at:
-            with self.capture.open("ab") as file:
-                file.write(bytes(16) + flush_frame("02:00:00:00:00:01"))
-        return Completed(tuple(argv), self._flush_answer, "", "")
+        self.waited.append(float(argv[-1]))
+        assert list(argv) == flush_command("nb-rx1", self.capture, self.waited[-1])
+        assert stdin == ""
+        return Completed(tuple(argv), 0 if self.flushes == self._arrives_at else self._flush_answer, "", "")
 
 
 @pytest.fixture
@@ -205,8 +222,8 @@ def test_flushing_is_given_up(armed):
     assert sink.armed(20)
     sink.flush(0.3)
     arrived = sink.stop()
-    assert 1 <= host.flushes <= 3
-    assert not arrived.flushed
+    assert host.flushes >= 1
+    assert (arrived.flush_frames, arrived.flushed) == (host.flushes * FLUSH_FRAMES, False)
 
 
 def test_flushing_through_a_nic_that_is_gone_is_not_tried_twice(armed):
@@ -227,11 +244,93 @@ def test_flushing_returns_when_tcpdump_dies_meanwhile(armed, monkeypatch):
 
     def kill(argv, **more):
         host.processes[0].kill()
-        return Completed((), 0, "", "")
+        return Completed((), NOT_SEEN, "", "")
 
     monkeypatch.setattr(host, "run", kill)
     sink.flush(60)
     assert time.monotonic() - begin < 30
+
+
+class GuestHost(TcpdumpHost):
+    """A host that does not share this machine's files: a capture is there only once it is fetched."""
+
+    def __init__(self, free_kib=1_000_000, capture=b"frames", **more):
+        super().__init__(**more)
+        self._free_kib = free_kib
+        self.there = {} if capture is None else {"/tmp/x.pcap": capture}
+        self.programs: list[str] = []
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        self.commands.append(tuple(argv))
+        if argv[0] == "df":
+            title = "Filesystem 1024-blocks Used Available Capacity Mounted on"
+            return Completed(tuple(argv), 0, f"{title}\ntmpfs 9000000 8 {self._free_kib} 1% /tmp\n", "")
+        if argv[0] == "rm":
+            self.there.pop(argv[-1], None)
+            return Completed(tuple(argv), 0, "", "")
+        self.programs.append(stdin)
+        return Completed(tuple(argv), 0, "", "")
+
+    def fetch(self, path, target):
+        if path not in self.there:
+            raise TestbedError(f"guest g: {path} cannot be read: No such file or directory")
+        target.write_bytes(self.there[path])
+
+
+def test_a_capture_of_another_machine_is_brought_home_and_removed_there(armed):
+    host = GuestHost()
+    sink = armed(host)
+    (spawned,) = host.spawned
+    assert spawned[spawned.index("-w") + 1] == "/tmp/x.pcap"
+    assert sink.armed(20)
+    sink.flush(5)
+    arrived = sink.stop()
+    assert (arrived.capture, arrived.capture.read_bytes()) == (host.capture, b"frames")
+    assert (arrived.captured_frames, arrived.flushed, arrived.error, arrived.disk_full) == (1000, True, "", False)
+    assert host.there == {}
+
+
+def test_a_machine_without_netbench_is_given_the_program_that_flushes(armed):
+    """By itself: it must not need anything of netbench."""
+    host = GuestHost()
+    sink = armed(host)
+    assert sink.armed(20)
+    sink.flush(5)
+    (command,) = host.commands
+    assert command[:4] == ("python3", "-I", "-S", "-")
+    assert command[4:7] == ("nb-rx1", str(FLUSH_FRAMES), "/tmp/x.pcap")
+    (program,) = host.programs
+    assert "import netbench" not in program
+    assert "from netbench" not in program
+    assert program == inspect.getsource(flush)
+
+
+def test_a_disk_of_another_machine_that_is_full(armed):
+    sink = armed(GuestHost(free_kib=15))
+    assert sink.armed(20)
+    assert sink.stop().disk_full
+
+
+def test_a_tcpdump_of_another_machine_that_could_not_even_begin_is_a_reason_of_its_trial(armed):
+    """There is no capture to bring home, and that is no reason to end a campaign."""
+    script = "import sys; sys.exit(sys.argv[1])"
+    says = "tcpdump: nb-rx1: No such device exists\n"
+    sink = armed(GuestHost(capture=None, first=says, script=script))
+    assert not sink.armed(20)
+    arrived = sink.stop()
+    assert arrived.error == "tcpdump ended before the trial did (exit code 1): tcpdump: nb-rx1: No such device exists"
+    assert arrived.captured_frames is None
+
+
+def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(armed):
+    sink = armed(GuestHost(capture=None))
+    assert sink.armed(20)
+    with pytest.raises(TestbedError, match="cannot be read"):
+        sink.stop()
 
 
 def test_closing_ends_it(armed):
@@ -283,3 +382,61 @@ def test_the_flush_frame_goes_where_no_bridge_forwards():
     assert frame[:14].hex(":") == "01:80:c2:00:00:0f:02:6e:62:00:02:02:88:b5"
     assert set(frame[14:]) == {0}
     assert bytes.fromhex(FLUSH_MAC.replace(":", "")) == frame[:6]
+
+
+@pytest.fixture
+def flushing(monkeypatch, tmp_path):
+    """Run the program with a stand-in for what sends: the exit code."""
+    capture = tmp_path / "x.pcap"
+
+    def run(*arrivals: bytes, wait_s=0.05) -> int:
+        rest = list(arrivals)
+
+        def arrive(*_):
+            if rest:
+                with capture.open("ab") as file:
+                    file.write(rest.pop(0))
+
+        monkeypatch.setattr(flush, "_send", arrive)
+        monkeypatch.setattr("time.sleep", arrive)
+        monkeypatch.setattr(sys, "argv", ["flush", "nb-rx1", "7", str(capture), str(wait_s)])
+        return flush.main()
+
+    return run
+
+
+FLUSHED = bytes(16) + flush_frame("02:00:00:00:00:01")
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "code"),
+    [
+        ((FLUSHED,), 0),
+        ((b"other frames" * 1000, b"", FLUSHED), 0),
+        ((FLUSHED[:20], FLUSHED[20:]), 0),
+        ((), NOT_SEEN),  # there is not even a file
+        ((b"other frames",), NOT_SEEN),
+        ((FLUSHED + bytes(1 << 15),), NOT_SEEN),  # of an earlier flush: what came after it may still be on its way
+    ],
+)
+def test_flushing_is_done_when_the_capture_ends_with_a_flush_frame(flushing, arrivals, code):
+    assert flushing(*arrivals) == code
+
+
+def test_the_program_that_flushes_needs_nothing_but_python():
+    """As a guest starts it; a NIC that is not there is what it complains of."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-", "nb-no-such", "1", "/no/capture", "0.1"],
+        input=inspect.getsource(flush),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode not in (0, NOT_SEEN)
+    assert done.stderr.splitlines()[-1].endswith(("No such device", "Operation not permitted"))
+
+
+@pytest.mark.parametrize(("limit_s", "wait_s"), [(5.0, 0.5), (0.5, 0.2), (0.0, 0.2), (60.0, 6.0)])
+def test_each_flush_waits_for_a_part_of_the_limit(limit_s, wait_s):
+    assert flush_wait_s(limit_s) == wait_s

@@ -3,6 +3,7 @@
 from itertools import takewhile
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,12 +12,14 @@ from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.doctor import known_needs
 from netbench.links.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
+from netbench.model.topology import Topology
 from netbench.plugins import UUTS, option_models
-from netbench.testbed import TOOLS, base_changes, cpu_plan, make_generator, make_uut, needs_of
+from netbench.testbed import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
+from netbench.vm.machine import qemu_program
 from tests.unit.fakes import fake_ports as ports
-from tests.unit.inputs import profile, topology
+from tests.unit.inputs import profile, topology, topology_in_vm
 
 
 def kinds(lab, kind):
@@ -49,7 +52,7 @@ def test_each_link_is_a_veth_pair_between_its_two_namespaces():
 def test_every_nic_loses_its_offloads_before_it_comes_up(lab):
     nics = [nic.place for path in stream_paths(lab) for nic in path.nics.values()]
     changes = base_changes(lab)
-    for netns, interface in nics:
+    for _, netns, interface in nics:
         assert changes.index(OffloadsOff(netns, interface)) < changes.index(SetUp(netns, interface))
     assert len(kinds(lab, OffloadsOff)) == len(kinds(lab, SetUp)) == len(nics)
 
@@ -79,8 +82,8 @@ def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_doctor_knows_every_need_of_a_shipped_topology(name):
     needs = needs_of(load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS)))
-    assert {"root", *TOOLS} <= needs
-    assert {need for need in needs if not need.startswith("port:")} <= known_needs()
+    assert {"root", "setpriv"} <= needs
+    assert {need for need in needs if not need.startswith(("port:", "image:"))} <= known_needs()
 
 
 def needs(lab):
@@ -98,6 +101,85 @@ def test_what_a_topology_needs():
     assert {"bridge", "nft"} & routed == {"nft"}
     assert needs(ports("netns")) == {"netns", "port:eth1", "port:eth2"}
     assert needs(ports("local")) == {"port:eth1", "port:eth2"}
+
+
+def guest(**options):
+    return {"name": "g", "kind": "qemu", **options}
+
+
+QEMU_NEEDS = {"bridge", "bridge-nf", "tun", qemu_program()}
+KEY = {"kind": "ssh", "key": "/k", "host_key": "ssh-ed25519 AAAA"}
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({}, {"image:micro"}),
+        ({"image": "new", "forward": "route"}, {"image:new"}),
+        ({"accelerator": "kvm"}, {"image:micro", "kvm"}),
+        ({"accelerator": "tcg"}, {"image:micro"}),
+        ({"vhost": "on"}, {"image:micro", "vhost"}),
+        ({"vhost": "off"}, {"image:micro"}),
+        ({"image": "/my/disk.qcow2", "channel": "guest-agent"}, set()),
+        ({"image": "/my/disk.qcow2", "channel": KEY}, {"ssh"}),
+    ],
+)
+def test_what_a_guest_needs(options, more):
+    assert needs(topology(uuts=[guest(**options)])) == {"netns", "veth"} | QEMU_NEEDS | more
+
+
+def test_only_the_chosen_uuts_need_something():
+    lab = topology(uuts=[guest(), {"name": "r", "kind": "raw", "forward": "route"}])
+    assert needs_of(lab, ["r"]) == needs_of(lab) - QEMU_NEEDS - {"image:micro"}
+    assert needs_of(lab, ["g", "r"]) == needs_of(lab)
+    assert "forwarding" not in needs_of(lab, ["g"])
+
+
+def test_what_is_in_a_vm_needs_nothing_of_this_machine_but_the_vm():
+    assert needs_of(topology_in_vm()) == {"root", "setpriv", qemu_program(), "image:micro"}
+    assert needs_of(topology_in_vm(vm={"image": "new", "accelerator": "kvm"})) == {
+        "root", "setpriv", qemu_program(), "image:new", "kvm",
+    }  # fmt: skip
+
+
+def test_a_vm_beside_a_testbed_of_this_machine():
+    lab = topology().model_dump(mode="json", exclude_none=True)
+    lab["hosts"]["other"] = {"kind": "vm", "image": "new"}
+    both = Topology.model_validate(lab)
+    assert needs_of(both) == needs_of(topology()) | {qemu_program(), "image:new"}
+    assert base_changes(both) == base_changes(topology())
+    assert base_changes(both, "other") == []
+
+
+def test_what_is_changed_in_a_vm_is_what_would_be_changed_here():
+    """And nothing of it here."""
+    assert base_changes(topology_in_vm(3), "lab") == base_changes(topology(3))
+    assert base_changes(topology_in_vm(3)) == []
+    assert base_changes(topology_in_vm(3), "elsewhere") == []
+
+
+def test_a_nic_of_the_vm_itself_is_not_in_any_namespace_of_it():
+    lab = topology_in_vm().model_dump(mode="json", exclude_none=True)
+    text = yaml.safe_dump(lab).replace("source/", "lab/")
+    changes = base_changes(Topology.model_validate(yaml.safe_load(text)), "lab")
+    (first, _) = [change for change in changes if isinstance(change, AddVeth)]
+    assert (first.netns, first.interface, first.peer_netns) == (None, "nb-tx1", "nb-lab-uut")
+    assert SetSysctl(None, "net.ipv6.conf.nb-tx1.disable_ipv6", "1", True) in changes
+    assert SetUp(None, "nb-tx1") in changes
+
+
+def test_cpus_of_a_vm_are_for_what_is_in_it():
+    asked = []
+
+    def cpus(machine):
+        asked.append(machine)
+        return [10, 11, 12, 13]
+
+    (one, other) = cpu_plans(stream_paths(topology_in_vm(2)), cpus)
+    assert asked == ["lab"]
+    assert [pins for _, pins in (one, other)] == [((10,), (12,)), ((11,), (13,))]
+    assert [path.name for path, _ in (one, other)] == ["s1", "s2"]
+    assert [pins for _, pins in cpu_plans(stream_paths(topology(2)), lambda machine: [0, 1])] == [((), ())] * 2
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted))

@@ -3,11 +3,17 @@
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.model.topology import MAX_STREAMS, Topology, split_endpoint
+from netbench.config.loading import load_topology
+from netbench.model.topology import MAX_STREAMS, Topology, VmSpec, split_endpoint
+from netbench.results.directory import ResultDirectory
+from netbench.uut.raw import RawOptions
 from tests.unit.fakes import fake_ports
-from tests.unit.inputs import topology
+from tests.unit.inputs import profile, topology, topology_in_vm
 
 
 def changed(**changes) -> Topology:
@@ -141,3 +147,141 @@ def test_an_endpoint_is_a_host_and_a_nic(text):
     with pytest.raises(ValueError, match="host/nic"):
         split_endpoint(text)
     assert split_endpoint("a/b") == ("a", "b")
+
+
+def test_hosts_that_are_vms_and_hosts_inside_them():
+    lab = topology_in_vm()
+    assert {lab.machine(host) for host in lab.hosts} == {"lab"}
+    assert {host: lab.netns(host) for host in lab.hosts} == {
+        "lab": None,
+        "source": "nb-lab-source",
+        "uut": "nb-lab-uut",
+        "sink": "nb-lab-sink",
+    }
+    assert (lab.vms, lab.uut_machine) == ({"lab": VmSpec()}, "lab")
+    assert (topology().vms, topology().uut_machine, topology().machine("uut")) == ({}, None, None)
+    assert fake_ports().uut_machine is None
+
+
+def test_what_a_vm_is_made_of():
+    given = {"image": "new", "cpus": 4, "memory": "1G", "accelerator": "kvm", "boot_limit": "2min"}
+    assert topology_in_vm(vm=given).vms == {"lab": VmSpec("new", 4, 1024, "kvm", 120.0)}
+    assert topology_in_vm(vm={"memory": "64M"}).vms == {"lab": VmSpec(memory=64)}
+
+
+def in_vm(**hosts) -> Topology:
+    """The topology inside a VM with some of its hosts replaced or added."""
+    data = topology_in_vm().model_dump(mode="json", exclude_none=True)
+    return Topology.model_validate({**data, "hosts": {**data["hosts"], **hosts}})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        ({"uut": {"on": "elsewhere"}}, "host uut: on: 'elsewhere' is not a host of kind vm; VMs are lab"),
+        ({"uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm; VMs are lab"),
+        (
+            {"uut": {"kind": "local", "on": "lab"}},
+            "on: only a host of kind netns is on another, not one of kind local",
+        ),
+        ({"other": {"kind": "vm", "on": "lab"}}, "on: only a host of kind netns is on another, not one of kind vm"),
+        ({"other": {"kind": "vm", "ports": {"x": "eth1"}}}, "ports: a VM has no ports of this machine"),
+        ({"uut": {"on": "lab", "ports": {"in1": "eth1"}}}, "ports: a VM has no ports of this machine"),
+        ({"lab": {"kind": "vm", "cpus": 0}}, "hosts.lab.cpus"),
+        ({"lab": {"kind": "vm", "cpus": True}}, "hosts.lab.cpus"),
+        ({"lab": {"kind": "vm", "cpus": 1.0}}, "hosts.lab.cpus"),
+        ({"lab": {"kind": "vm", "memory": 512}}, "an amount of memory needs a unit; write for example 256M or 1G"),
+        ({"lab": {"kind": "vm", "memory": "8M"}}, "greater than or equal to 16"),
+        ({"lab": {"kind": "vm", "memory": "1.5G"}}, "not an amount of memory"),
+        ({"lab": {"kind": "vm", "memory": True}}, "not an amount of memory"),
+        ({"lab": {"kind": "vm", "accelerator": "hvf"}}, "'auto', 'kvm' or 'tcg'"),
+        ({"lab": {"kind": "vm", "boot_limit": 0}}, "hosts.lab.boot_limit"),
+        ({"lab": {"kind": "vm", "boot_limit": "2h"}}, "hosts.lab.boot_limit"),
+        ({"lab": {"kind": "vm", "image": "../x"}}, "hosts.lab.image"),
+        ({"lab": {"kind": "netns"}}, "host source: on: 'lab' is not a host of kind vm; there is none"),
+        ({"uut": {}}, "link source/tx1 – uut/in1: its ends are on different machines; keep links within one"),
+        ({"sink": {}}, "link uut/out1 – sink/rx1: its ends are on different machines; keep links within one"),
+        (
+            {"other": {"kind": "vm"}, "sink": {"on": "other"}},
+            "link uut/out1 – sink/rx1: its ends are on different machines; keep links within one",
+        ),
+    ],
+)
+def test_what_a_vm_cannot_be_is_refused(hosts, says):
+    with pytest.raises(ValidationError) as refused:
+        in_vm(**hosts)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["netns", "local"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("image", "x"), ("cpus", 1), ("memory", "256M"), ("accelerator", "tcg"), ("boot_limit", "9s")],
+)
+def test_only_a_vm_is_made_of_something(kind, field, value):
+    with pytest.raises(ValidationError, match=f"{field}: only a host of kind vm has this, not one of kind {kind}"):
+        changed(hosts__sink={"kind": kind, field: value})
+
+
+def several_machines(places) -> Topology:
+    """A stream on each of these machines: a VM by name, or here for None."""
+    hosts: dict[str, dict[str, str]] = {}
+    links, streams = [], []
+    for n, place in enumerate(places, start=1):
+        if place:
+            hosts[place] = {"kind": "vm"}
+        on = {"on": place} if place else {}
+        hosts |= {f"{role}{n}": {"kind": "netns", **on} for role in ("source", "uut", "sink")}
+        ends = (f"source{n}/tx{n}", f"uut{n}/in{n}", f"uut{n}/out{n}", f"sink{n}/rx{n}")
+        links += [{"ends": pair, "rate": "1Gbit/s"} for pair in (ends[:2], ends[2:])]
+        streams.append({"name": f"s{n}", **dict(zip(("source", "ingress", "egress", "sink"), ends, strict=True))})
+    lab = topology().model_dump(mode="json", exclude_none=True)
+    return Topology.model_validate({**lab, "hosts": hosts, "links": links, "streams": streams})
+
+
+@pytest.mark.parametrize("places", [(None, "a"), ("a", "b"), (None, "a", "b"), ("a", "b", "c")])
+def test_a_uut_is_on_one_machine(places):
+    with pytest.raises(ValidationError, match="streams: the UUT's NICs are all on one machine"):
+        several_machines(places)
+
+
+@pytest.mark.parametrize("place", [None, "a"])
+def test_a_uut_may_be_several_hosts_of_one_machine(place):
+    assert several_machines([place] * 3).uut_machine == place
+
+
+def test_a_nic_of_a_vm_and_one_of_this_machine_may_have_the_same_name():
+    """They never meet."""
+    lab = topology().model_dump(mode="json", exclude_none=True)
+    lab["hosts"] |= {"a": {"kind": "vm"}, "here": {"kind": "local"}}
+    lab["links"] += [{"ends": [f"{host}/x", f"{host}/y"], "rate": "1Gbit/s"} for host in ("a", "here")]
+    both = Topology.model_validate(lab)
+    assert both.interface("a/x") == both.interface("here/x") == "nb-x"
+
+
+VMS = st.fixed_dictionaries(
+    {},
+    optional={
+        "image": st.sampled_from(["micro", "1.5", "6", "true", "null", "0x1", "2001-01-01", "x_y"]),
+        "cpus": st.integers(1, 255),
+        "memory": st.integers(16, 1 << 20).map("{}M".format) | st.integers(1, 999).map("{} GiB".format),
+        "accelerator": st.sampled_from(["auto", "kvm", "tcg"]),
+        "boot_limit": st.floats(0.001, 3600) | st.sampled_from(["500ms", "10s", "2min", "1h"]),
+    },
+)
+
+
+@settings(deadline=None)
+@given(VMS)
+def test_a_vm_reads_back_as_results_keep_it(vm):
+    lab = topology_in_vm(vm=vm)
+    text = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True), sort_keys=False)
+    again = Topology.model_validate(yaml.safe_load(text))
+    assert (again, again.vms) == (lab, lab.vms)
+
+
+def test_a_vm_is_resumed_as_it_was_started(tmp_path):
+    lab = topology_in_vm(vm={"image": "new", "cpus": 3, "memory": "1G", "accelerator": "tcg", "boot_limit": "90s"})
+    directory = ResultDirectory(tmp_path / "results")
+    directory.create(lab, profile(), {})
+    assert load_topology(directory.topology, {"raw": RawOptions}) == lab

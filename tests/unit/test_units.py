@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.model.units import Load, LoadKind, format_bit_rate, line_rate_fps, parse_bit_rate, parse_seconds
+from netbench.model.units import (
+    Load,
+    LoadKind,
+    format_bit_rate,
+    line_rate_fps,
+    parse_bit_rate,
+    parse_mebibytes,
+    parse_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,3 +97,15 @@ def test_times(text, seconds):
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="time"):
         parse_seconds(text)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["", " "]), st.sampled_from(["", "B", "iB"]))
+def test_memory_is_in_mebibytes(amount, space, unit):
+    assert parse_mebibytes(f"{amount}{space}M{unit}") == amount
+    assert parse_mebibytes(f" {amount}{space}G{unit} ") == 1024 * amount
+
+
+@pytest.mark.parametrize("text", ["", "256", "M", "256m", "256K", "1T", "-1M", "1.5G", "1e3M", "256Mb", "256 M B"])
+def test_what_is_no_amount_of_memory_is_refused(text):
+    with pytest.raises(ValueError, match="not an amount of memory; write for example 256M or 1G"):
+        parse_mebibytes(text)

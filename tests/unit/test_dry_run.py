@@ -1,0 +1,127 @@
+"""What a dry run tells of guests and VMs, on a machine that has no image and whose KVM is not tried."""
+
+import re
+
+import pytest
+
+from netbench.campaign import make_request, read_request
+from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.dry_run import describe
+from netbench.vm import acceleration
+from netbench.vm.machine import qemu_program
+from tests.unit.inputs import profile, topology, topology_in_vm
+
+
+@pytest.fixture(autouse=True)
+def no_image(monkeypatch, tmp_path):
+    """And nothing must be tried."""
+    monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(acceleration, "probe", lambda *_: pytest.fail("a guest was started"))
+
+
+def told(name, *settings, uuts=()):
+    request = read_request(shipped(TOPOLOGIES)[name], shipped(PROFILES)["quick"], uuts=uuts, settings=settings)
+    return "\n".join(describe(request)).splitlines()
+
+
+def section(lines, title):
+    """The lines below the one that begins with `title`, to the next title."""
+    start = next(number for number, line in enumerate(lines) if line.startswith(title)) + 1
+    return [line.strip() for line in lines[start : next(n for n in range(start, len(lines)) if lines[n][0] == "#")]]
+
+
+@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
+def test_every_shipped_topology_can_be_told(name):
+    lines = told(name, "repetitions=1")
+    assert lines[0].startswith(f"# {name} × quick: ")
+    assert lines[-1].startswith("# expected total time: ")
+    assert not [line for line in lines if "None" in line or "object at" in line]
+
+
+def test_a_testbed_inside_a_vm():
+    lines = told("lab-vm")
+    directory, qemu, *inside = section(lines, "# testbed")
+    assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-lab"
+    assert qemu.startswith(f"{qemu_program()} -name lab,debug-threads=on ")
+    assert "-smp 2 -m 512M" in qemu
+    assert "-accel ACCELERATOR -cpu CPU" in qemu, "it is not known yet"
+    assert "-initrd micro/initrd" in qemu
+    assert all(line.startswith("[lab] ") for line in inside)
+    assert inside[0] == "[lab] ip netns add nb-lab-vm-source"
+    bridge = section(lines, "# UUT bridge")
+    assert all(line.startswith("[lab] ") for line in bridge)
+    assert "[lab] ip -n nb-lab-vm-uut link set nb-in1 master nb-br-s1" in bridge
+    tcpdump, flush = section(lines, "# sinks")
+    assert tcpdump.startswith("[lab] ip netns exec nb-lab-vm-sink taskset -c 1 tcpdump -i nb-rx1 ")
+    assert " -w /tmp/trial-NNNNNN-s1.pcap " in tcpdump
+    assert flush.startswith("[lab] ip netns exec nb-lab-vm-sink python3 -I -S - nb-rx1 4096 /tmp/trial-NNNNNN-s1.pcap ")
+
+
+def test_pktgen_inside_a_vm_is_written_to_there():
+    sources = section(told("lab-vm", "generator=pktgen"), "# sources")
+    assert sources
+    assert all(line.startswith("[lab] ip netns exec nb-lab-vm-source ") for line in sources)
+
+
+def test_guests_beside_the_kernel_of_this_machine():
+    lines = told("netns-vmm")
+    assert [line for line in lines if line.startswith("# UUT ")] == [
+        "# UUT raw (raw)",
+        "# UUT virtio (qemu)",
+        "# UUT e1000 (qemu)",
+        "# UUT vmxnet3 (qemu)",
+    ]
+    assert not [line for line in section(lines, "# testbed") if qemu_program() in line]
+    for title, model in (("# UUT virtio", "virtio-net-pci"), ("# UUT e1000", "e1000"), ("# UUT vmxnet3", "vmxnet3")):
+        guest = section(lines, title)
+        (started,) = [line for line in guest if line.startswith(qemu_program())]
+        assert re.findall(rf"-device {model},netdev=nic\d,mac=(\S+)", started) == [
+            "02:6e:67:00:01:01",
+            "02:6e:67:00:01:02",
+        ]
+        order = [
+            guest.index("mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"),
+            guest.index("ip netns exec nb-netns-vmm-uut ip tuntap add dev nb-ti-s1 mode tap vnet_hdr"),
+            guest.index(started),
+            guest.index("guest: ip -batch -"),
+            guest.index("address add 198.18.1.1/24 dev INGRESS-s1"),
+        ]
+        assert order == sorted(order)
+    tcpdump, flush = section(lines, "# sinks")
+    assert " -w captures/trial-NNNNNN-s1.pcap " in tcpdump
+    assert "netbench.sinks.flush" in flush
+
+
+def test_what_is_chosen_only_later_is_told_both_ways():
+    sources = section(told("netns-vmm", "generator=auto"), "# sources")
+    remarks = [line for line in sources if "ip netns exec nb-netns-vmm-source " not in line]
+    assert remarks == ["# where pktgen works:", "# elsewhere:"]
+    assert sources[0] == remarks[0]
+    assert "afpacket_worker" in sources[-1]
+
+
+def test_only_the_chosen_uuts_are_told():
+    assert [line for line in told("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
+
+
+def expected_s(lines):
+    (seconds,) = re.findall(r"\((\d+) s\)", lines[-1])
+    return int(seconds)
+
+
+def test_the_expected_time_has_room_for_booting():
+    guest = ({"name": "g", "kind": "qemu"},)
+    wanted = profile(repetitions=5, order="sequential")
+    raw, booted = (
+        expected_s(list(describe(make_request(topology(uuts=uuts), wanted))))
+        for uuts in ([{"name": "r", "kind": "raw"}], guest)
+    )
+    assert raw < 10
+    assert 5 <= booted - raw <= 60
+
+
+def test_cpus_that_are_named_are_those_of_the_vm():
+    """This machine may have fewer."""
+    lab = topology_in_vm(3, vm={"cpus": 16})
+    sinks = section(list(describe(make_request(lab, profile()))), "# sinks")
+    assert [line.split("taskset -c ")[1].split()[0] for line in sinks if "tcpdump" in line] == ["3", "4", "5"]

@@ -1,0 +1,314 @@
+"""The command line that makes a guest, and which guests a topology may ask for."""
+
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from netbench.errors import UsageError
+from netbench.model.names import PREFIX
+from netbench.model.paths import stream_paths
+from netbench.uut import qemu
+from netbench.uut.guest_forwarding import guest_mac
+from netbench.uut.qemu import QemuGuest
+from netbench.uut.qemu_options import QemuOptions
+from netbench.vm.machine import (
+    DiskBoot,
+    KernelBoot,
+    RunFiles,
+    VirtualMachine,
+    VirtualNic,
+    qemu_command,
+    vm_directory,
+)
+from tests.unit.inputs import topology, topology_in_vm
+
+BOOT = KernelBoot(Path("/images/micro/vmlinux"), Path("/images/micro/initrd"))
+FILES = RunFiles(Path("/run/x"))
+MODELS = ["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
+
+
+@pytest.fixture(autouse=True)
+def on_a_pc(monkeypatch):
+    """The architecture is the host's."""
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+
+
+def options(guest: VirtualMachine) -> list[tuple[str, str]]:
+    """The options of its command with their values; empty for those that have none."""
+    _, *words = qemu_command(guest, FILES)
+    return [
+        (word, "" if after.startswith("-") else after)
+        for word, after in pairwise([*words, "-"])
+        if word.startswith("-")
+    ]
+
+
+def values(guest: VirtualMachine, option: str) -> list[str]:
+    return [value for name, value in options(guest) if name == option]
+
+
+def test_a_guest_of_netbenchs_own():
+    guest = VirtualMachine("lab", BOOT, "tcg", 2, 512)
+    assert qemu_command(guest, FILES)[0] == "qemu-system-x86_64"
+    assert options(guest) == [
+        ("-name", "lab,debug-threads=on"),
+        ("-nodefaults", ""),
+        ("-no-user-config", ""),
+        ("-no-reboot", ""),
+        ("-display", "none"),
+        ("-M", "q35"),
+        ("-accel", "tcg,thread=multi"),
+        ("-cpu", "max"),
+        ("-smp", "2"),
+        ("-m", "512M"),
+        ("-pidfile", "/run/x/pid"),
+        ("-chardev", "socket,id=qmp,path=/run/x/qmp,server=on,wait=off"),
+        ("-mon", "chardev=qmp,mode=control"),
+        ("-serial", "file:/run/x/console.log"),
+        ("-kernel", "/images/micro/vmlinux"),
+        ("-initrd", "/images/micro/initrd"),
+        ("-append", "console=ttyS0 quiet panic=-1 netbench.channel=virtio:netbench.agent"),
+        ("-device", "virtio-serial-pci"),
+        ("-chardev", "socket,id=agent,path=/run/x/agent,server=on,wait=off"),
+        ("-device", "virtserialport,chardev=agent,name=netbench.agent"),
+    ]
+
+
+def test_under_kvm_it_has_the_cpu_of_the_host():
+    guest = VirtualMachine("lab", BOOT, "kvm")
+    assert (values(guest, "-accel"), values(guest, "-cpu")) == (["kvm"], ["host"])
+
+
+def test_what_is_not_known_yet_is_not_told():
+    """Before `auto` is tried."""
+    guest = VirtualMachine("lab", BOOT, "auto")
+    assert (values(guest, "-accel"), values(guest, "-cpu")) == (["ACCELERATOR"], ["CPU"])
+
+
+def test_on_arm_it_has_another_board_and_another_console(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    guest = VirtualMachine("lab", BOOT, "tcg")
+    assert qemu_command(guest, FILES)[0] == "qemu-system-aarch64"
+    assert values(guest, "-M") == ["virt"]
+    assert values(guest, "-append")[0].startswith("console=ttyAMA0 ")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_nic_is_a_device_of_its_model_over_its_tap(model):
+    nic = VirtualNic("nb-ti-s1", "02:6e:67:00:01:01", model)
+    guest = VirtualMachine("g", BOOT, "tcg", nics=(nic,))
+    assert values(guest, "-netdev") == ["tap,id=nic0,ifname=nb-ti-s1,script=no,downscript=no"]
+    assert values(guest, "-device")[-1] == f"{model},netdev=nic0,mac=02:6e:67:00:01:01"
+
+
+@given(st.integers(2, 64), st.booleans())
+def test_queues_and_vhost(queues, vhost):
+    """Two vectors a queue, and two more."""
+    nic = VirtualNic("nb-ti-s1", "02:6e:67:00:01:01", "virtio-net-pci", queues, vhost)
+    guest = VirtualMachine("g", BOOT, "tcg", queues, nics=(nic,))
+    (backend,) = values(guest, "-netdev")
+    assert f",queues={queues}" in backend
+    assert backend.endswith(",vhost=on") == vhost
+    device = values(guest, "-device")[-1]
+    assert device.endswith(f",mq=on,vectors={2 * queues + 2}")
+
+
+@given(st.lists(st.sampled_from(MODELS), max_size=9))
+def test_every_nic_has_a_backend_of_its_own(models):
+    nics = tuple(VirtualNic(f"nb-t{n}", f"02:6e:67:00:00:{n:02x}", model) for n, model in enumerate(models))
+    guest = VirtualMachine("g", BOOT, "tcg", nics=nics)
+    backends = [re.search(r"id=(\w+),ifname=([\w-]+)", text) for text in values(guest, "-netdev")]
+    devices = [text for text in values(guest, "-device") if "netdev=" in text]
+    assert len({found[1] for found in backends if found}) == len(devices) == len(models)
+    for nic, backend, device in zip(nics, backends, devices, strict=True):
+        assert backend
+        assert backend[2] == nic.tap
+        assert device == f"{nic.model},netdev={backend[1]},mac={nic.mac}"
+
+
+def test_a_disk_boots_by_itself_and_is_never_written():
+    guest = VirtualMachine("g", DiskBoot(Path("/my/disk.qcow2"), "qcow2"), "tcg")
+    assert values(guest, "-drive") == ["file=/my/disk.qcow2,format=qcow2,if=virtio,snapshot=on"]
+    assert values(guest, "-kernel") == values(guest, "-append") == values(guest, "-netdev") == []
+    assert values(guest, "-device")[-1] == "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"
+
+
+def test_a_comma_in_a_path_is_not_an_option():
+    guest = VirtualMachine("g", DiskBoot(Path("/my/a,if=none,b.img"), "raw"), "tcg")
+    assert values(guest, "-drive") == ["file=/my/a,,if=none,,b.img,format=raw,if=virtio,snapshot=on"]
+
+
+def test_ssh_comes_in_by_a_nic_of_its_own_that_reaches_nothing_else():
+    nic = VirtualNic("nb-ti-s1", guest_mac(stream_paths(topology())[0], "ingress"), "e1000")
+    guest = VirtualMachine("g", DiskBoot(Path("/my/disk"), "raw", 40022), "tcg", nics=(nic,))
+    user, _ = values(guest, "-netdev")
+    assert user == "user,id=ssh,restrict=on,hostfwd=tcp:127.0.0.1:40022-:22"
+    macs = re.findall(r"mac=([0-9a-f:]+)", " ".join(values(guest, "-device")))
+    assert len(set(macs)) == len(macs) == 2
+
+
+def test_sockets_of_a_guest_have_paths_that_a_socket_can_have():
+    """At most 107 bytes (unix(7)); ssh adds a dot and 16 characters to that of its control socket."""
+    directory = vm_directory("x" * 60, "uut-" + "n" * 40)
+    for path in (RunFiles(directory / "kvm-probe").channel, directory / f"ssh.{'x' * 16}"):
+        assert len(str(path)) <= 107
+    assert vm_directory("lab-20250101-000001", "a") != vm_directory("lab-20250101-000002", "a")
+
+
+def read(**given) -> QemuOptions:
+    return QemuOptions.model_validate(given)
+
+
+DISK = {"image": "/my/disk.qcow2", "channel": "guest-agent"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"nic": "ne2k_pci"}, "'virtio-net-pci', 'e1000', 'vmxnet3' or 'rtl8139'"),
+        ({"nic": "e1000", "queues": 2, "cpus": 2}, "queues: e1000 over a tap has one queue; only virtio-net-pci has"),
+        ({"nic": "vmxnet3", "queues": 2, "cpus": 2}, "queues: vmxnet3 over a tap has one queue"),
+        ({"queues": 2}, "queues: 2 need as many vCPUs to serve them; cpus is 1"),
+        ({"queues": 0}, "queues"),
+        ({"queues": True}, "queues"),
+        ({"nic": "rtl8139", "vhost": "on"}, "vhost: only virtio-net-pci can use it, not rtl8139"),
+        ({"vhost": "perhaps"}, "'auto', 'on' or 'off'"),
+        ({"cpus": 0}, "cpus"),
+        ({"cpus": 256}, "cpus"),
+        ({"cpus": "2"}, "cpus"),
+        ({"memory": 256}, "needs a unit"),
+        ({"memory": "15M"}, "memory"),
+        ({"boot_limit": "0s"}, "boot_limit"),
+        ({"boot_limit": "61min"}, "boot_limit"),
+        ({"pin": {"vcpus": [[0], [1]]}}, "pin: vcpus names CPUs for 2 vCPUs; the guest has 1"),
+        ({"pin": {"vcpus": [[-1]]}}, "pin.vcpus"),
+        ({"pin": {"vcpu": [[0]]}}, "pin.vcpu"),
+        ({"image": "/my/disk.qcow2"}, "channel: a disk image needs one: guest-agent, or {kind: ssh"),
+        ({"channel": "guest-agent"}, "channel: netbench's own guest images have theirs"),
+        ({**DISK, "channel": "telnet"}, "channel"),
+        ({**DISK, "channel": "ssh"}, "channel.ssh.key"),
+        ({**DISK, "channel": {"kind": "ssh", "key": "/k"}}, "channel.ssh.host_key"),
+        ({**DISK, "channel": {"kind": "guest-agent", "key": "/k"}}, "channel.guest-agent.key"),
+        ({**DISK, "disk_format": "exe"}, "disk_format"),
+        ({"forward": "nat"}, "'bridge' or 'route'"),
+        ({"accelerator": "xen"}, "'auto', 'kvm' or 'tcg'"),
+        ({"colour": "red"}, "colour"),
+    ],
+)
+def test_what_no_guest_can_be_is_refused(given_, says):
+    with pytest.raises(ValidationError) as refused:
+        read(**given_)
+    assert says in str(refused.value)
+
+
+def test_what_a_guest_is_unless_told_otherwise():
+    plain = read()
+    assert (plain.nic, plain.queues, plain.cpus, plain.memory) == ("virtio-net-pci", 1, 1, 256)
+    assert (plain.image, plain.is_disk, plain.channel, plain.accelerator) == ("micro", False, None, "auto")
+
+
+@pytest.mark.parametrize(("image", "is_disk"), [("micro", False), ("a.img", False), ("./a.img", True), ("/a", True)])
+def test_an_image_with_a_slash_is_a_disk(image, is_disk):
+    assert read(image=image, **({"channel": "guest-agent"} if is_disk else {})).is_disk is is_disk
+
+
+PATHS = stream_paths(topology(2))
+
+
+def planned(**given) -> list[str]:
+    return QemuGuest(read(**given)).commands(PATHS)
+
+
+@pytest.fixture(params=[True, False], ids=["vhost", "no vhost"])
+def vhost(request, monkeypatch, tmp_path):
+    """Whether this host has vhost."""
+    device = tmp_path / "vhost-net"
+    if request.param:
+        device.touch()
+    monkeypatch.setattr(qemu, "VHOST_DEVICE", device)
+    return request.param
+
+
+@pytest.mark.parametrize("nic", MODELS)
+@pytest.mark.parametrize("wanted", ["auto", "off"])
+def test_vhost_is_taken_where_it_is_and_can_be(vhost, nic, wanted):
+    (started,) = [line for line in planned(nic=nic, vhost=wanted) if line.startswith("qemu-system-")]
+    assert started.count(f"-device {nic},netdev=") == 4
+    assert started.count("vhost=on") == (4 if vhost and wanted == "auto" and nic == "virtio-net-pci" else 0)
+
+
+@pytest.mark.parametrize("forward", ["bridge", "route"])
+def test_each_nic_of_the_host_is_bridged_to_the_guest_by_a_tap(forward):
+    """Static entries keep frames from being flooded: towards the guest on one side, the sink on the other."""
+    lines = planned(forward=forward)
+    for path in PATHS:
+        towards = path.sink.mac if forward == "bridge" else guest_mac(path, "ingress")
+        for role, nic, first in (("i", path.ingress, towards), ("e", path.egress, path.sink.mac)):
+            tap, bridge = f"{PREFIX}t{role}-{path.name}", f"{PREFIX}b{role}-{path.name}"
+            assert nic is not None
+            in_order = [
+                f"ip netns exec nb-lab-uut ip tuntap add dev {tap} mode tap vnet_hdr",
+                f"ip -n nb-lab-uut link add {bridge} type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
+                f"ip -n nb-lab-uut link set {nic.interface} master {bridge}",
+                f"ip -n nb-lab-uut link set {tap} master {bridge}",
+                f"ip -n nb-lab-uut link set {bridge} up",
+            ]
+            places = [lines.index(line) for line in in_order]
+            assert places == sorted(places)
+            entry = tap if role == "i" else nic.interface
+            assert f"bridge -n nb-lab-uut fdb replace {first} dev {entry} master static" in lines
+    assert max(len(name) for name in re.findall(r"nb-[a-z0-9-]+-s\d", " ".join(lines))) <= 15
+
+
+def test_several_queues_are_those_of_tap_and_nic_alike():
+    lines = planned(queues=4, cpus=4, vhost="off")
+    taps = [line for line in lines if " tuntap add " in line]
+    assert len(taps) == 4
+    assert all(line.endswith(" multi_queue") for line in taps)
+    (started,) = [line for line in lines if line.startswith("qemu-system-")]
+    assert started.count(",queues=4") == started.count(",mq=on,vectors=10") == 4
+
+
+def test_nics_of_the_machine_itself_do_not_speak_up():
+    """IPv6 of a bridge and of a tap would send frames of its own."""
+    lab = topology(hosts={"source": {}, "uut": {"kind": "local"}, "sink": {}})
+    lines = QemuGuest(read()).commands(stream_paths(lab))
+    quiet = [line for line in lines if line.startswith("sysctl -w net.ipv6.conf.nb-")]
+    assert Counter(quiet) == Counter(
+        f"sysctl -w net.ipv6.conf.nb-{kind}{role}-s1.disable_ipv6=1" for role in "ie" for kind in "bt"
+    )
+
+
+def test_loopback_is_brought_up_for_ssh_alone():
+    ssh = {"kind": "ssh", "key": "/k", "host_key": "ssh-ed25519 AAAA"}
+    assert "ip -n nb-lab-uut link set lo up" in planned(image="/my/disk", channel=ssh)
+    assert "ip -n nb-lab-uut link set lo up" not in planned(**DISK)
+
+
+def test_a_dry_run_needs_neither_the_image_nor_the_disk():
+    (started,) = [line for line in planned(image="not-built") if line.startswith("qemu-system-")]
+    assert "-kernel not-built/vmlinuz -initrd not-built/initrd" in started
+    (started,) = [line for line in planned(**DISK) if line.startswith("qemu-system-")]
+    assert "file=/my/disk.qcow2,format=qcow2" in started
+
+
+def test_what_it_cannot_forward_on_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="stream s1: a guest under QEMU needs NICs of this machine, not of a VM"):
+        QemuGuest(read()).check(stream_paths(topology_in_vm()))
+    QemuGuest(read()).check(PATHS)
+    disk, key = tmp_path / "disk", tmp_path / "key"
+    ssh = {"kind": "ssh", "key": str(key), "host_key": "ssh-ed25519 AAAA"}
+    guest = QemuGuest(read(image=str(disk), channel=ssh))
+    with pytest.raises(UsageError, match=f"image: there is no disk image {disk}"):
+        guest.check(PATHS)
+    disk.touch()
+    with pytest.raises(UsageError, match=f"channel: there is no key {key}"):
+        guest.check(PATHS)
+    key.touch()
+    guest.check(PATHS)

@@ -1,0 +1,246 @@
+"""A guest that runs, on a stand-in for QEMU: how it starts, how it is found to have ended, and what is said of it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.vm.channel import ChannelGoneError
+from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine
+from netbench.vm.qemu import Qemu, hello
+from tests.unit.fake_qmp import FakeQmp, Refusal
+from tests.unit.fakes import FakeHost
+
+# What the stand-in does: complains, ends when told by the file `end` to, with the exit code that is in there.
+STAND_IN = """
+import os, signal, sys, threading, time
+place, complaint = sys.argv[1:]
+sys.stderr.write(complaint)
+sys.stderr.flush()
+for _ in range(2):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+with open(f"{place}/pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(f"{place}/pid.new", f"{place}/pid")
+while not os.path.exists(f"{place}/end"):
+    time.sleep(0.005)
+os._exit(int(open(f"{place}/end").read()))
+"""
+MACHINE = VirtualMachine("g", KernelBoot(Path("/k"), Path("/i")), "tcg", 2)
+
+
+class QemuHost(FakeHost):
+    """A host with the stand-in, and the monitor of what it started."""
+
+    def __init__(self, place: Path, complaint: str = "") -> None:
+        super().__init__()
+        self.place = place
+        self.status = "running"
+        self.monitor: FakeQmp | None = None
+        self.processes: list[subprocess.Popen[str]] = []
+        self.with_monitor = True
+        self._complaint = complaint
+
+    def spawn(self, argv):
+        command = [sys.executable, "-c", STAND_IN, str(self.place), self._complaint]
+        pipe = subprocess.PIPE
+        self.processes.append(subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
+        if self.with_monitor:
+            self.monitor = FakeQmp(self.place / "qmp", self._answer, greets=True)
+            (self.place / "agent").touch()
+        return self.processes[-1]
+
+    def end(self, code: int = 0) -> None:
+        """Let the guest end by itself."""
+        (self.place / "end.new").write_text(str(code))
+        (self.place / "end.new").rename(self.place / "end")
+        self.processes[-1].wait(20)
+
+    def _answer(self, name, arguments):
+        if name == "query-status":
+            return {"status": self.status, "running": self.status == "running"}
+        if name == "query-cpus-fast":
+            tasks = sorted(int(task.name) for task in Path(f"/proc/{self.processes[-1].pid}/task").iterdir())
+            return [{"cpu-index": number, "thread-id": thread} for number, thread in enumerate(tasks[1:])]
+        raise Refusal(f"The command {name} has not been found")
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Start the stand-in; what it leaves is ended."""
+    hosts, guests = [], []
+
+    def start(complaint="", console=""):
+        host = QemuHost(tmp_path, complaint)
+        guest = Qemu(MACHINE, RunFiles(tmp_path))
+        hosts.append(host)
+        guests.append(guest)
+        (tmp_path / "console.log").write_text(console)
+        guest.start(host)
+        return host, guest
+
+    yield start
+    for guest in guests:
+        guest.stop()
+    for host in hosts:
+        if host.monitor:
+            host.monitor.close()
+        assert [process.poll() is None for process in host.processes] == [False] * len(host.processes)
+
+
+PANIC = "[    1.0] Kernel panic - not syncing: System is deadlocked on memory\r\n[    1.1] Rebooting in 1 seconds..\r\n"
+
+
+def test_a_guest_that_runs(started):
+    _, guest = started()
+    assert guest.guest == "guest g"
+    assert guest.death() == guest.hopeless() == ""
+    guest.require_alive()
+    guest.require_running()
+    assert 0 <= guest.cpu_s() < 60
+
+
+def test_ending_it_is_harmless_at_any_time(started, tmp_path):
+    host, guest = started()
+    guest.stop()
+    assert host.processes[0].returncode == -9
+    guest.stop()
+    never = Qemu(MACHINE, RunFiles(tmp_path))
+    never.stop()
+    assert never.death() == "guest g is not started"
+
+
+@pytest.mark.parametrize("status", ["paused", "internal-error", "guest-panicked", "io-error"])
+def test_a_guest_that_does_not_run_though_qemu_does(started, status):
+    host, guest = started()
+    host.status = status
+    with pytest.raises(TestbedError, match=f"^guest g is not running: QEMU says '{status}'$"):
+        guest.require_running()
+    guest.require_alive()
+
+
+@pytest.mark.parametrize(
+    ("complaint", "console", "says"),
+    [
+        ("qemu: could not open /dev/net/tun\n", PANIC, "ended with exit code 1: qemu: could not open /dev/net/tun"),
+        ("one\ntwo\n", "", "ended with exit code 1: two"),
+        ("", PANIC, "ended with exit code 1: [    1.0] Kernel panic - not syncing: System is deadlocked on memory"),
+        ("", "booting\n\x1b[32mgoing down\x1b[0m\r\n\r\n", "ended with exit code 1: going down"),
+        ("", "", "ended with exit code 1: no word from the guest, as happens with too little memory"),
+    ],
+)
+def test_how_it_ended_is_told_with_the_last_words_of_qemu_or_of_the_guest(started, complaint, console, says):
+    host, guest = started(complaint, console)
+    host.end(1)
+    assert guest.death() == guest.death_just_now() == f"guest g: QEMU {says}"
+    assert guest.death() == f"guest g: QEMU {says}", "also when asked again"
+    for ask in (guest.require_alive, guest.require_running):
+        with pytest.raises(TestbedError) as caught:
+            ask()
+        assert str(caught.value) == f"guest g: QEMU {says}"
+
+
+def test_a_guest_that_was_killed(started):
+    """From outside: what the guest said before has nothing to do with it."""
+    host, guest = started("qemu-system-x86_64: terminating on signal 9 from pid 1\n", "login:\n")
+    host.processes[0].kill()
+    assert guest.death_just_now() == "guest g: QEMU was killed by signal 9"
+
+
+def test_a_guest_in_trouble_is_hopeless_though_qemu_runs(started):
+    _, guest = started(console="booting\n" + PANIC + "more\n")
+    assert guest.hopeless() == "guest g: [    1.0] Kernel panic - not syncing: System is deadlocked on memory"
+    assert guest.death() == ""
+
+
+def test_qemu_that_ends_instead_of_starting_says_why(tmp_path):
+    host = QemuHost(tmp_path, "qemu-system-x86_64: -netdev tap: could not configure /dev/net/tun: busy\n")
+    host.with_monitor = False
+    (tmp_path / "end").write_text("1")
+    guest = Qemu(MACHINE, RunFiles(tmp_path))
+    with pytest.raises(TestbedError, match="guest g: QEMU ended with exit code 1: .*: could not configure .*: busy$"):
+        guest.start(host)
+    guest.stop()
+
+
+def test_qemu_that_ends_before_its_monitor_speaks_says_why(tmp_path):
+    """Its sockets are there by then."""
+    host = QemuHost(tmp_path, "qemu-system-x86_64: cannot set up guest memory: Cannot allocate memory\n")
+    guest = Qemu(MACHINE, RunFiles(tmp_path))
+    host.with_monitor = False
+    (tmp_path / "qmp").touch()
+    (tmp_path / "agent").touch()
+    (tmp_path / "end").write_text("1")
+    with pytest.raises(TestbedError, match="QEMU ended with exit code 1: .*Cannot allocate memory$"):
+        guest.start(host)
+    guest.stop()
+
+
+def test_a_channel_that_cannot_be_reached(started):
+    host, guest = started()
+    with pytest.raises(TestbedError, match="guest g: its channel cannot be reached: Connection refused"):
+        guest.connect()
+    host.end(1)
+    with pytest.raises(TestbedError, match="guest g: QEMU ended with exit code 1"):
+        guest.connect()
+
+
+def test_threads_are_bound_as_asked(started):
+    host, guest = started()
+    (cpu, *_) = sorted(os.sched_getaffinity(0))
+    everywhere = os.sched_getaffinity(host.processes[0].pid)
+    tasks = sorted(int(task.name) for task in Path(f"/proc/{host.processes[0].pid}/task").iterdir())
+    assert len(tasks) == 3
+    guest.pin([(), (cpu,)], ())
+    assert [os.sched_getaffinity(task) for task in tasks] == [everywhere, everywhere, {cpu}]
+    guest.pin((), (cpu,))
+    assert [os.sched_getaffinity(task) for task in tasks] == [{cpu}, everywhere, {cpu}]
+
+
+def test_a_cpu_that_is_not_there_is_named(started):
+    _, guest = started()
+    with pytest.raises(TestbedError, match="guest g cannot be pinned to CPUs 9999: Invalid argument"):
+        guest.pin([(9999,)], ())
+
+
+class Deaf:
+    """A way into a guest that nobody answers, or that is gone."""
+
+    def __init__(self, error: type[TestbedError]) -> None:
+        self._error = error
+
+    def hello(self, timeout_s, hopeless):
+        deadline = time.monotonic() + 20
+        while self._error is TestbedError and not hopeless() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise self._error(hopeless() or "guest g: it is gone")
+
+    def run(self, argv, stdin=b"", timeout_s=20.0):
+        raise AssertionError
+
+    def close(self):
+        pass
+
+
+def test_saying_hello_to_a_guest_that_died_says_how(started):
+    host, guest = started()
+    host.processes[0].kill()
+    with pytest.raises(TestbedError, match="^guest g: QEMU was killed by signal 9$"):
+        hello(guest, Deaf(ChannelGoneError), 20)
+
+
+def test_saying_hello_to_a_guest_that_will_never_answer(started, tmp_path):
+    _, guest = started()
+    (tmp_path / "console.log").write_text(PANIC)
+    with pytest.raises(TestbedError, match="^guest g: .*Kernel panic"):
+        hello(guest, Deaf(TestbedError), 20)
+
+
+def test_a_channel_that_is_gone_though_qemu_runs(started):
+    _, guest = started()
+    with pytest.raises(TestbedError, match="^guest g: it is gone$"):
+        hello(guest, Deaf(ChannelGoneError), 20)

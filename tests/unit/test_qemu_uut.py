@@ -1,0 +1,369 @@
+"""The life of a UUT `qemu`, on stand-ins for QEMU, the way into its guest and the kernel of the host."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Completed
+from netbench.images.library import Image
+from netbench.links.changes import AddRunDirectory
+from netbench.links.counters import NicCounters
+from netbench.model.paths import stream_paths
+from netbench.uut import forwarding, qemu
+from netbench.uut.base import Workplace
+from netbench.uut.guest_forwarding import guest_mac
+from netbench.uut.qemu import QemuGuest
+from netbench.uut.qemu_options import QemuOptions
+from netbench.vm import describe
+from netbench.vm.acceleration import Acceleration
+from netbench.vm.channel import ChannelGoneError, Ended
+from netbench.vm.machine import qemu_program
+from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology
+from tests.unit.test_guest_counters import DEV, DRIVERS, text
+
+PATHS = stream_paths(topology(2))
+LINK = json.loads(Path(__file__).with_name("ip_links.json").read_text().splitlines()[2].rstrip(","))
+LOG: list[str] = []
+
+
+class FakeQemu:
+    """A process that runs until a test says otherwise."""
+
+    def __init__(self, machine, files) -> None:
+        self.machine = machine
+        self.guest = f"guest {machine.name}"
+        self.dead = ""
+        self.pins: list[object] = []
+
+    def start(self, host) -> None:
+        LOG.append("start")
+
+    def pin(self, vcpus, io) -> None:
+        self.pins = [vcpus, io]
+
+    def connect(self):
+        return self
+
+    def hopeless(self) -> str:
+        return self.dead
+
+    def death_just_now(self) -> str:
+        return self.dead
+
+    def require_running(self) -> None:
+        if self.dead:
+            raise TestbedError(self.dead)
+
+    def cpu_s(self) -> float:
+        return 12.5
+
+    def stop(self) -> None:
+        LOG.append("stop")
+
+
+class FakeShell:
+    """A guest that knows its NICs, the MACs of QEMU's command line among them, and its counters."""
+
+    def __init__(self, guest, qemu) -> None:
+        self.told: list[tuple[str, bytes]] = []
+        self.gone = False
+        macs = [nic.mac for nic in qemu.machine.nics]
+        # The last of the command line is the first in this guest.
+        self.links = [
+            {**LINK, "ifname": f"eth{n}", "ifindex": n + 2, "address": mac} for n, mac in enumerate(reversed(macs))
+        ]
+        self.counters = text()
+
+    def hello(self, timeout_s, hopeless) -> None:
+        assert hopeless() == ""
+
+    def run(self, argv, stdin=b"", timeout_s=20.0) -> Ended:
+        if self.gone:
+            raise ChannelGoneError("guest g: it is gone")
+        self.told.append((" ".join(argv), stdin))
+        answers = {"ip -j": json.dumps(self.links), "uname": "6.1.0-31\n", "sh -c": self.counters}
+        said = next((said for start, said in answers.items() if " ".join(argv).startswith(start)), "")
+        return Ended(0, said.encode(), b"")
+
+    def close(self) -> None:
+        LOG.append("close")
+
+
+class FakeKernel:
+    """A kernel whose NICs are all there and forward."""
+
+    def __init__(self) -> None:
+        self.made: list[object] = []
+        self.gone = ""
+
+    def make(self, changes) -> None:
+        self.made += changes
+
+    def read_nics(self, places):
+        counters = NicCounters(1, 2, 3, 4, 5, 6, True, 0, "", 1, 0)
+        numbers = {"nb-ti-s1": (0, 1000, 0, 80), "nb-te-s1": (900, 0, 7, 0)}
+        found = {}
+        for place in places:
+            rx, tx, rx_dropped, tx_dropped = numbers.get(place.interface, (1, 2, 3, 4))
+            if place.interface != self.gone:
+                found[place] = replace(counters, rx=rx, tx=tx, rx_dropped=rx_dropped, tx_dropped=tx_dropped)
+        return found
+
+
+class Life:
+    """A UUT with all it stands on."""
+
+    def __init__(self, monkeypatch, **options) -> None:
+        self.uut = QemuGuest(QemuOptions.model_validate(options))
+        self.kernel = FakeKernel()
+        self.acceleration = Acceleration("tcg", "this host has no /dev/kvm")
+        self.tried: list[tuple[str, str]] = []
+        self.qemu: FakeQemu
+        self.shell: FakeShell
+        monkeypatch.setattr(qemu, "choose", self._choose)
+        monkeypatch.setattr(qemu, "Qemu", self._start)
+        monkeypatch.setattr(qemu, "AgentChannel", self._reach)
+        for module in (qemu, describe):
+            monkeypatch.setattr(module, "find_image", self._image)
+        monkeypatch.setattr(forwarding, "_CARRIER_S", 0.05)
+        monkeypatch.setattr(qemu, "_CARRIER_S", 0.05)
+
+    def provision(self) -> None:
+        version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
+        host = FakeHost({qemu_program(): version})
+        kernel: object = self.kernel
+        self.uut.provision(Workplace("g", "lab-20250101-120000-1", {"uut": host}, kernel, PATHS))  # type: ignore[arg-type]
+
+    def bring_up(self) -> "Life":
+        self.provision()
+        self.uut.ready()
+        return self
+
+    def _choose(self, wanted, host, directory, image):
+        self.tried.append((wanted, image))
+        return self.acceleration
+
+    def _start(self, machine, files):
+        self.qemu = FakeQemu(machine, files)
+        return self.qemu
+
+    def _reach(self, guest, qemu):
+        self.shell = FakeShell(guest, qemu)
+        return self.shell
+
+    def _image(self, name):
+        place = Path("/images") / name
+        return Image(name, place, place / "vmlinux", place / "vmlinuz", place / "initrd", "6.1", "x", "ab" * 32, {})
+
+
+@pytest.fixture
+def life(monkeypatch):
+    LOG.clear()
+    return lambda **options: Life(monkeypatch, **options)
+
+
+@pytest.mark.parametrize("forward", ["bridge", "route"])
+def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
+    guest = life(forward=forward).bring_up()
+    directory, *changes = guest.kernel.made
+    assert isinstance(directory, AddRunDirectory)
+    assert directory.path.endswith("-uut-g")
+    planned = guest.uut.commands(PATHS)
+    assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
+    for command, _ in guest.shell.told:
+        if not command.startswith(("ip -j", "uname")):
+            assert f"guest: {command}" in [line.partition("\n")[0] for line in planned]
+
+
+@pytest.mark.parametrize("image", ["micro", "new"])
+def test_a_guest_runs_as_its_image_was_found_to(life, image):
+    guest = life(image=image, cpus=3, memory="512M", accelerator="auto")
+    guest.acceleration = Acceleration("kvm")
+    guest.provision()
+    assert guest.tried == [("auto", image)]
+    machine = guest.qemu.machine
+    assert (machine.name, machine.accelerator, machine.cpus, machine.memory_mib) == ("g", "kvm", 3, 512)
+    assert str(machine.boot.kernel) == f"/images/{image}/vmlinux"
+    assert [nic.tap for nic in machine.nics] == ["nb-ti-s1", "nb-te-s1", "nb-ti-s2", "nb-te-s2"]
+
+
+def test_threads_are_pinned_as_asked(life):
+    guest = life(cpus=2, pin={"vcpus": [[0], [1, 2]], "io": [3]})
+    guest.provision()
+    assert guest.qemu.pins == [((0,), (1, 2)), (3,)]
+
+
+def test_nics_are_told_apart_by_their_macs(life):
+    guest = life(forward="route").bring_up()
+    (batch,) = [stdin.decode().splitlines() for command, stdin in guest.shell.told if command == "ip -batch -"]
+    assert f"address add {PATHS[0].ingress_ip}/24 dev eth3" in batch
+    assert f"address add {PATHS[0].egress_ip}/24 dev eth2" in batch
+    assert f"address add {PATHS[1].ingress_ip}/24 dev eth1" in batch
+    assert f"neigh replace {PATHS[1].dst_ip} lladdr {PATHS[1].sink.mac} dev eth0 nud permanent" in batch
+
+
+def test_a_guest_without_a_driver_says_so(life):
+    guest = life(nic="vmxnet3")
+    guest.provision()
+    guest.shell.links = [link for link in guest.shell.links if link["ifname"] != "eth3"]
+    mac = guest_mac(PATHS[0], "ingress")
+    with pytest.raises(TestbedError, match=f"^guest g has no NIC {mac}: its kernel has no driver for vmxnet3$"):
+        guest.uut.ready()
+
+
+@pytest.mark.parametrize("listing", ["", "busybox: ip -j: unknown option", "[5]", "[{}]", "{}x"])
+def test_a_guest_whose_tools_are_others_says_what_it_needs(life, listing):
+    guest = life()
+    guest.provision()
+    guest.shell.links = None
+    run = guest.shell.run
+    guest.shell.run = lambda argv, *more, **named: (
+        Ended(0, listing.encode(), b"") if argv[:2] == ["ip", "-j"] else run(argv, *more, **named)
+    )
+    with pytest.raises(TestbedError, match="guest g: its list of links makes no sense; it needs iproute2"):
+        guest.uut.ready()
+
+
+def test_a_guest_whose_nics_stay_down_is_not_ready(life):
+    guest = life()
+    guest.provision()
+    guest.shell.links[0] = {**guest.shell.links[0], "operstate": "DOWN"}
+    with pytest.raises(TestbedError, match="^guest g: its NICs have no carrier after 0.05 s$"):
+        guest.uut.ready()
+
+
+def test_a_tap_that_does_not_come_up_is_named(life):
+    guest = life()
+    guest.provision()
+    guest.kernel.gone = "nb-te-s2"
+    with pytest.raises(TestbedError, match="^nb-te-s2: no carrier after 0.05 s"):
+        guest.uut.ready()
+
+
+def counted(guest):
+    dev = DEV.replace("eth0", "eth3").replace("eth1", "eth2").splitlines(keepends=True)
+    more = [line.replace("eth2", name) for name in ("eth0", "eth1") for line in dev if "eth2" in line]
+    guest.shell.counters = text(dev="".join([*dev, *more]), drivers=DRIVERS.replace("eth0", "eth3"))
+
+
+def test_hops_are_read_in_the_order_of_the_path(life):
+    guest = life().bring_up()
+    counted(guest)
+    reading = guest.uut.read()
+    first = [(hop.hop, hop.counter, hop.role, hop.frames) for hop in reading.hops if hop.stream == "s1"]
+    assert first[:2] == [("ingress tap", "tx", "passed", 1000), ("ingress tap", "tx_dropped", "dropped", 80)]
+    assert first[-2:] == [("egress tap", "rx", "passed", 900), ("egress tap", "rx_dropped", "dropped", 7)]
+    inside = [hop for hop, *_ in first[2:-2]]
+    assert list(dict.fromkeys(inside)) == ["guest ingress NIC", "guest egress queue", "guest egress NIC"]
+    assert ("guest ingress NIC", "rx_out_of_buffers", "dropped", 17) in first
+    streams = [hop.stream for hop in reading.hops]
+    assert list(dict.fromkeys(streams)) == ["s1", "s2", ""]
+    assert streams == sorted(streams, key=["s1", "s2", ""].index)
+    assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
+    (command, *_) = [command for command, _ in guest.shell.told if command.startswith("sh -c")]
+    assert command.split()[-4:] == ["eth3", "eth2", "eth1", "eth0"]
+
+
+def test_a_guest_that_is_not_well_is_not_asked(life):
+    guest = life().bring_up()
+    asked = len(guest.shell.told)
+    guest.qemu.dead = "guest g is not running: QEMU says 'paused'"
+    with pytest.raises(TestbedError, match="QEMU says 'paused'"):
+        guest.uut.read()
+    assert len(guest.shell.told) == asked
+
+
+@pytest.mark.parametrize(("death", "says"), [("QEMU was killed by signal 9", "killed"), ("", "it is gone")])
+def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, says):
+    guest = life().bring_up()
+    guest.shell.gone = True
+    guest.qemu.death_just_now = lambda: death
+    with pytest.raises(TestbedError, match=says):
+        guest.uut.read()
+
+
+def test_a_tap_that_was_removed_is_named(life):
+    guest = life().bring_up()
+    counted(guest)
+    guest.kernel.gone = "nb-ti-s2"
+    with pytest.raises(TestbedError, match="^guest g: its tap nb-ti-s2 is gone$"):
+        guest.uut.read()
+
+
+@pytest.mark.parametrize(
+    ("options", "acceleration", "more"),
+    [
+        (
+            {"vhost": "off", "queues": 2, "cpus": 2},
+            Acceleration("kvm"),
+            {"accelerator": "kvm", "nic": "virtio-net-pci", "queues": "2", "cpus": "2", "vhost": "off"},
+        ),
+        (
+            {"nic": "e1000", "forward": "route", "memory": "1G"},
+            Acceleration("tcg", "this host has no /dev/kvm"),
+            {
+                "accelerator": "tcg",
+                "emulated": "this host has no /dev/kvm",
+                "nic": "e1000",
+                "forward": "route",
+                "memory": "1024 MiB",
+            },
+        ),
+    ],
+)
+def test_what_a_reader_must_know(life, options, acceleration, more):
+    guest = life(**options)
+    guest.acceleration = acceleration
+    guest.bring_up()
+    plain = {"queues": "1", "forward": "bridge", "cpus": "1", "memory": "256 MiB"}
+    known = {"qemu": "7.2.15 (Debian 1:7.2)", "image": "micro abababababab", "guest_kernel": "6.1.0-31"}
+    assert guest.uut.facts() == {**plain, **known, **more}
+
+
+def test_emulated_guests_are_waited_for_longer(life):
+    emulated = life()
+    emulated.provision()
+    fast = life()
+    fast.acceleration = Acceleration("kvm")
+    fast.provision()
+    assert emulated.uut.patience_s > fast.uut.patience_s
+
+
+def test_the_conversation_ends_before_the_guest_does(life):
+    guest = life().bring_up()
+    LOG.clear()
+    guest.uut.destroy()
+    guest.uut.destroy()
+    assert LOG == ["close", "stop"]
+    with pytest.raises(TestbedError, match="is not provisioned"):
+        guest.uut.read()
+
+
+def test_a_guest_is_ended_though_the_conversation_cannot_be(life, monkeypatch):
+    guest = life().bring_up()
+
+    def fail():
+        raise TestbedError("SSH hangs")
+
+    guest.shell.close = fail
+    LOG.clear()
+    with pytest.raises(TestbedError, match="SSH hangs"):
+        guest.uut.destroy()
+    assert LOG == ["stop"]
+
+
+def test_a_guest_that_did_not_start_is_ended_too(life, monkeypatch):
+    guest = life()
+
+    def fail(self, host):
+        raise TestbedError("guest g: QEMU ended with exit code 1: out of memory")
+
+    monkeypatch.setattr(FakeQemu, "start", fail)
+    with pytest.raises(TestbedError, match="out of memory"):
+        guest.provision()
+    guest.uut.destroy()
+    assert LOG == ["stop"]

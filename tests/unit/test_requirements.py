@@ -1,0 +1,50 @@
+"""What is asked for before anything is touched."""
+
+import pytest
+
+from netbench import requirements
+from netbench.errors import MissingError
+from netbench.requirements import require
+from netbench.vm.machine import qemu_program
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """The tools and images that were asked for, none of which is missing."""
+    asked: list[str] = []
+    monkeypatch.setattr(requirements, "require_tool", asked.append)
+    monkeypatch.setattr(requirements, "find_image", lambda name: asked.append(f"image {name}"))
+    monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path)
+    return asked
+
+
+def test_tools_and_images_are_asked_for_and_the_kernel_is_not(asked):
+    require({"root", "netns", "veth", "kvm", "tun", "port:eth1", "vhost", "ip", "nft", "ssh", "image:a", "image:b"})
+    assert asked == ["image a", "image b", "ip", "nft", "ssh"]
+    require({qemu_program()})
+    assert asked[-1] == qemu_program()
+
+
+def test_nothing_is_asked_for_nothing(asked):
+    require(())
+    assert asked == []
+
+
+def test_an_image_that_is_not_built_says_how_to_build_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path))
+    with pytest.raises(MissingError, match="the guest image 'micro' is not built .*: run `netbench image build`"):
+        require({"image:micro"})
+    with pytest.raises(MissingError, match="run `netbench image build --name new`"):
+        require({"image:new"})
+
+
+def test_a_qemu_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr("netbench.hosts.local.search_path", lambda: "/no/such/directory")
+    with pytest.raises(MissingError, match=f"the command `{qemu_program()}` is not on this host; `netbench doctor`"):
+        require({qemu_program()})
+
+
+def test_vhost_that_is_not_there(monkeypatch, tmp_path):
+    monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path / "vhost-net")
+    with pytest.raises(MissingError, match="vhost: on is asked for, but this host has no .*: modprobe vhost_net"):
+        require({"vhost"})

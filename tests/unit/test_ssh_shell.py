@@ -1,0 +1,135 @@
+"""The way into a guest by SSH, with a stand-in for `ssh` that says what it was asked for."""
+
+import shlex
+import socket
+from itertools import pairwise
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Completed
+from netbench.vm.ssh import SshShell, free_port
+from tests.unit.fakes import FakeHost
+
+DENIED = "root@127.0.0.1: Permission denied (publickey).\n"
+CHANGED = "@@@@@\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\nHost key verification failed.\n"
+RESET = "kex_exchange_identification: read: Connection reset by peer\n"
+
+
+class SshHost(FakeHost):
+    """A host whose ssh gives the answers in order, the last one again and again."""
+
+    def __init__(self, *answers: tuple[int, str, str]) -> None:
+        super().__init__()
+        self._rest = list(answers)
+        self.inputs: list[str] = []
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        self.commands.append(tuple(argv))
+        self.inputs.append(stdin)
+        answer = self._rest.pop(0) if len(self._rest) > 1 else self._rest[0]
+        return Completed(tuple(argv), *answer)
+
+
+@pytest.fixture
+def reach(tmp_path):
+    """A shell on a host that gives these answers."""
+
+    def reach(*answers):
+        host = SshHost(*answers)
+        key = tmp_path / "a key"
+        return host, SshShell("guest g", host, tmp_path, 40022, "admin", key, "ssh-ed25519 AAAAC3 root@image\n")
+
+    return reach
+
+
+def settings_of(command):
+    return dict(word.split("=", 1) for option, word in pairwise(command) if option == "-o")
+
+
+def test_only_the_key_that_was_given_lets_us_in_and_only_that_guest_is_let_in(reach, tmp_path):
+    host, shell = reach((0, "", ""))
+    shell.run(["uname", "-r"])
+    (command,) = host.commands
+    assert command[:3] == ("ssh", "-F", "none")
+    assert command[-6:] == ("-i", str(tmp_path / "a key"), "-p", "40022", "admin@127.0.0.1", "uname -r")
+    given = settings_of(command)
+    assert (tmp_path / "known_hosts").read_text() == "[127.0.0.1]:40022 ssh-ed25519 AAAAC3 root@image\n"
+    assert given["UserKnownHostsFile"] == str(tmp_path / "known_hosts")
+    assert given["GlobalKnownHostsFile"] == "/dev/null"
+    assert (given["StrictHostKeyChecking"], given["IdentitiesOnly"], given["BatchMode"]) == ("yes", "yes", "yes")
+
+
+@pytest.mark.parametrize(
+    "words", [["echo", "a b"], ["echo", "$HOME; id", "*", ""], ["sh", "-c", "echo 'x' && exit 3"], ["echo", "ü\n"]]
+)
+def test_every_word_reaches_the_command_as_it_is(reach, words):
+    """The server gives one text to a shell."""
+    host, shell = reach((0, "", ""))
+    shell.run(words)
+    assert shlex.split(host.commands[0][-1]) == words
+
+
+def test_a_command_its_input_output_and_exit_code(reach):
+    host, shell = reach((3, "out\n", "err\n"))
+    assert shell.run(["cat"], b"in\n") == (3, b"out\n", b"err\n")
+    assert host.inputs == ["in\n"]
+
+
+def test_a_connection_that_fails_is_no_exit_code_of_the_command(reach):
+    _, shell = reach((255, "", "client_loop: send disconnect: Broken pipe\n"))
+    with pytest.raises(TestbedError, match="^guest g: SSH failed: client_loop: send disconnect: Broken pipe$"):
+        shell.run(["true"])
+    _, shell = reach((255, "", ""))
+    with pytest.raises(TestbedError, match="guest g: SSH failed: no message"):
+        shell.run(["true"])
+
+
+def test_hello_tries_until_it_is_let_in(reach):
+    host, shell = reach((255, "", RESET), (255, "", RESET), (0, "", ""))
+    shell.hello(60, str)
+    assert len(host.commands) == 3
+    assert {command[-1] for command in host.commands} == {"true"}
+
+
+@pytest.mark.parametrize(("words", "last"), [(DENIED, "Permission denied"), (CHANGED, "Host key verification failed")])
+def test_hello_does_not_insist_where_it_is_refused(reach, words, last):
+    host, shell = reach((255, "", words))
+    with pytest.raises(TestbedError, match=f"guest g: no way in by SSH within 60 s of its start: .*{last}"):
+        shell.hello(60, str)
+    assert len(host.commands) == 1
+
+
+def test_hello_gives_up_in_time_with_the_last_words(reach):
+    host, shell = reach((255, "", RESET))
+    with pytest.raises(TestbedError, match="within 0.1 s of its start: kex_exchange_identification: .* reset by peer"):
+        shell.hello(0.1, str)
+    assert len(host.commands) >= 1
+    _, shell = reach((1, "", ""))
+    with pytest.raises(TestbedError, match="within 0 s of its start: exit code 1"):
+        shell.hello(0, str)
+
+
+def test_hello_ends_as_soon_as_there_is_no_hope(reach):
+    _, shell = reach((255, "", RESET))
+    with pytest.raises(TestbedError, match="^QEMU has ended$"):
+        shell.hello(60, lambda: "QEMU has ended")
+
+
+def test_the_connection_that_is_kept_is_ended(reach, tmp_path):
+    host, shell = reach((0, "", ""))
+    shell.close()
+    assert host.commands == [], "there is none"
+    (tmp_path / "ssh").touch()
+    shell.close()
+    (command,) = host.commands
+    assert command[-2:] == ("-O", "exit")
+    assert settings_of(command)["ControlPath"] == str(tmp_path / "ssh")
+    (tmp_path / "ssh").unlink()
+    shell.close()
+    assert len(host.commands) == 1
+
+
+def test_a_free_port_is_one_that_can_be_listened_on():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", free_port()))
