@@ -24,7 +24,7 @@ from netbench.results.host_warnings import host_warnings
 from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
 from netbench.testbed import Testbed, make_uut, open_testbed, usable_cpus
-from netbench.visit import Visit
+from netbench.visit import Visits
 
 # What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
 _VM_S = 9.0
@@ -154,9 +154,9 @@ def _measure_missing(
     store.keep_warnings(host_warnings(manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
     specs = {uut.name: uut for uut in request.topology.uuts}
-    visit = Visit(testbed, request.profile, directory, store, announcer)
+    visits = Visits(testbed, request.profile, directory, store, announcer)
     for name, trials in groupby(missing, key=lambda trial: trial.uut):
-        visit.measure(specs[name], trials)
+        visits.measure(specs[name], trials)
     complete = finished(manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     directory.write_manifest(complete)

@@ -63,6 +63,8 @@ class _LiveBar:
             self._progress.update(self._task, total=planned, completed=done, expected_s=details["expected_s"])
         elif event.kind == "uut-ready":
             self._progress.update(self._task, description=f"{details['uut']}: ready")
+        elif event.kind == "uut-failed":
+            self._progress.console.print(_failed(event), markup=False, highlight=False, soft_wrap=True)
         elif event.kind == "trial-started":
             again = f" (attempt {details['attempt']})" if details["attempt"] != 1 else ""
             self._progress.update(self._task, description=f"{details['key']}{again}")
@@ -89,6 +91,8 @@ class _Lines:
             self._planned, self._done = int(str(details["planned"])), int(str(details["done"]))
             left, seconds = self._planned - self._done, float(str(details["expected_s"]))
             self._say(f"{left} of {self._planned} trials to measure, about {seconds:.0f} s")
+        elif event.kind == "uut-failed":
+            self._say(_failed(event))
         elif event.kind == "trial-stored":
             self._done += 1
             self._say(f"{self._done}/{self._planned} {details['key']} {details['verdict']}")
@@ -98,3 +102,7 @@ class _Lines:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _failed(event: Event) -> str:
+    return f"UUT {event.details['uut']} failed: {event.details['why']}"

@@ -203,7 +203,7 @@ class Testbed:
             try:
                 uut.provision(Workplace(spec.name, self._run_id, self._hosts, kernel, self._paths))
                 uut.ready()
-            except TestbedError as error:
+            except (TestbedError, MissingError) as error:
                 raise UutError(str(error)) from error
             yield uut
         finally:

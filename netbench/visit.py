@@ -1,9 +1,9 @@
-"""One visit of a campaign to a UUT: brought up, and its trials measured until they are done or it is beyond help."""
+"""Visits of a campaign to its UUTs: each brought up, and measured until its trials are done or it is beyond help."""
 
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netbench.errors import UutError
 from netbench.model.profile import Profile
@@ -19,17 +19,20 @@ from netbench.uut.base import UnitUnderTest
 
 # A UUT that failed in so many trials, one right after the other, is not brought up once more.
 MOST_FAILURES = 3
+# A UUT that was given up in so many visits is not visited again.
+MOST_GIVEN_UP = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """What the trials of one UUT are measured with, and where they are kept."""
+class Visits:
+    """What trials are measured with, and where they are kept. `given_up` holds why UUTs were, by name."""
 
     testbed: Testbed
     profile: Profile
     directory: ResultDirectory
     store: Store
     announcer: Announcer
+    given_up: dict[str, list[str]] = field(default_factory=dict)
 
     def measure(self, spec: UutSpec, trials: Iterable[TrialSpec]) -> None:
         """Measure and store the trials.
@@ -38,6 +41,12 @@ class Visit:
         that are left are stored as invalid for that reason, without counts. TestbedError when the testbed breaks.
         """
         waiting = deque(trials)
+        reasons = self.given_up.setdefault(spec.name, [])
+        if len(reasons) == MOST_GIVEN_UP:
+            self._give_up(
+                spec.name, f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}", waiting
+            )
+            return
         attempt, failures = 1, 0
         while waiting:
             try:
@@ -58,6 +67,7 @@ class Visit:
                 if waiting and failures == MOST_FAILURES:
                     raise UutError(f"it failed in {failures} trials one after the other: {_why(result)}")
             except UutError as error:
+                reasons.append(str(error))
                 self._give_up(spec.name, str(error), waiting)
                 return
 

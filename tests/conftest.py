@@ -4,11 +4,16 @@ import os
 import shutil
 
 import pytest
+from hypothesis import settings
 
 from netbench.errors import MissingError
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.vm.machine import qemu_program
 from tests.machine import machine_state
+
+# Machines are shared: how long an example takes says nothing.
+settings.register_profile("netbench", deadline=None)
+settings.load_profile("netbench")
 
 
 def pytest_collection_modifyitems(items):

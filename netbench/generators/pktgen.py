@@ -107,9 +107,9 @@ class PktGenSource:
         size, count, delay = "FRAME_SIZE-4", "FRAMES", "NANOSECONDS"
         trial = (f"xmit_mode {self._options.xmit_mode}", f"pkt_size {size}", f"count {count}", f"delay {delay}")
         return [
-            f'echo "add_device {device}" > {DIRECTORY}/kpktgend_{cpu}',
-            *(f'echo "{command}" > {DIRECTORY}/{device}' for command in trial),
-            f'echo "start" > {DIRECTORY}/{CONTROL}',
+            f"tee {DIRECTORY}/kpktgend_{cpu} <<< 'add_device {device}'",
+            *(f"tee {DIRECTORY}/{device} <<< '{command}'" for command in trial),
+            f"tee {DIRECTORY}/{CONTROL} <<< 'start'",
         ]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:

@@ -224,6 +224,8 @@ class Topology(_Strict):
         for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
             if inner is not None and not any(set(link.ends) == {outer, inner} for link in self.links):
                 yield f"stream {stream.name}: there is no link between {outer} and {inner}"
+        if self.machine(host_of(stream.source)) != self.machine(host_of(stream.sink)):
+            yield f"stream {stream.name}: source and sink are on different machines; keep a stream within one"
         if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
             yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
 

@@ -87,22 +87,29 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
 def remembered(cache: Path, image: Image) -> Acceleration | None:
     """What a probe of this image found since this host was started; None when there was none."""
     try:
-        known = json.loads(cache.read_text())
-        if known["key"] == _key(image):
-            return Acceleration(**known["found"])
-    except (OSError, ValueError, LookupError, TypeError):
-        pass  # not probed, or by another netbench: to be probed
-    return None
+        return Acceleration(**_notes(cache)[image.digest])
+    except (LookupError, TypeError):
+        return None  # not probed, or by another netbench: to be probed
 
 
 def remember(cache: Path, image: Image, found: Acceleration) -> None:
     """Note what a probe found; a note that cannot be written costs a probe next time."""
     new = cache.with_suffix(f".{os.getpid()}")
+    notes = {**_notes(cache), image.digest: asdict(found)}
     with suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps({"key": _key(image), "found": asdict(found)}))
+        new.write_text(json.dumps({"boot": _boot(), "found": notes}))
         new.replace(cache)
 
 
-def _key(image: Image) -> list[str]:
-    return [_BOOT_ID.read_text().strip(), image.digest]
+def _notes(cache: Path) -> dict[str, dict[str, str]]:
+    """What was found since this host was started, by the digest of the image that was tried."""
+    try:
+        known = json.loads(cache.read_text())
+        return dict(known["found"]) if known["boot"] == _boot() else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text().strip()

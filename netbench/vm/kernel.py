@@ -60,7 +60,7 @@ class GuestKernel:
             except TestbedError as error:
                 if not any(words in str(error) for words in _GONE):
                     failures.append(str(error))
-        return failures
+        return list(dict.fromkeys(failures))  # a VM that has died says so to each of them
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         """The counters of NICs in the VM; one that is gone is left out. TestbedError when it cannot be asked."""

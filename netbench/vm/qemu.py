@@ -123,7 +123,8 @@ class Qemu:
             if io:
                 for thread in (int(task.name) for task in Path(f"/proc/{self._pid()}/task").iterdir()):
                     if thread not in threads:
-                        os.sched_setaffinity(thread, io)
+                        with suppress(ProcessLookupError):  # a worker that has done its work
+                            os.sched_setaffinity(thread, io)
             for thread, cpus in zip(threads, vcpus, strict=False):
                 if cpus:
                     os.sched_setaffinity(thread, cpus)
@@ -147,7 +148,8 @@ class Qemu:
             self._monitor = None
         if self._process is not None:
             self._process.kill()
-            self._process.communicate(timeout=_END_S)
+            with suppress(subprocess.TimeoutExpired):  # it cannot be reaped while its kernel waits for a disk
+                self._process.communicate(timeout=_END_S)
             self._process = None
 
     def _pid(self) -> int:

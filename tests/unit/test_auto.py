@@ -115,6 +115,6 @@ def test_use_before_open_and_after_close():
 def test_a_dry_run_shows_both(monkeypatch):
     monkeypatch.undo()
     lines = Auto().source().commands("nb-tx1", (0,))
-    assert lines[:2] == ["# where pktgen works:", 'echo "add_device nb-tx1@0" > /proc/net/pktgen/kpktgend_0']
+    assert lines[:2] == ["# where pktgen works:", "tee /proc/net/pktgen/kpktgend_0 <<< 'add_device nb-tx1@0'"]
     assert lines[-2] == "# elsewhere:"
     assert "afpacket_worker nb-tx1" in lines[-1]

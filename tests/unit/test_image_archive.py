@@ -10,9 +10,9 @@ import pytest
 from netbench.errors import UsageError
 from netbench.images.cpio import archive
 from netbench.images.debs import contents, control_field, unpack_kernel
-from netbench.images.tree import Device, Directory, File, Link
+from netbench.images.tree import Device, Directory, File, Link, Node
 
-TREE = {
+TREE: dict[str, Node] = {
     "init": File(b"#!/bin/sh\n", executable=True),
     "usr/lib/x/data": File(b"12345"),
     "bin": Link("usr/bin"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import UsageError
-from netbench.images.apt import Package
+from netbench.images.apt import Apt, Package
 from netbench.images.kernels import FileKernel, PackagedKernel, choose, read_kernel
 from netbench.images.vmlinux import directly_bootable
 from tests.unit.image_files import ARM64, bzimage, compressed_kernel, elf, module, modules_tree
@@ -16,8 +16,11 @@ SOURCES = {
 }
 
 
-class Apt:
+class FakeApt(Apt):
     """Package sources that hold only SOURCES."""
+
+    def __init__(self):
+        """Without a cache."""
 
     def resolve(self, names, chosen=()):
         return tuple(Package(name, "1", f"{name}_1_amd64.deb", 1, "00") for one in names for name in SOURCES[one])
@@ -37,7 +40,7 @@ def modules(tmp_path):
 
 
 def test_a_kernel_file_with_its_modules(kernel, modules, tmp_path):
-    source = choose(str(kernel), modules, Apt(), "amd64")
+    source = choose(str(kernel), modules, FakeApt(), "amd64")
     assert source == FileKernel(kernel, modules)
     found = read_kernel(source, tmp_path / "scratch", "amd64")
     assert (found.release, found.content) == ("6.1.0-test", kernel.read_bytes())
@@ -52,7 +55,7 @@ def test_another_content_of_a_module_is_another_input(kernel, modules):
 
 
 def test_a_kernel_package_goes_without_what_it_depends_on():
-    source = choose("linux-image-amd64", None, Apt(), "amd64")
+    source = choose("linux-image-amd64", None, FakeApt(), "amd64")
     assert isinstance(source, PackagedKernel)
     assert [one.name for one in source.packages()] == ["linux-image-6.1.0-9-amd64", "linux-image-amd64"]
 
@@ -70,15 +73,15 @@ def test_a_kernel_package_goes_without_what_it_depends_on():
 )
 def test_what_is_no_kernel_is_refused_with_what_to_do(kernel, modules, complaint):
     with pytest.raises(UsageError, match=complaint):
-        choose(kernel, None if modules is None else Path(modules), Apt(), "amd64")
+        choose(kernel, None if modules is None else Path(modules), FakeApt(), "amd64")
 
 
 def test_kernels_of_other_machines_are_refused(kernel, modules):
     with pytest.raises(UsageError, match="no kernel that boots here"):
-        choose(str(kernel), modules, Apt(), "arm64")
+        choose(str(kernel), modules, FakeApt(), "arm64")
     kernel.write_bytes(bzimage(flags=0))
     with pytest.raises(UsageError, match="32-bit kernel"):
-        choose(str(kernel), modules, Apt(), "amd64")
+        choose(str(kernel), modules, FakeApt(), "amd64")
 
 
 def test_modules_of_another_kernel_or_machine_are_refused(kernel, modules, tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, UsageError
-from netbench.images import library
 from netbench.images.library import DEFAULT_IMAGE, Image, cache_directory, find_image, list_images
 
 
@@ -104,5 +103,5 @@ def test_where_images_are_kept(monkeypatch, user, environment, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **environment}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(library.os, "geteuid", lambda: user)
+    monkeypatch.setattr("os.geteuid", lambda: user)
     assert cache_directory() == Path(expected)

@@ -513,12 +513,12 @@ def test_use_before_open():
 
 def test_the_commands_of_a_dry_run():
     assert generator().source().commands("nb-tx1", (3,)) == [
-        'echo "add_device nb-tx1@3" > /proc/net/pktgen/kpktgend_3',
-        'echo "xmit_mode start_xmit" > /proc/net/pktgen/nb-tx1@3',
-        'echo "pkt_size FRAME_SIZE-4" > /proc/net/pktgen/nb-tx1@3',
-        'echo "count FRAMES" > /proc/net/pktgen/nb-tx1@3',
-        'echo "delay NANOSECONDS" > /proc/net/pktgen/nb-tx1@3',
-        'echo "start" > /proc/net/pktgen/pgctrl',
+        "tee /proc/net/pktgen/kpktgend_3 <<< 'add_device nb-tx1@3'",
+        "tee /proc/net/pktgen/nb-tx1@3 <<< 'xmit_mode start_xmit'",
+        "tee /proc/net/pktgen/nb-tx1@3 <<< 'pkt_size FRAME_SIZE-4'",
+        "tee /proc/net/pktgen/nb-tx1@3 <<< 'count FRAMES'",
+        "tee /proc/net/pktgen/nb-tx1@3 <<< 'delay NANOSECONDS'",
+        "tee /proc/net/pktgen/pgctrl <<< 'start'",
     ]
     assert "kpktgend_N" in generator().source().commands("nb-tx1", ())[0]
 

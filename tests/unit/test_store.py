@@ -18,7 +18,8 @@ from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
-from netbench.results.store import SCHEMA_VERSION, Store
+from netbench.results.schema import SCHEMA_VERSION
+from netbench.results.store import Store
 from tests.unit.results_factory import stream_counts, trial
 
 BIG = 2**63 - 1

@@ -18,7 +18,7 @@ from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan import make_plan
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
-from netbench.visit import MOST_FAILURES, Visit
+from netbench.visit import MOST_FAILURES, Visits
 from tests.unit.fakes import FakeTestbed, Fate
 from tests.unit.inputs import profile, topology
 from tests.unit.test_campaign_walk import events, run, stop_at
@@ -197,6 +197,17 @@ def test_every_visit_is_a_new_chance(testbed, directory):
     assert {verdicts[trial] for visit in visits[1:] for trial in visit} == {"valid"}
 
 
+def test_a_uut_that_was_given_up_often_enough_is_not_visited_again(testbed, directory):
+    testbed.refusals["b"] = ["out of memory"] * 9
+    wanted = request(repetitions=6, order="interleaved")
+    results = run(directory, wanted)
+    assert {trial.verdict for trial in of(results, "b")} == {Verdict.INVALID}
+    assert {trial.verdict for trial in of(results, "a") + of(results, "c")} == {Verdict.VALID}
+    assert ups(testbed)["b"] == MOST_GIVEN_UP
+    last = max(of(results, "b"), key=lambda trial: trial.spec.index)
+    assert last.reasons[0].detail == "not tried again after it was given up 2 times: out of memory"
+
+
 def test_a_testbed_that_breaks_still_ends_the_campaign(testbed, directory, monkeypatch):
     """What is not the UUT's fault is not put down to it."""
 
@@ -273,7 +284,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusal
     with tempfile.TemporaryDirectory() as place:
         directory = ResultDirectory(Path(place))
         directory.captures.mkdir()
-        Visit(fake, wanted, directory, notes, Announcer([notes])).measure(lab.uuts[0], iter(trials))
+        Visits(fake, wanted, directory, notes, Announcer([notes])).measure(lab.uuts[0], iter(trials))
         assert list(directory.captures.iterdir()) == []
     assert [kept.spec for kept in notes.kept] == list(trials)
     assert all(1 <= kept.attempt <= retries + 1 for kept in notes.kept)

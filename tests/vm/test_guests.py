@@ -49,7 +49,7 @@ def results(tmp_path):
 
 @pytest.fixture
 def topology(tmp_path):
-    def write(*uuts: str) -> Path:
+    def write(*uuts):
         path = tmp_path / "guests.yaml"
         path.write_text(TOPOLOGY + "".join(f"  - {{{uut}}}\n" for uut in uuts))
         return path
