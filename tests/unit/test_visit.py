@@ -18,7 +18,7 @@ from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan import make_plan
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
-from netbench.visit import MOST_FAILURES, Visits
+from netbench.visit import MOST_FAILURES, MOST_GIVEN_UP, Visits
 from tests.unit.fakes import FakeTestbed, Fate
 from tests.unit.inputs import profile, topology
 from tests.unit.test_campaign_walk import events, run, stop_at
