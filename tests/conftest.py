@@ -9,6 +9,8 @@ from hypothesis import settings
 from netbench.errors import MissingError
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.vm.machine import qemu_program
+from tests.commands import netbench
+from tests.commands import start as start_command
 from tests.machine import machine_state
 
 # Machines are shared: how long an example takes says nothing.
@@ -48,3 +50,25 @@ def nothing_left_behind(request):
     before = machine_state()
     yield
     assert machine_state() == before
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def start():
+    """Start a netbench that a failing test does not leave running."""
+    started = []
+
+    def begin(*arguments):
+        started.append(start_command(*arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+            netbench("clean")

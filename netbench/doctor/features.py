@@ -17,11 +17,13 @@ class Feature:
     module: str  # that holds it, where it may be one
     probe: Callable[[Bench], str]
     optional: bool = False
+    otherwise: str = ""  # what does without it
 
 
 _IN_NETNS = ("root", "netns")
 _ON_VETH = (*_IN_NETNS, "veth")
 _WITH_NFT = (*_IN_NETNS, "nft")
+_IN_A_VM = "or measure inside a VM, whose kernel has it: topology lab-vm"
 FEATURES = (
     Feature("netns", "testbeds of network namespaces", ("root",), "CONFIG_NET_NS", "", Bench.netns),
     Feature("veth", "links between namespaces", _IN_NETNS, "CONFIG_VETH", "veth", Bench.veth),
@@ -47,7 +49,16 @@ FEATURES = (
         Bench.ingress,
         optional=True,
     ),
-    Feature("pktgen", "the generator pktgen", (), "CONFIG_NET_PKTGEN", "pktgen", Bench.pktgen, optional=True),
+    Feature(
+        "pktgen",
+        "the generator pktgen",
+        (),
+        "CONFIG_NET_PKTGEN",
+        "pktgen",
+        Bench.pktgen,
+        optional=True,
+        otherwise=_IN_A_VM,
+    ),
     Feature(
         "netem",
         "links of known delay",
@@ -56,6 +67,7 @@ FEATURES = (
         "sch_netem",
         Bench.netem,
         optional=True,
+        otherwise=_IN_A_VM,
     ),
     Feature("tun", "taps for guests", _IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
     Feature("xdp", "generators on XDP sockets", _IN_NETNS, "CONFIG_XDP_SOCKETS", "", Bench.xdp, optional=True),

@@ -48,4 +48,5 @@ def _remedy(feature: Feature, reason: str, which: Which) -> str:
         return "run netbench outside this container, or give the container --privileged"
     if feature.module and is_loadable(which, feature.module):
         return f"modprobe {feature.module}"
-    return f"boot a kernel with {feature.option}{debian_kernel()}" if feature.option else ""
+    kernel = f"boot a kernel with {feature.option}{debian_kernel()}" if feature.option else ""
+    return "; ".join(part for part in (kernel, feature.otherwise) if part)

@@ -22,7 +22,7 @@ _END_S = 5.0
 _LAST_WORDS_S = 1.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # What a kernel says when it gives up, and what /init says of an agent that does not run.
-_TROUBLE = re.compile(r"Kernel panic|netbench-guest: error")
+_TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 

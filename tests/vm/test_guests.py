@@ -14,7 +14,6 @@ import pytest
 from netbench.vm.acceleration import CACHE
 from netbench.vm.machine import qemu_program
 from tests.commands import netbench, rows, settings
-from tests.commands import start as start_command
 from tests.netns.watching import events, pids_in, wait_for
 
 pytestmark = pytest.mark.vm
@@ -43,11 +42,6 @@ ONE = settings(
 
 
 @pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
-@pytest.fixture
 def topology(tmp_path):
     def write(*uuts):
         path = tmp_path / "guests.yaml"
@@ -55,22 +49,6 @@ def topology(tmp_path):
         return path
 
     return write
-
-
-@pytest.fixture
-def start():
-    started = []
-
-    def begin(*arguments):
-        started.append(start_command(*arguments))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-            netbench("clean")
 
 
 GUEST = "name: guest, kind: qemu, forward: route"
