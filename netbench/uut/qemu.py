@@ -1,31 +1,31 @@
 """UUT `qemu`: a guest that forwards, its virtual NICs each bridged to a NIC of the host through a tap."""
 
 import shlex
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from netbench.errors import TestbedError, UsageError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, run_checked
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
-from netbench.links.counters import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.uut.base import HopReading, Reading, Workplace
-from netbench.uut.forwarding import await_forwarding, forwards, inside_nics
-from netbench.uut.guest_counters import parse_counters, read_command, readings
+from netbench.uut.forwarding import await_forwarding, inside_nics
+from netbench.uut.guest import Guest
+from netbench.uut.guest_counters import readings
 from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
-from netbench.uut.qemu_links import tap_changes, tap_name
+from netbench.uut.probe import probe_command
+from netbench.uut.qemu_links import read_taps, tap_changes, tap_name, tap_places
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vm.acceleration import Acceleration, choose
 from netbench.vm.channel import AgentChannel, ChannelGoneError
 from netbench.vm.describe import guest_facts, image_name
 from netbench.vm.guest_agent import GuestAgentShell
-from netbench.vm.links import list_command, parse_links
 from netbench.vm.machine import (
     VHOST_DEVICE,
     DiskBoot,
@@ -39,16 +39,22 @@ from netbench.vm.machine import (
     vm_directory,
 )
 from netbench.vm.qemu import Qemu, hello
-from netbench.vm.shell import Shell, run_in_guest
+from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell, free_port
 
 _SSH_PORT = 2222
-_ROLES = ("ingress", "egress")
-_CARRIER_S = 10.0
-_POLL_S = 0.05
 _BOOT_S = 8.0
 _EMULATED_PATIENCE_S = 0.2
 _PATIENCE_S = 0.05
+
+
+@dataclass(slots=True)
+class _Running:
+    """What there is of a guest that was started; `guest` once it has booted."""
+
+    qemu: Qemu
+    shell: Shell | None = None
+    guest: Guest | None = None
 
 
 class QemuGuest:
@@ -59,10 +65,8 @@ class QemuGuest:
     def __init__(self, options: QemuOptions) -> None:
         self._options = options
         self._workplace: Workplace | None = None
-        self._qemu: Qemu | None = None
-        self._shell: Shell | None = None
+        self._running: _Running | None = None
         self._acceleration = Acceleration("tcg")
-        self._nics: dict[str, GuestNics] = {}
         self._ssh_port = _SSH_PORT
         self._facts: dict[str, str] = {}
 
@@ -90,8 +94,9 @@ class QemuGuest:
 
     def commands(self, paths: Sequence[StreamPath]) -> list[str]:
         """The changes to the host, the command that starts QEMU, and what the guest is told."""
-        machine = self._machine(paths, self._options.accelerator, "NAME", self._boot(planned=True))
         directory = vm_directory("RUN", "uut-NAME")
+        boot = self._disk_boot or planned_boot(self._options.image)
+        machine = self._machine(paths, self._options.accelerator, "NAME", boot)
         started = shlex.join(qemu_command(machine, RunFiles(directory)))
         nics = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         told = [
@@ -104,29 +109,34 @@ class QemuGuest:
     def provision(self, workplace: Workplace) -> None:
         """Make taps and bridges and start QEMU; TestbedError when the guest ends at once."""
         self._workplace = workplace
-        host = self._host
         directory = vm_directory(workplace.run_id, f"uut-{workplace.name}")
         workplace.kernel.make([AddRunDirectory(str(directory)), *self._changes(workplace.paths)])
         tried = DEFAULT_IMAGE if self._options.is_disk else self._options.image
-        self._acceleration = choose(self._options.accelerator, host, directory, tried)
-        if host.netns is None:
+        self._acceleration = choose(self._options.accelerator, self._host, directory, tried)
+        if self._host.netns is None:
             self._ssh_port = free_port()
         machine = self._machine(workplace.paths, self._acceleration.accelerator, workplace.name, self._boot())
         files = RunFiles(directory)
-        self._qemu = Qemu(machine, files)
-        self._qemu.start(host)
-        self._qemu.pin(self._options.pin.vcpus, self._options.pin.io)
-        self._shell = self._way_in(self._qemu, files)
+        self._running = _Running(Qemu(machine, files))
+        self._running.qemu.start(self._host)
+        self._running.qemu.pin(self._options.pin.vcpus, self._options.pin.io)
+        self._running.shell = self._way_in(self._running.qemu, files)
 
     def ready(self) -> None:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
-        qemu, shell = self._running
-        hello(qemu, shell, self._options.boot_limit)
-        self._nics = self._names_of_nics()
-        for command in forwarding_commands(self._paths, self._nics, self._options.forward):
-            run_in_guest(shell, qemu.guest, command.argv, command.stdin.encode())
-        self._await_forwarding()
-        self._facts = self._describe()
+        workplace, running = self._provisioned
+        assert running.shell is not None
+        qemu = running.qemu
+        hello(qemu, running.shell, self._options.boot_limit)
+        try:
+            running.guest = Guest(qemu.guest, running.shell, workplace.paths, self._options.nic)
+            running.guest.forward(self._options.forward)
+            own = [nic.place for path in workplace.paths for nic in inside_nics(path)]
+            await_forwarding(workplace.kernel, [*own, *tap_places(workplace.paths)])
+            running.guest.await_reception(self._send_into_tap)
+            self._facts = self._describe(running.guest)
+        except ChannelGoneError as error:
+            raise TestbedError(qemu.death_just_now() or str(error)) from error
 
     @property
     def bring_up_s(self) -> float:
@@ -147,26 +157,18 @@ class QemuGuest:
 
     def read(self) -> Reading:
         """Counters of taps and of every hop in the guest, and CPU times; TestbedError when the guest is not well."""
-        qemu, shell = self._running
+        workplace, running = self._provisioned
+        qemu, guest = running.qemu, running.guest
+        if guest is None:
+            raise TestbedError(f"{qemu.guest} is not ready")
         qemu.require_running()
-        taps = self._read_taps()
+        taps = read_taps(workplace.kernel, workplace.paths, qemu.guest)
         try:
-            text = run_in_guest(shell, qemu.guest, read_command(self._guest_nics))
+            counters = guest.counters()
         except ChannelGoneError as error:
             raise TestbedError(qemu.death_just_now() or str(error)) from error
-        counters = parse_counters(text, qemu.guest)
-        inside = list(readings(counters, self._nics))
-        hops = [
-            reading
-            for path in self._paths
-            for reading in (
-                *(one for one in taps if one.stream == path.name and one.hop == "ingress tap"),
-                *(one for one in inside if one.stream == path.name),
-                *(one for one in taps if one.stream == path.name and one.hop == "egress tap"),
-            )
-        ]
-        shared = [reading for reading in inside if not reading.stream]
-        return Reading((*hops, *shared), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
+        inside = list(readings(counters, guest.nics))
+        return Reading(tuple(_along(workplace.paths, taps, inside)), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
 
     def facts(self) -> dict[str, str]:
         """Accelerator and why, QEMU's version, NIC model, vCPUs, memory, image and the guest's kernel."""
@@ -175,27 +177,22 @@ class QemuGuest:
     def destroy(self) -> None:
         """End the guest; its taps and bridges are undone with the workplace's changes."""
         with ExitStack() as stack:
-            if self._qemu is not None:
-                stack.callback(self._qemu.stop)
-            if self._shell is not None:
-                stack.callback(self._shell.close)
-        self._qemu = self._shell = self._workplace = None
+            if self._running is not None:
+                stack.callback(self._running.qemu.stop)
+                if self._running.shell is not None:
+                    stack.callback(self._running.shell.close)
+        self._running = self._workplace = None
 
     @property
-    def _running(self) -> tuple[Qemu, Shell]:
-        if self._qemu is None or self._shell is None:
+    def _provisioned(self) -> tuple[Workplace, _Running]:
+        if self._workplace is None or self._running is None:
             raise TestbedError("the guest is not provisioned")
-        return self._qemu, self._shell
-
-    @property
-    def _paths(self) -> tuple[StreamPath, ...]:
-        assert self._workplace is not None, "provision() comes first"
-        return self._workplace.paths
+        return self._workplace, self._running
 
     @property
     def _host(self) -> Host:
         assert self._workplace is not None, "provision() comes first"
-        return self._workplace.hosts[inside_nics(self._paths[0])[0].host]
+        return self._workplace.hosts[inside_nics(self._workplace.paths[0])[0].host]
 
     def _changes(self, paths: Sequence[StreamPath]) -> list[Change]:
         towards = {path.name: self.next_hop_mac(path) for path in paths}
@@ -208,24 +205,26 @@ class QemuGuest:
     def _machine(
         self, paths: Sequence[StreamPath], accelerator: str, name: str, boot: KernelBoot | DiskBoot
     ) -> VirtualMachine:
+        options, vhost = self._options, self._use_vhost()
         nics = tuple(
-            VirtualNic(
-                tap_name(path, role), guest_mac(path, role), self._options.nic, self._options.queues, self._use_vhost()
-            )
+            VirtualNic(tap_name(path, role), guest_mac(path, role), options.nic, options.queues, vhost)
             for path in paths
-            for role in _ROLES
+            for role in ("ingress", "egress")
         )
-        options = self._options
         return VirtualMachine(name, boot, accelerator, options.cpus, options.memory, nics)
 
-    def _boot(self, *, planned: bool = False) -> KernelBoot | DiskBoot:
-        if self._options.is_disk:
-            port = self._ssh_port if isinstance(self._options.channel, SshChannel) else None
-            return DiskBoot(Path(self._options.image), self._options.disk_format, port)
-        if planned:
-            return planned_boot(self._options.image)
+    def _boot(self) -> KernelBoot | DiskBoot:
+        if self._disk_boot:
+            return self._disk_boot
         image = find_image(self._options.image)
         return KernelBoot(image.kernel, image.initrd)
+
+    @property
+    def _disk_boot(self) -> DiskBoot | None:
+        if not self._options.is_disk:
+            return None
+        port = self._ssh_port if isinstance(self._options.channel, SshChannel) else None
+        return DiskBoot(Path(self._options.image), self._options.disk_format, port)
 
     def _use_vhost(self) -> bool:
         wanted = self._options.vhost
@@ -240,66 +239,24 @@ class QemuGuest:
             case None:
                 return AgentChannel(qemu.guest, qemu.connect())
 
-    def _names_of_nics(self) -> dict[str, GuestNics]:
-        qemu, _ = self._running
-        by_mac = {nic.mac: name for name, nic in self._links().items()}
-        try:
-            return {
-                path.name: GuestNics(by_mac[guest_mac(path, "ingress")], by_mac[guest_mac(path, "egress")])
-                for path in self._paths
-            }
-        except KeyError as error:
-            raise TestbedError(
-                f"{qemu.guest} has no NIC {error.args[0]}: its kernel has no driver for {self._options.nic}"
-            ) from None
+    def _send_into_tap(self, path: StreamPath) -> None:
+        run_checked(self._host, probe_command(tap_name(path, "ingress"), guest_mac(path, "ingress")))
 
-    @property
-    def _guest_nics(self) -> list[str]:
-        return [name for own in self._nics.values() for name in (own.ingress, own.egress)]
-
-    def _links(self) -> dict[str, NicCounters]:
-        qemu, shell = self._running
-        text = run_in_guest(shell, qemu.guest, list_command())
-        try:
-            return parse_links(text)
-        except (ValueError, LookupError, TypeError) as error:
-            raise TestbedError(f"{qemu.guest}: its list of links makes no sense; it needs iproute2") from error
-
-    def _await_forwarding(self) -> None:
-        """Taps and their bridges on the host, and the NICs of the guest, which take a moment each."""
-        assert self._workplace is not None
-        nics = [(path, role, nic) for path in self._paths for role, nic in zip(_ROLES, inside_nics(path), strict=True)]
-        taps = [nic.place._replace(interface=tap_name(path, role)) for path, role, nic in nics]
-        await_forwarding(self._workplace.kernel, [*(nic.place for _, _, nic in nics), *taps])
-        deadline = time.monotonic() + _CARRIER_S
-        while not all(forwards(nic) for name, nic in self._links().items() if name in self._guest_nics):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{self._running[0].guest}: its NICs have no carrier after {_CARRIER_S:g} s")
-            time.sleep(_POLL_S)
-
-    def _read_taps(self) -> list[HopReading]:
-        assert self._workplace is not None
-        qemu, _ = self._running
-        found = []
-        for path in self._paths:
-            for role, nic in zip(_ROLES, inside_nics(path), strict=True):
-                place = nic.place._replace(interface=tap_name(path, role))
-                counters = self._workplace.kernel.read_nics([place]).get(place)
-                if counters is None:
-                    raise TestbedError(f"{qemu.guest}: its tap {place.interface} is gone")
-                # What the host sends into a tap, the guest receives.
-                direction = "tx" if role == "ingress" else "rx"
-                for counter, kind in ((direction, "passed"), (f"{direction}_dropped", "dropped")):
-                    found.append(HopReading(path.name, f"{role} tap", counter, kind, getattr(counters, counter)))
-        return found
-
-    def _describe(self) -> dict[str, str]:
-        qemu, shell = self._running
+    def _describe(self, guest: Guest) -> dict[str, str]:
         options = self._options
         image = options.image if options.is_disk else image_name(options.image)
-        kernel = run_in_guest(shell, qemu.guest, ("uname", "-r")).strip()
-        facts = guest_facts(self._host, self._acceleration, image, kernel)
+        facts = guest_facts(self._host, self._acceleration, image, guest.kernel)
         facts |= {"nic": options.nic, "queues": str(options.queues), "forward": options.forward}
         if options.nic == "virtio-net-pci":
             facts["vhost"] = "on" if self._use_vhost() else "off"
         return facts | {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+
+
+def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequence[HopReading]) -> list[HopReading]:
+    """The readings in the order of the path: tap, guest, tap for each stream, then those that streams share."""
+    found = []
+    for path in paths:
+        found += [one for one in taps if (one.stream, one.hop) == (path.name, "ingress tap")]
+        found += [one for one in inside if one.stream == path.name]
+        found += [one for one in taps if (one.stream, one.hop) == (path.name, "egress tap")]
+    return [*found, *(one for one in inside if not one.stream)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from netbench.errors import TestbedError
 from netbench.links.changes import (
     AddBridge,
     AddForwardingEntry,
@@ -11,9 +12,13 @@ from netbench.links.changes import (
     SetSysctl,
     SetUp,
 )
+from netbench.links.kernel import Kernel
 from netbench.model.names import PREFIX
-from netbench.model.paths import Nic, StreamPath
+from netbench.model.paths import Nic, Place, StreamPath
+from netbench.uut.base import HopReading
 from netbench.uut.forwarding import inside_nics, no_bridge_netfilter
+
+_ROLES = ("ingress", "egress")
 
 
 def tap_name(path: StreamPath, role: str) -> str:
@@ -30,6 +35,32 @@ def tap_changes(paths: Sequence[StreamPath], queues: int, towards: dict[str, str
         yield AddForwardingEntry(ingress.netns, tap_name(path, "ingress"), towards[path.name])
         yield from _attach(path, "egress", egress, queues)
         yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
+
+
+def tap_places(paths: Sequence[StreamPath]) -> list[Place]:
+    """Where the taps are."""
+    return [_tap_place(path, role) for path in paths for role in _ROLES]
+
+
+def read_taps(kernel: Kernel, paths: Sequence[StreamPath], guest: str) -> list[HopReading]:
+    """What the taps of a guest have counted; TestbedError when one is gone."""
+    counted = kernel.read_nics(tap_places(paths))
+    found = []
+    for path in paths:
+        for role in _ROLES:
+            place = _tap_place(path, role)
+            if place not in counted:
+                raise TestbedError(f"{guest}: its tap {place.interface} is gone")
+            # What the host sends into a tap, the guest receives.
+            direction = "tx" if role == "ingress" else "rx"
+            for counter, kind in ((direction, "passed"), (f"{direction}_dropped", "dropped")):
+                found.append(HopReading(path.name, f"{role} tap", counter, kind, getattr(counted[place], counter)))
+    return found
+
+
+def _tap_place(path: StreamPath, role: str) -> Place:
+    nic = inside_nics(path)[_ROLES.index(role)]
+    return nic.place._replace(interface=tap_name(path, role))
 
 
 def _attach(path: StreamPath, role: str, nic: Nic, queues: int) -> Iterator[Change]:

@@ -1,6 +1,7 @@
 """The life of a UUT `qemu`, on stand-ins for QEMU, the way into its guest and the kernel of the host."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from netbench.links.changes import AddRunDirectory
 from netbench.links.counters import NicCounters
 from netbench.model.paths import stream_paths
 from netbench.uut import forwarding, qemu
+from netbench.uut import guest as guest_module
 from netbench.uut.base import Workplace
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
@@ -76,7 +78,8 @@ class FakeShell:
         self.links = [
             {**LINK, "ifname": f"eth{n}", "ifindex": n + 2, "address": mac} for n, mac in enumerate(reversed(macs))
         ]
-        self.counters = text()
+        self.received = dict.fromkeys((link["ifname"] for link in self.links), 0)
+        self.counters = ""
 
     def hello(self, timeout_s, hopeless) -> None:
         assert hopeless() == ""
@@ -85,12 +88,36 @@ class FakeShell:
         if self.gone:
             raise ChannelGoneError("guest g: it is gone")
         self.told.append((" ".join(argv), stdin))
-        answers = {"ip -j": json.dumps(self.links), "uname": "6.1.0-31\n", "sh -c": self.counters}
+        counters = self.counters or text(dev=_dev(self.received))
+        answers = {"ip -j": json.dumps(self.links), "uname": "6.1.0-31\n", "sh -c": counters}
         said = next((said for start, said in answers.items() if " ".join(argv).startswith(start)), "")
         return Ended(0, said.encode(), b"")
 
     def close(self) -> None:
         LOG.append("close")
+
+
+def _dev(received) -> str:
+    """/proc/net/dev of a guest whose NICs have received so many frames."""
+    lines = [f"  {name}: 0 {frames} {'0 ' * 14}\n" for name, frames in received.items()]
+    return "\n\n" + "".join(lines)
+
+
+class TapHost(FakeHost):
+    """The host of the taps: what is sent into one, the guest receives, unless it is deaf."""
+
+    def __init__(self, life) -> None:
+        version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
+        super().__init__({qemu_program(): version, sys.executable: Completed((), 0, "", "")})
+        self._life = life
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        done = super().run(argv, stdin=stdin, timeout_s=timeout_s)
+        if argv[0] == sys.executable and not self._life.deaf:
+            mac = argv[-1]
+            (name,) = [link["ifname"] for link in self._life.shell.links if link["address"] == mac]
+            self._life.shell.received[name] += 1
+        return done
 
 
 class FakeKernel:
@@ -122,6 +149,7 @@ class Life:
         self.kernel = FakeKernel()
         self.acceleration = Acceleration("tcg", "this host has no /dev/kvm")
         self.tried: list[tuple[str, str]] = []
+        self.deaf = False
         self.qemu: FakeQemu
         self.shell: FakeShell
         monkeypatch.setattr(qemu, "choose", self._choose)
@@ -130,13 +158,13 @@ class Life:
         for module in (qemu, describe):
             monkeypatch.setattr(module, "find_image", self._image)
         monkeypatch.setattr(forwarding, "_CARRIER_S", 0.05)
-        monkeypatch.setattr(qemu, "_CARRIER_S", 0.05)
+        for limit in ("_CARRIER_S", "_RECEPTION_S"):
+            monkeypatch.setattr(guest_module, limit, 0.05)
 
     def provision(self) -> None:
-        version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
-        host = FakeHost({qemu_program(): version})
+        self.host = TapHost(self)
         kernel: object = self.kernel
-        self.uut.provision(Workplace("g", "lab-20250101-120000-1", {"uut": host}, kernel, PATHS))  # type: ignore[arg-type]
+        self.uut.provision(Workplace("g", "lab-20250101-120000-1", {"uut": self.host}, kernel, PATHS))  # type: ignore[arg-type]
 
     def bring_up(self) -> "Life":
         self.provision()
@@ -175,7 +203,7 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     planned = guest.uut.commands(PATHS)
     assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
     for command, _ in guest.shell.told:
-        if not command.startswith(("ip -j", "uname")):
+        if not command.startswith(("ip -j", "uname", "sh -c")):
             assert f"guest: {command}" in [line.partition("\n")[0] for line in planned]
 
 
@@ -242,6 +270,18 @@ def test_a_tap_that_does_not_come_up_is_named(life):
     guest.kernel.gone = "nb-te-s2"
     with pytest.raises(TestbedError, match="^nb-te-s2: no carrier after 0.05 s"):
         guest.uut.ready()
+
+
+def test_a_guest_is_ready_once_frames_reach_it(life):
+    """Some NICs have a carrier and take nothing yet."""
+    guest = life().bring_up()
+    sent = [command[-2:] for command in guest.host.commands if command[0] == sys.executable]
+    assert sent == [("nb-ti-s1", guest_mac(PATHS[0], "ingress")), ("nb-ti-s2", guest_mac(PATHS[1], "ingress"))]
+    deaf = life()
+    deaf.deaf = True
+    deaf.provision()
+    with pytest.raises(TestbedError, match="^guest g: it takes no frames 0.05 s after its NICs came up$"):
+        deaf.uut.ready()
 
 
 def counted(guest):
