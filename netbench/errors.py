@@ -41,4 +41,11 @@ class TestbedError(NetbenchError):
 
 
 class UutError(TestbedError):
-    """A unit under test did not come up, or is beyond help; others of the same campaign may do better."""
+    """A unit under test did not come up, or is beyond help; others of the same campaign may do better.
+
+    `log` is what it wrote to its console, empty for none.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log

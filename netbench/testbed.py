@@ -204,7 +204,7 @@ class Testbed:
                 uut.provision(Workplace(spec.name, self._run_id, self._hosts, kernel, self._paths))
                 uut.ready()
             except (TestbedError, MissingError) as error:
-                raise UutError(str(error)) from error
+                raise UutError(str(error), uut.log()) from error
             yield uut
         finally:
             with shielded():

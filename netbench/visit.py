@@ -57,6 +57,8 @@ class Visits:
                         result = self._try(uut, waiting[0], attempt)
                         failed = _has(result, ReasonKind.UUT_FAILED)
                         failures = failures + 1 if failed else 0
+                        if failed:
+                            self.directory.keep_console(spec.name, uut.log())
                         again = attempt <= self.profile.retries and failures < MOST_FAILURES
                         if result.verdict is Verdict.INVALID and again:
                             attempt += 1
@@ -68,6 +70,7 @@ class Visits:
                     raise UutError(f"it failed in {failures} trials one after the other: {_why(result)}")
             except UutError as error:
                 reasons.append(str(error))
+                self.directory.keep_console(spec.name, error.log)
                 self._give_up(spec.name, str(error), waiting)
                 return
 

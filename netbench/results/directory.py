@@ -56,6 +56,19 @@ class ResultDirectory:
         """The HTML page."""
         return self.path / "report.html"
 
+    def keep_console(self, uut: str, log: str) -> None:
+        """Keep what a UUT wrote to its console before it failed; the last such time counts, and nothing for nothing.
+
+        TestbedError when it cannot be written.
+        """
+        if log:
+            consoles = self.path / "consoles"
+            try:
+                consoles.mkdir(exist_ok=True)
+                (consoles / f"{uut}.log").write_text(log)
+            except OSError as error:
+                raise TestbedError(f"{consoles}: cannot be written: {error.strerror}") from error
+
     @property
     def captures(self) -> Path:
         """Captures, while they are read, and those that are kept."""

@@ -94,6 +94,9 @@ class UnitUnderTest(Protocol):
     def read(self) -> Reading:
         """What its own counters say now; TestbedError when it no longer answers."""
 
+    def log(self) -> str:
+        """What it has written to its console so far; empty for one without, and mostly of use when it fails."""
+
     def facts(self) -> Mapping[str, str]:
         """What a reader of its numbers must know, once it is ready: versions, how it is run.
 

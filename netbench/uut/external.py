@@ -67,6 +67,10 @@ class External:
         """Unknown: netbench does not see inside."""
         return Reading()
 
+    def log(self) -> str:
+        """It has no console."""
+        return ""
+
     def facts(self) -> dict[str, str]:
         """None that netbench knows."""
         return {}

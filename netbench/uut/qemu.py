@@ -170,6 +170,10 @@ class QemuGuest:
         inside = list(readings(counters, guest.nics))
         return Reading(tuple(_along(workplace.paths, taps, inside)), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
 
+    def log(self) -> str:
+        """The console of the guest."""
+        return self._running.qemu.console() if self._running else ""
+
     def facts(self) -> dict[str, str]:
         """Accelerator and why, QEMU's version, NIC model, vCPUs, memory, image and the guest's kernel."""
         return self._facts

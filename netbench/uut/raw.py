@@ -72,6 +72,10 @@ class Raw:
         """None of its own: what dies here shows between the counters of its NICs."""
         return Reading()
 
+    def log(self) -> str:
+        """It has no console."""
+        return ""
+
     def facts(self) -> dict[str, str]:
         """Nothing beside the manifest of the machine."""
         return {}

@@ -71,7 +71,7 @@ class Qemu:
 
     def hopeless(self) -> str:
         """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
-        trouble = next((line for line in self._console() if _TROUBLE.search(line)), "")
+        trouble = next((line for line in self.console().splitlines() if _TROUBLE.search(line)), "")
         return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
 
     def death_just_now(self) -> str:
@@ -157,14 +157,13 @@ class Qemu:
             return int(self._files.pid.read_text())
         return 0
 
-    def _console(self) -> list[str]:
-        """The lines the guest wrote to its console."""
+    def console(self) -> str:
+        """What the guest wrote to its console, without colours and cursor movements."""
         try:
             text = self._files.console.read_text(errors="replace")
         except OSError:
-            return []
-        lines = (_NOISE.sub("", line).strip() for line in text.splitlines())
-        return [line for line in lines if line]
+            return ""
+        return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in text.splitlines()) if line)
 
     def _words_of_qemu(self) -> str:
         assert self._process is not None
@@ -175,7 +174,7 @@ class Qemu:
 
     def _words_of_guest(self) -> str:
         """What its console says of trouble, else its last line."""
-        console = self._console()
+        console = self.console().splitlines()
         trouble = [line for line in console if _TROUBLE.search(line)]
         return next((said[-1] for said in (trouble, console) if said), "")
 

@@ -316,6 +316,10 @@ class FakeUut:
             tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
         )
 
+    def log(self) -> str:
+        """What it says of its last moments."""
+        return "login: "
+
     def facts(self) -> dict[str, str]:
         """None."""
         return {}

@@ -208,6 +208,19 @@ def test_a_uut_that_was_given_up_often_enough_is_not_visited_again(testbed, dire
     assert last.reasons[0].detail == "not tried again after it was given up 2 times: out of memory"
 
 
+def test_what_a_uut_wrote_to_its_console_before_it_failed_is_kept(testbed, directory):
+    testbed.fates["b"] = [DIES]
+    run(directory, request(retries=0))
+    assert (directory.path / "consoles/b.log").read_text() == "login: "
+    assert [path.name for path in (directory.path / "consoles").iterdir()] == ["b.log"]
+
+
+def test_there_is_no_console_where_nothing_failed_or_nothing_was_written(testbed, directory):
+    testbed.refusals["b"] = ["no carrier"]
+    run(directory, request())
+    assert not (directory.path / "consoles").exists()
+
+
 def test_a_testbed_that_breaks_still_ends_the_campaign(testbed, directory, monkeypatch):
     """What is not the UUT's fault is not put down to it."""
 

@@ -144,7 +144,8 @@ def test_a_tap_that_somebody_removed(topology, results, start):
 @pytest.mark.parametrize(
     ("broken", "why"),
     [
-        ("memory: 32M", "guest guest: "),
+        ("memory: 32M", "initrd is too large"),
+        ("memory: 160M", "too little memory for its initrd"),
         ("boot_limit: 500ms", "guest guest did not answer within 0.5 s of its start"),
         ("accelerator: kvm", "accelerator: kvm is wanted, but"),
         ("pin: {vcpus: [[4000]]}", "guest guest cannot be pinned to CPUs 4000"),
@@ -161,6 +162,8 @@ def test_a_guest_that_does_not_come_up_is_a_reason_and_the_next_uut_is_measured(
     assert guest["sent_frames"] == ""
     assert (raw["uut"], raw["verdict"], raw["lost_frames"]) == ("raw", "valid", "0")
     assert why in reasons(results)
+    if broken == "memory: 160M":
+        assert "too little memory" in (results / "consoles/guest.log").read_text()
 
 
 def test_without_an_image_nothing_is_touched(topology, results, tmp_path):
