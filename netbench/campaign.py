@@ -64,7 +64,10 @@ def make_request(
     chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
     for uut in topology.uuts:
         if uut.name in chosen:
-            make_uut(uut).check(stream_paths(topology))
+            try:
+                make_uut(uut).check(stream_paths(topology))
+            except UsageError as error:
+                raise UsageError(f"UUT {uut.name}: {error}") from error
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)

@@ -40,6 +40,10 @@ class TestbedError(NetbenchError):
     __test__ = False  # not a test class, whatever pytest reads into its name
 
 
+class MachineGoneError(TestbedError):
+    """A machine that the testbed stands on has died or hangs: no unit under test is to blame."""
+
+
 class UutError(TestbedError):
     """A unit under test did not come up, or is beyond help; others of the same campaign may do better.
 

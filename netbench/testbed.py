@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from netbench.errors import MissingError, TestbedError, UutError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UutError
 from netbench.generators.base import Generator
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
@@ -170,7 +170,10 @@ class Testbed:
             host = self._hosts[path.source.host]
             unfit = self._generator.unfit(host)
             if unfit:
-                raise MissingError(f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}")
+                raise MissingError(
+                    f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}; "
+                    "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
+                )
             source = self._generator.source()
             sink = TcpdumpSink()
             self._lanes[path.name] = Lane(path, source, sink)
@@ -203,6 +206,8 @@ class Testbed:
             try:
                 uut.provision(Workplace(spec.name, self._run_id, self._hosts, kernel, self._paths))
                 uut.ready()
+            except MachineGoneError:
+                raise
             except (TestbedError, MissingError) as error:
                 raise UutError(str(error), uut.log()) from error
             yield uut

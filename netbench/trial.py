@@ -8,7 +8,7 @@ from pathlib import Path
 from netbench.analysis.accounting import Evidence, NicDelta, account
 from netbench.analysis.capture import CaptureCounts, Expected, analyze_capture
 from netbench.analysis.judging import judge
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import MachineGoneError, TestbedError, UsageError
 from netbench.generators.base import Sent, Source, Traffic
 from netbench.hosts.clock import Clock
 from netbench.links.counters import NicCounters
@@ -226,6 +226,8 @@ def _snapshot(bench: Bench, lanes: list[Lane], reasons: list[Reason]) -> _Snapsh
     nics = bench.read_nics(_places(lanes))
     try:
         return _Snapshot(nics, bench.uut.read())
+    except MachineGoneError:
+        raise
     except TestbedError as error:
         reasons.append(Reason(ReasonKind.UUT_FAILED, "", str(error)))
         return _Snapshot(nics, Reading())

@@ -37,8 +37,9 @@ class Visits:
     def measure(self, spec: UutSpec, trials: Iterable[TrialSpec]) -> None:
         """Measure and store the trials.
 
-        A UUT that fails in a trial is brought up anew. When it does not come up, or keeps failing, the trials
-        that are left are stored as invalid for that reason, without counts. TestbedError when the testbed breaks.
+        A UUT that fails in a trial, or whose links were changed, is brought up anew. When it does not come up, or keeps
+        failing, the trials that are left are stored as invalid for that reason, without counts. TestbedError when the
+        testbed breaks.
         """
         waiting = deque(trials)
         reasons = self.given_up.setdefault(spec.name, [])
@@ -52,10 +53,11 @@ class Visits:
             try:
                 with self.testbed.uut(spec) as uut:
                     self._welcome(spec.name, self.testbed.facts(uut))
-                    failed = False
-                    while waiting and not failed:
+                    anew = False
+                    while waiting and not anew:
                         result = self._try(uut, waiting[0], attempt)
                         failed = _has(result, ReasonKind.UUT_FAILED)
+                        anew = failed or _has(result, ReasonKind.LINK_CHANGED)
                         failures = failures + 1 if failed else 0
                         if failed:
                             self.directory.keep_console(spec.name, uut.log())

@@ -1,9 +1,10 @@
 """UUT `qemu`: a guest that forwards, its virtual NICs each bridged to a NIC of the host through a tap."""
 
+import os
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,14 +14,14 @@ from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
-from netbench.model.paths import StreamPath
+from netbench.model.paths import Place, StreamPath
 from netbench.uut.base import HopReading, Reading, Workplace
 from netbench.uut.forwarding import await_forwarding, inside_nics
 from netbench.uut.guest import Guest
 from netbench.uut.guest_counters import readings
 from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
 from netbench.uut.probe import probe_command
-from netbench.uut.qemu_links import read_taps, tap_changes, tap_name, tap_places
+from netbench.uut.qemu_links import bridges, host_places, read_taps, tap_changes, tap_name
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vm.acceleration import Acceleration, choose
 from netbench.vm.channel import AgentChannel, ChannelGoneError
@@ -50,11 +51,12 @@ _PATIENCE_S = 0.05
 
 @dataclass(slots=True)
 class _Running:
-    """What there is of a guest that was started; `guest` once it has booted."""
+    """What there is of a guest that was started; `guest` once it has booted, and the bridges its host NICs are in."""
 
     qemu: Qemu
     shell: Shell | None = None
     guest: Guest | None = None
+    attached: dict[Place, int] = field(default_factory=dict)
 
 
 class QemuGuest:
@@ -75,6 +77,9 @@ class QemuGuest:
         for path in paths:
             if inside_nics(path)[0].machine is not None:
                 raise UsageError(f"stream {path.name}: a guest under QEMU needs NICs of this machine, not of a VM")
+        missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
+        if missing:
+            raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {_listed(present_cpus())}")
         disk = Path(self._options.image)
         if self._options.is_disk and not disk.is_file():
             raise UsageError(f"image: there is no disk image {disk}")
@@ -131,8 +136,8 @@ class QemuGuest:
         try:
             running.guest = Guest(qemu.guest, running.shell, workplace.paths, self._options.nic)
             running.guest.forward(self._options.forward)
-            own = [nic.place for path in workplace.paths for nic in inside_nics(path)]
-            await_forwarding(workplace.kernel, [*own, *tap_places(workplace.paths)])
+            await_forwarding(workplace.kernel, host_places(workplace.paths))
+            running.attached = bridges(workplace.kernel, workplace.paths)
             running.guest.await_reception(self._send_into_tap)
             self._facts = self._describe(running.guest)
         except ChannelGoneError as error:
@@ -162,7 +167,7 @@ class QemuGuest:
         if guest is None:
             raise TestbedError(f"{qemu.guest} is not ready")
         qemu.require_running()
-        taps = read_taps(workplace.kernel, workplace.paths, qemu.guest)
+        taps = read_taps(workplace.kernel, workplace.paths, running.attached, qemu.guest)
         try:
             counters = guest.counters()
         except ChannelGoneError as error:
@@ -264,3 +269,12 @@ def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequ
         found += [one for one in inside if one.stream == path.name]
         found += [one for one in taps if (one.stream, one.hop) == (path.name, "egress tap")]
     return [*found, *(one for one in inside if not one.stream)]
+
+
+def present_cpus() -> list[int]:
+    """The CPUs of this machine that threads may be bound to."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _listed(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus))

@@ -1,6 +1,6 @@
 """How a guest's NICs are attached to the host: each bridged to its own NIC of the host, through a tap."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from netbench.errors import TestbedError
 from netbench.links.changes import (
@@ -16,7 +16,7 @@ from netbench.links.kernel import Kernel
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.uut.base import HopReading
-from netbench.uut.forwarding import inside_nics, no_bridge_netfilter
+from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
 
 _ROLES = ("ingress", "egress")
 
@@ -42,15 +42,36 @@ def tap_places(paths: Sequence[StreamPath]) -> list[Place]:
     return [_tap_place(path, role) for path in paths for role in _ROLES]
 
 
-def read_taps(kernel: Kernel, paths: Sequence[StreamPath], guest: str) -> list[HopReading]:
-    """What the taps of a guest have counted; TestbedError when one is gone."""
-    counted = kernel.read_nics(tap_places(paths))
+def host_places(paths: Sequence[StreamPath]) -> list[Place]:
+    """All NICs of the host between which a guest forwards: its own, and the taps."""
+    return [*(nic.place for path in paths for nic in inside_nics(path)), *tap_places(paths)]
+
+
+def bridges(kernel: Kernel, paths: Sequence[StreamPath]) -> dict[Place, int]:
+    """The index of the bridge that each NIC of the host is a port of."""
+    return {place: nic.master for place, nic in kernel.read_nics(host_places(paths)).items()}
+
+
+def read_taps(
+    kernel: Kernel, paths: Sequence[StreamPath], attached: Mapping[Place, int], guest: str
+) -> list[HopReading]:
+    """What the taps of a guest have counted.
+
+    TestbedError when a tap is gone, and when anything is not `attached` to its bridge, or not up, any more.
+    """
+    counted = kernel.read_nics(host_places(paths))
+    for place in tap_places(paths):
+        if place not in counted:
+            raise TestbedError(f"{guest}: its tap {place.interface} is gone")
+    for place, nic in counted.items():
+        if nic.master != attached.get(place):
+            raise TestbedError(f"{guest}: {place.interface} is not attached to its bridge any more")
+        if not forwards(nic):
+            raise TestbedError(f"{guest}: {place.interface} is down")
     found = []
     for path in paths:
         for role in _ROLES:
             place = _tap_place(path, role)
-            if place not in counted:
-                raise TestbedError(f"{guest}: its tap {place.interface} is gone")
             # What the host sends into a tap, the guest receives.
             direction = "tx" if role == "ingress" else "rx"
             for counter, kind in ((direction, "passed"), (f"{direction}_dropped", "dropped")):

@@ -20,6 +20,11 @@ class Pinning(_Strict):
     vcpus: tuple[Cpus, ...] = ()
     io: Cpus = ()
 
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """All CPUs named."""
+        return tuple(cpu for cpus in (*self.vcpus, self.io) for cpu in cpus)
+
 
 class SshChannel(_Strict):
     """The way into a disk image that runs an SSH server on its first NIC, configured by DHCP.
@@ -46,6 +51,11 @@ def _channel(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _switch(value: object) -> object:
+    """YAML takes a bare on or off for a boolean."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
 class QemuOptions(_Strict):
     """A guest that forwards between two virtual NICs per stream.
 
@@ -55,7 +65,7 @@ class QemuOptions(_Strict):
 
     forward: Literal["bridge", "route"] = "bridge"
     nic: Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"] = "virtio-net-pci"
-    vhost: Literal["auto", "on", "off"] = "auto"
+    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     cpus: Vcpus = 1
     memory: Memory = 256

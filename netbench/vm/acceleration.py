@@ -40,13 +40,13 @@ class Acceleration:
 def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
     """How a guest is to run when `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
 
-    `directory` is for the sockets of the probe. TestbedError when `kvm` is wanted and does not work.
+    `directory` is for the sockets of the probe. MissingError when `kvm` is wanted and does not work.
     """
     if wanted == "tcg":
         return Acceleration("tcg", "the topology asks for emulation")
     found = _found(host, directory, image_name)
     if wanted == "kvm" and found.emulated:
-        raise TestbedError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
+        raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
     return found
 
 

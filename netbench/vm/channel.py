@@ -26,6 +26,10 @@ class ChannelGoneError(TestbedError):
     """Nobody is at the other end any more: most likely the guest has died."""
 
 
+class NoAnswerError(TestbedError):
+    """An answer did not come in time."""
+
+
 class Ended(NamedTuple):
     """How a command ended (-N: by signal N), and what it wrote."""
 
@@ -121,12 +125,16 @@ class AgentChannel:
         """Write a file, in one write(2) as far as the guest's kernel takes it in one."""
         self._transfer(b"P", path, path.encode() + b"\0" + data, lambda message: True, timeout_s, "written")
 
-    def clocks(self) -> Clocks:
+    def clocks(self, timeout_s: float = _ANSWER_S) -> Clocks:
         """The guest's clocks now."""
         with self._asking(lambda message: True) as (number, answer):
             self.send(b"C", number, b"")
-            monotonic, realtime = answer(_ANSWER_S, "no answer about its clocks").body.split()
+            monotonic, realtime = answer(timeout_s, "no answer about its clocks").body.split()
         return Clocks(int(monotonic), int(realtime))
+
+    def give_up(self, why: str) -> None:
+        """Nothing more is to be expected of the guest: whoever waits, or asks from now on, is told why at once."""
+        self._lose(why)
 
     def close(self) -> None:
         """End the conversation; harmless when called twice."""
@@ -175,7 +183,7 @@ class AgentChannel:
             try:
                 message = ending.get(timeout=timeout_s)
             except Empty:
-                raise TestbedError(f"{self._guest}: {otherwise} within {timeout_s:g} s") from None
+                raise NoAnswerError(f"{self._guest}: {otherwise} within {timeout_s:g} s") from None
             if message is None:
                 raise ChannelGoneError(f"{self._guest}: {self._gone}")
             return message

@@ -4,18 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from netbench.errors import TestbedError
+from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed, run_checked
-from netbench.vm.channel import AgentChannel, ChannelGoneError
+from netbench.vm.channel import AgentChannel, ChannelGoneError, NoAnswerError
 from netbench.vm.process import GuestProcess
 
 _FILE_S = 120.0
+_SIGN_OF_LIFE_S = 5.0
 
 
 class VmHost:
     """The guest itself, outside any namespace of its own.
 
-    Every method raises TestbedError when the guest does not answer or is gone, and then says how it ended.
+    Every method raises TestbedError when the guest does not answer in time, and MachineGoneError, which says how it
+    ended, when it has died or hangs.
     """
 
     def __init__(self, name: str, channel: AgentChannel, death: Callable[[], str]) -> None:
@@ -77,8 +79,16 @@ class VmHost:
     def _explained(self) -> Iterator[None]:
         try:
             yield
+        except NoAnswerError as error:
+            try:
+                self._channel.clocks(_SIGN_OF_LIFE_S)
+            except TestbedError:
+                why = f"it hangs: no sign of life within {_SIGN_OF_LIFE_S:g} s"
+                self._channel.give_up(why)
+                raise MachineGoneError(self._death() or f"{error}, and {why}") from error
+            raise
         except ChannelGoneError as error:
-            raise TestbedError(self._death() or str(error)) from error
+            raise MachineGoneError(self._death() or str(error)) from error
 
 
 class VmNamespaceHost(VmHost):

@@ -6,7 +6,7 @@ next unit under test is taken back.
 
 from collections.abc import Callable, Iterable
 
-from netbench.errors import TestbedError
+from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.links.changes import ByCommand, Change
 from netbench.links.counters import NicCounters
@@ -57,10 +57,12 @@ class GuestKernel:
                     change.undo_by(self._host(change.netns))
                 elif change.undo_argv:
                     run_checked(self._host(None), change.undo_argv)
+            except MachineGoneError:
+                self._made.clear()  # all changes went with it
             except TestbedError as error:
                 if not any(words in str(error) for words in _GONE):
                     failures.append(str(error))
-        return list(dict.fromkeys(failures))  # a VM that has died says so to each of them
+        return failures
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         """The counters of NICs in the VM; one that is gone is left out. TestbedError when it cannot be asked."""

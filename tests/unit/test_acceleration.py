@@ -173,10 +173,10 @@ def test_without_an_image_it_cannot_be_tried_and_that_is_not_remembered(machine)
 
 def test_kvm_that_is_wanted_and_does_not_work_is_an_error(machine):
     machine.found = DIES
-    with pytest.raises(TestbedError, match="accelerator: kvm is wanted, but .* no guest boots under it: it died; use"):
+    with pytest.raises(MissingError, match="accelerator: kvm is wanted, but .* no guest boots under it: it died; use"):
         machine.choose("kvm")
     machine.device.unlink()
-    with pytest.raises(TestbedError, match="accelerator: kvm is wanted, but this host has no /dev/kvm; use auto or"):
+    with pytest.raises(MissingError, match="accelerator: kvm is wanted, but this host has no /dev/kvm; use auto or"):
         machine.choose("kvm")
 
 

@@ -15,12 +15,13 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(requirements, "require_tool", asked.append)
     monkeypatch.setattr(requirements, "find_image", lambda name: asked.append(f"image {name}"))
     monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path)
+    monkeypatch.setattr(requirements, "choose", lambda wanted, host, place, image: asked.append(f"{wanted} {image}"))
     return asked
 
 
 def test_tools_and_images_are_asked_for_and_the_kernel_is_not(asked):
     require({"root", "netns", "veth", "kvm", "tun", "port:eth1", "vhost", "ip", "nft", "ssh", "image:a", "image:b"})
-    assert asked == ["image a", "image b", "ip", "nft", "ssh"]
+    assert asked == ["image a", "image b", "ip", "kvm a", "nft", "ssh"]
     require({qemu_program()})
     assert asked[-1] == qemu_program()
 

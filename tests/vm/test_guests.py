@@ -147,13 +147,9 @@ def test_a_tap_that_somebody_removed(topology, results, start):
         ("memory: 32M", "initrd is too large"),
         ("memory: 160M", "too little memory for its initrd"),
         ("boot_limit: 500ms", "guest guest did not answer within 0.5 s of its start"),
-        ("accelerator: kvm", "accelerator: kvm is wanted, but"),
-        ("pin: {vcpus: [[4000]]}", "guest guest cannot be pinned to CPUs 4000"),
     ],
 )
 def test_a_guest_that_does_not_come_up_is_a_reason_and_the_next_uut_is_measured(topology, results, broken, why):
-    if broken == "accelerator: kvm" and netbench("doctor").stdout.count("a guest boots under it"):
-        pytest.skip("KVM works here")
     done = netbench("run", topology(f"{GUEST}, {broken}", RAW), "quick", "-o", results, *ONE)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -164,6 +160,42 @@ def test_a_guest_that_does_not_come_up_is_a_reason_and_the_next_uut_is_measured(
     assert why in reasons(results)
     if broken == "memory: 160M":
         assert "too little memory" in (results / "consoles/guest.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "words"),
+    [
+        ("accelerator: kvm", 3, "accelerator: kvm is wanted, but"),
+        ("vhost: on", 3, "vhost: on is asked for, but this host has no"),
+        ("pin: {vcpus: [[4000]]}", 2, "UUT guest: pin: this machine has no CPU 4000; it has 0"),
+    ],
+)
+def test_what_this_machine_cannot_do_is_refused_before_anything_is_touched(topology, results, wrong, code, words):
+    if code == 3 and all(check in netbench("doctor").stdout for check in ("ok      kvm", "ok      vhost")):
+        pytest.skip("this machine can do it")
+    done = netbench("run", topology(RAW, f"{GUEST}, {wrong}"), "quick", "-o", results, *ONE)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert words in done.stderr
+    assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (["link", "set", "nb-ti-s1", "nomaster"], "nb-ti-s1 is not attached to its bridge any more"),
+        (["link", "set", "nb-te-s1", "down"], "nb-te-s1 is down"),
+    ],
+)
+def test_what_is_broken_on_the_way_to_a_guest_is_noticed_and_repaired(topology, results, start, how, why):
+    twice = settings(duration="2s", repetitions=2, retries=0)
+    campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, *twice)
+    mid_trial(results)
+    subprocess.run(["ip", "-n", UUT, *how], check=True)
+    out, err = campaign.communicate(timeout=120)
+    assert campaign.returncode == 1, out + err
+    assert [(row["verdict"], row["lost_frames"]) for row in rows(results)][1] == ("valid", "0")
+    assert "uut-failed" in rows(results)[0]["reasons"]
+    assert why in reasons(results)
 
 
 def test_without_an_image_nothing_is_touched(topology, results, tmp_path):
