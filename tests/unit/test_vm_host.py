@@ -1,16 +1,21 @@
 """A VM as a host, on the real agent as a process of this machine: commands, files, and what a death explains."""
 
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
-from netbench.errors import TestbedError
+from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import run_checked
 from netbench.images.guest import agent
+from netbench.links.changes import AddNamespace
+from netbench.vm import host
 from netbench.vm.channel import AgentChannel
 from netbench.vm.host import VmHost, VmNamespaceHost
+from netbench.vm.kernel import GuestKernel
 
 DEATH = "guest lab: QEMU was killed by signal 9: Kernel panic - not syncing: Out of memory"
 
@@ -148,3 +153,32 @@ def test_a_namespace_inside_a_guest(guest, commands, tmp_path):
     ]
     with pytest.raises(TestbedError, match="host sink: `cat /no/file` failed with exit code 1: .*No such file"):
         inside.read("/no/file")
+
+
+def test_a_guest_that_hangs_is_given_up_and_nobody_waits_for_it_again(guest, monkeypatch):
+    monkeypatch.setattr(host, "_SIGN_OF_LIFE_S", 0.2)
+    begin = time.monotonic()
+    guest.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(MachineGoneError, match=r"guest lab: `true` did not end within 0.2 s, and it hangs"):
+            guest.host.run(["true"], timeout_s=0.2)
+        with pytest.raises(MachineGoneError, match=r"guest lab: it hangs: no sign of life"):
+            guest.host.run(["true"], timeout_s=3600)
+    finally:
+        guest.process.send_signal(signal.SIGCONT)
+    assert time.monotonic() - begin < 60
+
+
+def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
+    with pytest.raises(TestbedError, match=r"`sleep 60` did not end within 0.2 s") as caught:
+        guest.host.run(["sleep", "60"], timeout_s=0.2)
+    assert not isinstance(caught.value, MachineGoneError)
+    assert guest.host.run(["echo", "well"]).stdout == "well\n"
+
+
+def test_changes_in_a_machine_that_is_gone_went_with_it(guest):
+    kernel = GuestKernel(lambda netns: guest.host)
+    kernel._made += [AddNamespace("nb-lab-sink"), AddNamespace("nb-lab-uut")]
+    guest.die()
+    assert kernel.undo() == []
+    assert kernel.point == 0
