@@ -28,7 +28,7 @@ class QmpConnection:
             self._loop.close()
             raise
 
-    def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401
+    def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - each command has its own type
         """What a command returns, in QMP's own types (QEMU QMP Reference Manual)."""
         return self._wait(self._client.execute(name, dict(arguments) or None), timeout_s)
 
@@ -39,7 +39,7 @@ class QmpConnection:
                 self._wait(self._client.disconnect(), _ANSWER_S)
             self._loop.close()
 
-    def _wait(self, doing: Any, timeout_s: float) -> Any:  # noqa: ANN401
+    def _wait(self, doing: Any, timeout_s: float) -> Any:  # noqa: ANN401 - whatever is awaited
         try:
             return self._loop.run_until_complete(asyncio.wait_for(doing, timeout_s))
         except TimeoutError as error:
