@@ -10,7 +10,7 @@ RUN_TOOLS := ip:iproute2 tcpdump:tcpdump nft:nftables ethtool:ethtool taskset:ut
 TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
 GUEST_TOOLS := qemu-system-$(shell uname -m):$(if $(filter aarch64,$(shell uname -m)),qemu-system-arm,qemu-system-x86) \
-    depmod:kmod
+    depmod:kmod stress-ng:stress-ng
 
 .PHONY: help setup demo guest test unit lint format selftest bench clean
 
@@ -33,7 +33,7 @@ demo: ## measure real traffic in network namespaces and write a report (root)
 	@rm -rf results/demo
 	@$(VENV)/bin/netbench run netns quick -o results/demo
 
-guest: setup ## install QEMU and build the guest image: what guests and VMs need
+guest: setup ## install QEMU and build the guest image: what guests, VMs and neighbours need
 	@tools/system-packages $(GUEST_TOOLS)
 	@$(VENV)/bin/netbench image build
 

@@ -26,9 +26,10 @@ from netbench.generators.base import Traffic
 from netbench.generators.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
+from netbench.layout import base_changes, needs_of
 from netbench.plugins import UUTS, option_models
 from netbench.requirements import require
-from netbench.testbed import base_changes, needs_of, require_root
+from netbench.testbed import require_root
 from netbench.vm.running import running_vm
 
 INTERFACE = "nb-tx1"

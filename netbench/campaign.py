@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from netbench.caveats import caveats, refused_loads
 from netbench.config.loading import load_profile, load_topology
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
+from netbench.layout import activities_of, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
+from netbench.maxima import Maxima
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
-from netbench.model.topology import Topology
+from netbench.model.scenario import Stress
+from netbench.model.topology import Topology, UutSpec
 from netbench.model.verdict import Warning, WarningKind
-from netbench.plan import Costs, Plan, expected_seconds, make_plan
+from netbench.plan import Costs, Plan, expected_seconds, make_plan, missing_visits
 from netbench.plugins import GENERATORS, UUTS, option_models
 from netbench.results.directory import ResultDirectory
 from netbench.results.environment import read_environment
@@ -23,7 +26,7 @@ from netbench.results.events import Announcer, EventLog, Observer
 from netbench.results.host_warnings import host_warnings
 from netbench.results.manifest import begin_manifest, finished, resumed
 from netbench.results.store import Store
-from netbench.testbed import Testbed, make_uut, open_testbed, usable_cpus
+from netbench.testbed import Testbed, open_testbed
 from netbench.visit import Visits
 
 # What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
@@ -40,6 +43,11 @@ class Request:
     plan: Plan
     uuts: tuple[str, ...]
     scenarios: tuple[str, ...]
+
+    @property
+    def planned_scenarios(self) -> tuple[str, ...]:
+        """Those of the plan: the chosen ones, and what has to be measured for them."""
+        return tuple(dict.fromkeys(trial.scenario for trial in self.plan.trials))
 
 
 def read_request(
@@ -64,14 +72,43 @@ def make_request(
     chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
     for uut in topology.uuts:
         if uut.name in chosen:
-            try:
-                make_uut(uut).check(stream_paths(topology))
-            except UsageError as error:
-                raise UsageError(f"UUT {uut.name}: {error}") from error
+            _check_guests(topology, uut)
+            _check_loads(topology, profile, plan, uut)
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(topology, profile, plan, chosen, tuple(scenarios or profile.scenarios))
+    return Request(topology, profile, plan, chosen, tuple(scenarios or (one.name for one in profile.scenarios)))
+
+
+def _check_guests(topology: Topology, uut: UutSpec) -> None:
+    """UsageError when a UUT, or a neighbour beside it, cannot be what the topology says."""
+    paths = stream_paths(topology)
+    guests = {"": uut, **{one.name: one.as_uut(uut) for one in neighbours_of(topology, uut)}}
+    for name, spec in guests.items():
+        try:
+            make_uut(spec).check(own_paths(topology, paths, name))
+        except UsageError as error:
+            raise UsageError(f"UUT {uut.name}: {f'neighbour {name}: ' if name else ''}{error}") from error
+    vm = topology.uut_machine
+    cpus = range(topology.vms[vm].cpus) if vm else usable_cpus()
+    try:
+        entitlements(topology, uut, cpus)
+    except (UsageError, MissingError) as error:
+        raise type(error)(f"UUT {uut.name}: {error}") from error
+
+
+def _check_loads(topology: Topology, profile: Profile, plan: Plan, uut: UutSpec) -> None:
+    """UsageError when a neighbour is to compute that offers no way in."""
+    planned = [profile.scenario(name) for name in {trial.scenario for trial in plan.trials}]
+    activities = activities_of(topology, planned)
+    for one in neighbours_of(topology, uut):
+        computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
+        spec = one.as_uut(uut)
+        if computes and make_uut(spec).load_needs is None:
+            raise UsageError(
+                f"UUT {uut.name}: neighbour {one.name}: nothing can be run inside a UUT of kind {spec.kind}; choose "
+                "scenarios without stress-ng (--scenario)"
+            )
 
 
 def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
@@ -79,7 +116,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
 
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
-    with open_testbed(request.topology, request.profile, request.uuts) as testbed:
+    with open_testbed(request.topology, request.profile, request.uuts, request.planned_scenarios) as testbed:
         manifest = begin_manifest(
             request.topology,
             request.profile,
@@ -112,7 +149,7 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
         )
     if len(done) == len(request.plan.trials) and manifest.get("finished"):
         return request
-    with open_testbed(topology, profile, request.uuts) as testbed:
+    with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed:
         _walk(request, testbed, directory, resumed(manifest, command), observers)
     return request
 
@@ -144,22 +181,31 @@ def _measure_missing(
     announcer: Announcer,
 ) -> None:
     done = store.keys()
-    missing = [trial for trial in request.plan.trials if trial.key not in done]
+    missing = missing_visits(request.plan, done)
     announcer.announce(
         "campaign-started",
         topology=request.topology.name,
         profile=request.profile.name,
         planned=len(request.plan.trials),
         done=len(done),
-        expected_s=expected_seconds(missing, request.profile, _costs(request.topology)),
+        expected_s=expected_seconds(missing, request.topology, request.profile, _costs(request.topology)),
     )
     store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
     specs = {uut.name: uut for uut in request.topology.uuts}
-    visits = Visits(testbed, request.profile, directory, store, announcer)
-    for name, trials in groupby(missing, key=lambda trial: trial.uut):
-        visits.measure(specs[name], trials)
+    visits = Visits(
+        testbed,
+        request.topology,
+        request.profile,
+        directory,
+        store,
+        announcer,
+        Maxima(store),
+        count(store.last_lifetime() + 1),
+    )
+    for visit in missing:
+        visits.measure(specs[visit.uut], visit.trials)
     complete = finished(manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     directory.write_manifest(complete)
@@ -167,9 +213,14 @@ def _measure_missing(
 
 
 def _costs(topology: Topology) -> Costs:
-    uut_s = {spec.name: make_uut(spec).bring_up_s for spec in topology.uuts}
+    guest_s: dict[str, float] = {}
+    for uut in topology.uuts:
+        guest_s[uut.name] = make_uut(uut).bring_up_s
+        for one in neighbours_of(topology, uut):
+            guest_s[f"{uut.name}.{one.name}"] = make_uut(one.as_uut(uut)).bring_up_s
     vms = len(topology.vms)
-    return Costs(vms * _VM_S, _VM_TRIAL_S if vms else Costs().trial_s, uut_s)
+    usual = Costs(guest_s=guest_s)
+    return replace(usual, start_s=vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
 
 
 def _note_end(announcer: Announcer, error: BaseException) -> None:

@@ -6,7 +6,7 @@ from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
-from netbench.plan import loads_above_line_rate
+from netbench.plan import loads_above_line_rate, most_sources
 
 _SHORT_S = 1.0
 _FEW = 3
@@ -18,7 +18,7 @@ def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
 
 
 def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
-    streams = max(profile.streams, default=len(topology.streams))
+    streams = most_sources(topology, profile)
     on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
     needed = 3 * streams if on_one_machine else 2 * streams
     if cpus < needed:

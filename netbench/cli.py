@@ -177,8 +177,8 @@ def doctor(
     if topology is not None:
         from netbench.config.loading import load_topology
         from netbench.config.shipped import TOPOLOGIES, find
+        from netbench.layout import needs_of
         from netbench.plugins import UUTS, option_models
-        from netbench.testbed import needs_of
 
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(wanted), wanted.port_addresses

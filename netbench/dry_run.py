@@ -2,16 +2,28 @@
 
 import math
 import shlex
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from netbench.campaign import Request
+from netbench.layout import (
+    activities_of,
+    base_changes,
+    cpu_plans,
+    entitlements,
+    make_generator,
+    make_uut,
+    neighbours_of,
+    own_paths,
+    paths_in_use,
+    usable_cpus,
+)
 from netbench.links.changes import AddRunDirectory
-from netbench.model.paths import Nic, stream_paths
+from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.topology import Topology, UutSpec
+from netbench.plan import company_of
 from netbench.sinks.base import Catch
 from netbench.sinks.tcpdump import flush_command, flush_wait_s, tcpdump_command, there
-from netbench.testbed import base_changes, cpu_plans, make_generator, make_uut, usable_cpus
 from netbench.vm.machine import RunFiles, qemu_command, vm_directory
 from netbench.vm.running import planned_vm
 
@@ -30,11 +42,12 @@ def describe(request: Request) -> Iterator[str]:
     paths = stream_paths(topology)
     for uut in topology.uuts:
         if uut.name in request.uuts:
-            yield f"# UUT {uut.name} ({uut.kind})"
-            yield from (f"  {_on(topology.uut_machine)}{command}" for command in make_uut(uut).commands(paths))
+            yield from _guests(request, uut, paths)
+    yield from _neighbours(request)
     yield "# sources, once"
     source = make_generator(profile).source()
-    pins = list(cpu_plans(paths, lambda machine: range(topology.vms[machine].cpus) if machine else usable_cpus()))
+    in_use = paths_in_use(topology, paths, activities_of(topology, map(profile.scenario, request.planned_scenarios)))
+    pins = list(cpu_plans(in_use, lambda machine: range(topology.vms[machine].cpus) if machine else usable_cpus()))
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
             remark = command.startswith("#")
@@ -49,12 +62,47 @@ def describe(request: Request) -> Iterator[str]:
         yield f"  {_inside(path.sink)}{shlex.join(tcpdump_command(path.sink.interface, cpus, catch))}"
         yield f"  {_inside(path.sink)}{shlex.join(flush)}"
     yield "# trials, in order"
-    for uut_name, trials in groupby(plan.trials, key=lambda trial: trial.uut):
-        yield f"  {uut_name}"
-        for trial in trials:
+    stages = max(visit.stage for visit in plan.visits)
+    for visit in plan.visits:
+        stage = f"  stage {visit.stage} of {stages}" if stages > 1 else ""
+        finds = ": finds the maximum that neighbours' loads refer to" if stage and visit.stage < stages else ""
+        yield f"  {visit.uut}{stage}{finds}"
+        for trial in visit.trials:
             what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
     yield f"# expected total time: {_clock(plan.expected_s)} ({plan.expected_s:.0f} s)"
+
+
+def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iterator[str]:
+    """What brings a UUT up, and each neighbour that any trial needs."""
+    topology = request.topology
+    entitled = entitlements(topology, uut, _cpus(topology))
+    guests = {"": uut, **{one.name: one.as_uut(uut) for one in neighbours_of(topology, uut)}}
+    needed = {name for trial in request.plan.trials for name in company_of(topology, request.profile, trial.scenario)}
+    for name, spec in guests.items():
+        if name and name not in needed:
+            continue
+        yield f"# neighbour {name} of UUT {uut.name} ({spec.kind})" if name else f"# UUT {spec.name} ({spec.kind})"
+        if cpus := entitled[name].cpus:
+            yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
+        for command in make_uut(spec).commands(own_paths(topology, paths, name), spec.name, entitled[name]):
+            yield f"  {_on(topology.uut_machine)}{command}"
+
+
+def _neighbours(request: Request) -> Iterator[str]:
+    """What the neighbours do in each scenario that has any."""
+    topology, profile = request.topology, request.profile
+    if not activities_of(topology, map(profile.scenario, request.planned_scenarios)):
+        return
+    yield "# what the neighbours do, in each trial from before it settles until it is over"
+    for name in dict.fromkeys(trial.scenario for trial in request.plan.trials):
+        scenario = profile.scenario(name)
+        yield f"  {name}: " + "; ".join(f"{one.name} {scenario.of(one.name)}" for one in topology.neighbours)
+
+
+def _cpus(topology: Topology) -> Sequence[int]:
+    vm = topology.uut_machine
+    return range(topology.vms[vm].cpus) if vm else usable_cpus()
 
 
 def _inside(nic: Nic) -> str:

@@ -53,3 +53,7 @@ class UutError(TestbedError):
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
         self.log = log
+
+
+class NeighbourError(UutError):
+    """A neighbour of a unit under test did not come up, or is beyond help; what needs none of it may do better."""

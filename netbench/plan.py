@@ -1,12 +1,13 @@
 """Topology × profile → the ordered trials. Pure, and the same for the same seed."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
+from netbench.model.scenario import SHARED_IDLE, Network, Off, Scenario, Stress
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load, LoadKind
@@ -18,20 +19,50 @@ MAX_TRIALS = 1_000_000
 class Costs:
     """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
 
-    `trial_s` is for arming, draining, analysing and storing; `uut_s` for bringing each UUT up, by name.
+    `trial_s` is for arming, draining, analysing and storing, `lane_s` for each further stream in a trial, `load_s` for
+    a neighbour's load to start and end; `guest_s` for bringing each UUT (`NAME`) and neighbour (`UUT.NAME`) up.
     """
 
     start_s: float = 0.0
     trial_s: float = 0.18
-    uut_s: Mapping[str, float] = field(default_factory=dict)
+    lane_s: float = 0.1
+    load_s: float = 1.0
+    guest_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Trials that follow each other in one lifetime of a UUT.
+
+    Those of stage 1 find the maximum that the neighbours' loads in stage 2 refer to.
+    """
+
+    uut: str
+    stage: int
+    trials: tuple[TrialSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The trials of a campaign in the order they are run."""
 
-    trials: tuple[TrialSpec, ...]
+    visits: tuple[Visit, ...]
     expected_s: float
+
+    @property
+    def trials(self) -> tuple[TrialSpec, ...]:
+        """All of them."""
+        return tuple(trial for visit in self.visits for trial in visit.trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What a trial measures, whatever the UUT and the repetition."""
+
+    scenario: str
+    sources: int
+    frame_size: int
+    load: Load
 
 
 def make_plan(
@@ -43,48 +74,69 @@ def make_plan(
 ) -> Plan:
     """The plan of a campaign; UsageError for an unknown UUT or scenario, too many streams or trials.
 
-    `interleaved` visits every UUT in each repetition, in shuffled order, and shuffles the trials within
-    each visit, so that drift of the machine spreads over all of them. `sequential` finishes one UUT before the next,
-    as written. `random` shuffles everything.
+    `interleaved` visits every UUT in each repetition, in shuffled order; within a visit, the scenarios that need the
+    same neighbours beside the UUT are shuffled together, so that drift of the machine spreads over all of them.
+    `sequential` finishes one UUT before the next, as written. `random` shuffles everything. Where neighbours forward a
+    share of a maximum, the trials that find it come first.
     """
     chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
-    cases = _chosen("scenario", scenarios, list(profile.scenarios))
-    counts = profile.streams or (len(topology.streams),)
-    if max(counts) > len(topology.streams):
-        raise UsageError(
-            f"profile {profile.name}: streams: {max(counts)} sources are asked for, "
-            f"topology {topology.name} has {len(topology.streams)}"
-        )
-    total = len(chosen) * len(cases) * len(counts) * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
+    cases = _chosen_scenarios(profile, scenarios)
+    for case in cases:
+        _refuse_unfit(topology, profile, case)
+    first = _cells_of_maxima(topology, profile, cases)
+    others = [cell for case in cases for cell in _cells(topology, profile, case) if cell not in first]
+    total = len(chosen) * (len(first) + len(others)) * profile.repetitions
     if total > MAX_TRIALS:
         raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
-    cells = [
-        (scenario, count, size, load)
-        for scenario in cases
-        for count in counts
-        for size in profile.frame_sizes
-        for load in profile.loads
-    ]
-    names = tuple(stream.name for stream in topology.streams)
-    order = list(_ordered(chosen, cells, profile))
-    trials = tuple(
-        TrialSpec(index, uut, scenario, names[:count], size, load, repetition)
-        for index, (uut, (scenario, count, size, load), repetition) in enumerate(order)
-    )
-    return Plan(trials, expected_seconds(trials, profile, costs))
+    stages = [stage for stage in (first, others) if stage]
+    names = tuple(stream.name for stream in topology.own_streams)
+    visits: list[Visit] = []
+    index = 0
+    for uut, stage, measured in _Order(topology, profile).visits(chosen, stages):
+        trials = tuple(
+            TrialSpec(number, uut, cell.scenario, names[: cell.sources], cell.frame_size, cell.load, repetition)
+            for number, (cell, repetition) in enumerate(measured, start=index)
+        )
+        index += len(trials)
+        if visits and profile.reboot == "visit" and (visits[-1].uut, visits[-1].stage) == (uut, stage):
+            trials = visits.pop().trials + trials  # it is there already
+        visits.append(Visit(uut, stage, trials))
+    return Plan(tuple(visits), expected_seconds(visits, topology, profile, costs))
 
 
-def expected_seconds(trials: Sequence[TrialSpec], profile: Profile, costs: Costs) -> float:
-    """How long these trials should take, in seconds, changes of UUT included."""
-    one = profile.duration + profile.settle.before + profile.settle.after + costs.trial_s
-    visits = (uut for uut, _ in groupby(trials, key=lambda trial: trial.uut))
-    return costs.start_s + len(trials) * one + sum(costs.uut_s.get(uut, 0.0) for uut in visits)
+def expected_seconds(visits: Iterable[Visit], topology: Topology, profile: Profile, costs: Costs) -> float:
+    """How long these visits should take, in seconds, guests brought up included."""
+    expected = costs.start_s
+    for visit in visits:
+        expected += costs.guest_s.get(visit.uut, 0.0)
+        for company, trials in groupby(visit.trials, key=lambda trial: company_of(topology, profile, trial.scenario)):
+            expected += sum(costs.guest_s.get(f"{visit.uut}.{name}", 0.0) for name in company)
+            expected += sum(_trial_s(topology, profile, trial, costs) for trial in trials)
+    return expected
+
+
+def missing_visits(plan: Plan, done: Iterable[str]) -> list[Visit]:
+    """The visits with what is left to do, given the keys of the trials that are done."""
+    known = frozenset(done)
+    left = [replace(one, trials=tuple(trial for trial in one.trials if trial.key not in known)) for one in plan.visits]
+    return [visit for visit in left if visit.trials]
+
+
+def company_of(topology: Topology, profile: Profile, scenario: str) -> tuple[str, ...]:
+    """The neighbours that are there in a scenario."""
+    case = profile.scenario(scenario)
+    return tuple(one.name for one in topology.neighbours if not isinstance(case.of(one.name), Off))
+
+
+def most_sources(topology: Topology, profile: Profile) -> int:
+    """The largest number of sources of the victim in any trial."""
+    return max(number for case in profile.scenarios for number in _source_numbers(topology, profile, case))
 
 
 def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
     """Loads that no link of this nominal rate can carry, as text for a warning or an error."""
     found = []
-    for stream in topology.streams:
+    for stream in topology.own_streams:
         rate = topology.stream_link(stream).rate
         for load in profile.loads:
             for size in profile.frame_sizes:
@@ -96,22 +148,138 @@ def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
     return found
 
 
-Cell = tuple[str, int, int, Load]
+def _trial_s(topology: Topology, profile: Profile, trial: TrialSpec, costs: Costs) -> float:
+    case = profile.scenario(trial.scenario)
+    lanes, loads = len(trial.streams), 0
+    for neighbour in topology.neighbours:
+        match case.of(neighbour.name):
+            case Network():
+                lanes += len(neighbour.streams)
+            case Stress():
+                loads += 1
+    fixed = profile.duration + profile.settle.before + profile.settle.after + costs.trial_s
+    return fixed + (lanes - 1) * costs.lane_s + loads * costs.load_s
 
 
-def _ordered(uuts: Sequence[str], cells: Sequence[Cell], profile: Profile) -> Iterator[tuple[str, Cell, int]]:
-    repetitions = range(1, profile.repetitions + 1)
-    generator = random.Random(profile.seed)
-    if profile.order == "sequential":
-        yield from ((uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions)
-    elif profile.order == "random":
-        every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
-        generator.shuffle(every)
-        yield from every
-    else:
-        for repetition in repetitions:
-            for uut in generator.sample(uuts, len(uuts)):
-                yield from ((uut, cell, repetition) for cell in generator.sample(cells, len(cells)))
+def _source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tuple[int, ...]:
+    there = len(topology.own_streams)
+    if case.streams:
+        return case.streams
+    if profile.streams == "each":
+        return tuple(range(1, there + 1))
+    return profile.streams or (there,)
+
+
+def _cells(topology: Topology, profile: Profile, case: Scenario) -> list[_Cell]:
+    return [
+        _Cell(case.name, number, size, load)
+        for number in _source_numbers(topology, profile, case)
+        for size in profile.frame_sizes
+        for load in profile.loads
+    ]
+
+
+def _cells_of_maxima(topology: Topology, profile: Profile, cases: Sequence[Scenario]) -> list[_Cell]:
+    """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
+    activities = [case.of(neighbour.name) for case in cases for neighbour in topology.neighbours]
+    sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
+    fewest = min(_source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
+    return [_Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """In which order the cells of a profile are measured."""
+
+    topology: Topology
+    profile: Profile
+
+    def visits(
+        self, uuts: Sequence[str], stages: Sequence[Sequence[_Cell]]
+    ) -> Iterator[tuple[str, int, list[tuple[_Cell, int]]]]:
+        """Each visit's UUT, stage, and cells with their repetition."""
+        generator = random.Random(self.profile.seed)
+        for uut, stage, measured in self._uncut(uuts, stages, generator):
+            for part in self._cut(measured):
+                yield uut, stage, part
+
+    def _uncut(
+        self, uuts: Sequence[str], stages: Sequence[Sequence[_Cell]], generator: random.Random
+    ) -> Iterator[tuple[str, int, list[tuple[_Cell, int]]]]:
+        repetitions = range(1, self.profile.repetitions + 1)
+        if self.profile.order == "sequential":
+            for uut in uuts:
+                for stage, cells in enumerate(stages, start=1):
+                    yield uut, stage, [(cell, repetition) for cell in cells for repetition in repetitions]
+            return
+        for stage, cells in enumerate(stages, start=1):
+            if self.profile.order == "random":
+                every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
+                generator.shuffle(every)
+                for uut, same in groupby(every, key=lambda one: one[0]):
+                    yield uut, stage, [(cell, repetition) for _, cell, repetition in same]
+                continue
+            for repetition in repetitions:
+                for uut in generator.sample(uuts, len(uuts)):
+                    yield uut, stage, [(cell, repetition) for cell in self._shuffled(cells, generator)]
+
+    def _shuffled(self, cells: Sequence[_Cell], generator: random.Random) -> Iterator[_Cell]:
+        """The cells at random; those that share a set of neighbours, or a boot, stay together."""
+        together: dict[tuple[str, ...], list[_Cell]] = {}
+        for cell in cells:
+            together.setdefault(self._lot(cell), []).append(cell)
+        lots = list(together.values())
+        for lot in generator.sample(lots, len(lots)):
+            yield from generator.sample(lot, len(lot))
+
+    def _lot(self, cell: _Cell) -> tuple[str, ...]:
+        company = company_of(self.topology, self.profile, cell.scenario)
+        return (cell.scenario,) if self.profile.reboot == "scenario" else company
+
+    def _cut(self, measured: list[tuple[_Cell, int]]) -> Iterator[list[tuple[_Cell, int]]]:
+        """The parts of a visit between which guests are brought up anew."""
+        match self.profile.reboot:
+            case "trial":
+                yield from ([one] for one in measured)
+            case "scenario":
+                for _, same in groupby(measured, key=lambda one: one[0].scenario):
+                    yield list(same)
+            case "visit":
+                yield measured
+
+
+def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
+    where = f"profile {profile.name}: scenario {case.name}"
+    known = [neighbour.name for neighbour in topology.neighbours]
+    if not known and not (isinstance(case.activity, Off) and not case.neighbours):
+        raise UsageError(
+            f"{where} needs a second guest, and topology {topology.name} has no `neighbours`; add one, take a topology "
+            "that has (netns-vmm), or choose with --scenario"
+        )
+    for name in case.neighbours:
+        if name not in known:
+            raise UsageError(
+                f"{where}: topology {topology.name} has no neighbour {name!r}; there are {', '.join(known)}"
+            )
+    for neighbour in topology.neighbours:
+        if isinstance(case.of(neighbour.name), Network) and not neighbour.streams:
+            raise UsageError(
+                f"{where}: neighbour {neighbour.name} has no streams to forward; name some in the topology"
+            )
+    asked, there = max(_source_numbers(topology, profile, case)), len(topology.own_streams)
+    if asked > there:
+        raise UsageError(
+            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {there}"
+        )
+
+
+def _chosen_scenarios(profile: Profile, wanted: Sequence[str]) -> list[Scenario]:
+    """The scenarios of these names; the beginning of a name, up to a hyphen, stands for all that begin so."""
+    known = [scenario.name for scenario in profile.scenarios]
+    names: list[str] = []
+    for name in wanted:
+        names += [name] if name in known else [one for one in known if one.startswith(f"{name}-")] or [name]
+    return [profile.scenario(name) for name in _chosen("scenario", names, known)]
 
 
 def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:

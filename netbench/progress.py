@@ -63,7 +63,7 @@ class _LiveBar:
             self._progress.update(self._task, total=planned, completed=done, expected_s=details["expected_s"])
         elif event.kind == "uut-ready":
             self._progress.update(self._task, description=f"{details['uut']}: ready")
-        elif event.kind == "uut-failed":
+        elif event.kind in ("uut-failed", "neighbours-failed"):
             self._progress.console.print(_failed(event), markup=False, highlight=False, soft_wrap=True)
         elif event.kind == "trial-started":
             again = f" (attempt {details['attempt']})" if details["attempt"] != 1 else ""
@@ -91,7 +91,7 @@ class _Lines:
             self._planned, self._done = int(str(details["planned"])), int(str(details["done"]))
             left, seconds = self._planned - self._done, float(str(details["expected_s"]))
             self._say(f"{left} of {self._planned} trials to measure, about {seconds:.0f} s")
-        elif event.kind == "uut-failed":
+        elif event.kind in ("uut-failed", "neighbours-failed"):
             self._say(_failed(event))
         elif event.kind == "trial-stored":
             self._done += 1
@@ -105,4 +105,7 @@ class _Lines:
 
 
 def _failed(event: Event) -> str:
-    return f"UUT {event.details['uut']} failed: {event.details['why']}"
+    who = f"UUT {event.details['uut']}"
+    if event.kind == "neighbours-failed":
+        who = f"what is beside {who}"
+    return f"{who} failed: {event.details['why']}"

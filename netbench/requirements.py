@@ -7,10 +7,11 @@ from pathlib import Path
 from netbench.errors import MissingError
 from netbench.hosts.local import LocalHost, require_tool
 from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.links.cgroups import find_controller
 from netbench.vm.acceleration import choose
 from netbench.vm.machine import VHOST_DEVICE, qemu_program
 
-_TOOLS = frozenset({"ip", "ethtool", "tcpdump", "taskset", "setpriv", "nft", "ssh", qemu_program()})
+_TOOLS = frozenset({"ip", "ethtool", "tcpdump", "taskset", "setpriv", "nft", "ssh", "stress-ng", qemu_program()})
 
 
 def require(needs: Iterable[str]) -> None:
@@ -24,6 +25,8 @@ def require(needs: Iterable[str]) -> None:
             find_image(need.removeprefix("image:"))
         elif need == "kvm":
             _require_kvm(images[0] if images else DEFAULT_IMAGE)
+        elif need == "cgroup-cpu":
+            find_controller(LocalHost("local", "requirements"))
         elif need == "vhost" and not VHOST_DEVICE.exists():
             raise MissingError(f"vhost: on is asked for, but this host has no {VHOST_DEVICE}: modprobe vhost_net")
 

@@ -1,27 +1,35 @@
 """A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from netbench.errors import MachineGoneError, MissingError, TestbedError, UutError
-from netbench.generators.base import Generator
+from netbench.bench import Bench, Companion, Lane
+from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
+from netbench.hosts.cpu_time import busy_s
 from netbench.hosts.local import LocalHost, NamespaceHost
 from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
+from netbench.layout import (
+    activities_of,
+    base_changes,
+    cpu_plans,
+    entitlements,
+    make_generator,
+    make_uut,
+    needs_of,
+    neighbours_of,
+    own_paths,
+    paths_in_use,
+    resources,
+    usable_cpus,
+)
 from netbench.links.changes import (
-    AddNamespace,
     AddRunDirectory,
-    AddVeth,
-    Change,
     Machine,
-    MovePort,
-    OffloadsOff,
-    SetSysctl,
-    SetUp,
 )
 from netbench.links.cleaning import clean
 from netbench.links.counters import NicCounters
@@ -31,112 +39,21 @@ from netbench.links.netlink import Netlink
 from netbench.links.safety import refuse_unsafe_port
 from netbench.links.state import lock_testbed
 from netbench.links.transaction import Transaction
-from netbench.model.paths import Nic, Place, StreamPath, stream_paths, veth_mac
+from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.profile import Profile
-from netbench.model.topology import Topology, UutSpec, host_of
-from netbench.plugins import GENERATORS, UUTS, plugins
+from netbench.model.topology import Topology, UutSpec
 from netbench.requirements import require
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.trial import Bench, Lane
 from netbench.uut.base import UnitUnderTest, Workplace
-from netbench.vm.machine import qemu_program, vm_directory
+from netbench.vm.machine import vm_directory
 from netbench.vm.running import running_vm
-
-TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
-
-
-def needs_of(topology: Topology, uuts: Collection[str] = ()) -> frozenset[str]:
-    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`."""
-    needs = {"root", "setpriv"}
-    here = [host for host in topology.hosts if topology.machine(host) is None]
-    if here:
-        needs |= {"packet", *TOOLS}
-    if any(topology.netns(host) for host in here):
-        needs.add("netns")
-    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
-        needs.add("veth")
-    for vm in topology.vms.values():
-        needs |= {qemu_program(), f"image:{vm.image}"} | ({"kvm"} if vm.accelerator == "kvm" else set())
-    for uut in topology.uuts:
-        if topology.uut_machine is None and (not uuts or uut.name in uuts):
-            needs |= make_uut(uut).needs()
-    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
-
-
-def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
-    """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
-    changes: list[Change] = []
-    for host in (host for host in topology.hosts if topology.machine(host) == machine):
-        netns = topology.netns(host)
-        if netns:
-            changes.append(AddNamespace(netns))
-            # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
-            changes += [
-                SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")
-            ]
-    nics: list[tuple[str | None, str]] = []
-    for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
-        for end in link.ends:
-            netns, interface = topology.netns(host_of(end)), topology.interface(end)
-            nics.append((netns, interface))
-            if topology.is_port(end) and netns:
-                changes.append(MovePort(interface, netns))
-        if not topology.is_port(link.ends[0]):
-            changes.append(_veth(topology, link.ends[0], link.ends[1]))
-    for netns, interface in nics:
-        if netns is None:
-            changes.append(SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", True))
-        changes.append(OffloadsOff(netns, interface))
-        changes.append(SetUp(netns, interface))
-    return changes
-
-
-def make_uut(spec: UutSpec) -> UnitUnderTest:
-    """The UUT a topology describes."""
-    kind = plugins(UUTS)[spec.kind]
-    uut: UnitUnderTest = kind(kind.Options.model_validate(spec.options))
-    return uut
-
-
-def make_generator(profile: Profile) -> Generator:
-    """The generator a profile describes."""
-    kind = plugins(GENERATORS)[profile.generator.kind]
-    generator: Generator = kind(kind.Options.model_validate(profile.generator.options))
-    return generator
-
-
-def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """CPUs of each stream's source and sink.
-
-    Every source has a CPU of its own where there is one, sinks share what is left. Where there are too
-    few, nothing is pinned (empty): the scheduler balances better than a fixed overload would.
-    """
-    if len(cpus) >= 2 * streams:
-        return [((cpus[n],), (cpus[streams + n],)) for n in range(streams)]
-    if len(cpus) > streams:
-        return [((cpus[n],), tuple(cpus[streams:])) for n in range(streams)]
-    return [((), ()) for _ in range(streams)]
-
-
-def cpu_plans(
-    paths: Sequence[StreamPath], cpus: Callable[[str | None], Sequence[int]]
-) -> Iterator[tuple[StreamPath, tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """Each path with the CPUs of its source and sink, out of those that `cpus` says a machine has."""
-    machines = dict.fromkeys(path.source.machine for path in paths)
-    for machine in machines:
-        there = [path for path in paths if path.source.machine == machine]
-        yield from zip(there, cpu_plan(len(there), cpus(machine)), strict=True)
-
-
-def usable_cpus() -> list[int]:
-    """The CPUs this process may run on."""
-    return sorted(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A machine that part of a testbed stands on: its kernel, its CPUs by number, and facts about it."""
+    """A machine that part of a testbed stands on: a host outside all namespaces, its kernel, CPUs, and facts of it."""
 
+    host: Host
     kernel: Kernel
     cpus: Sequence[int]
     facts: Mapping[str, str]
@@ -155,18 +72,21 @@ class Testbed:
         hosts: dict[str, Host],
         paths: tuple[StreamPath, ...],
         profile: Profile,
+        in_use: Sequence[StreamPath] | None = None,
     ) -> None:
+        """`in_use` are the paths that sources and sinks are needed for; None: all."""
         self._topology = topology
         self._run_id = run_id
         self._grounds = grounds
         self._hosts = hosts
         self._paths = paths
+        self._in_use = paths if in_use is None else in_use
         self._generator = make_generator(profile)
         self._lanes: dict[str, Lane] = {}
 
     def open_lanes(self) -> None:
         """Bring up a source and a sink for every stream."""
-        for path, (source_cpus, sink_cpus) in cpu_plans(self._paths, self._cpus):
+        for path, (source_cpus, sink_cpus) in cpu_plans(self._in_use, self._cpus):
             host = self._hosts[path.source.host]
             unfit = self._generator.unfit(host)
             if unfit:
@@ -199,22 +119,47 @@ class Testbed:
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[UnitUnderTest]:
         """A UUT, provisioned and forwarding; UutError when it cannot be brought up."""
-        uut = make_uut(spec)
-        kernel = self._uut_ground.kernel
-        point = kernel.point
+        with self._guest(spec, spec, "") as uut:
+            yield uut
+
+    @contextmanager
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[UnitUnderTest]:
+        """A neighbour of a UUT that is up, likewise ready; NeighbourError when it cannot be brought up."""
+        spec = next(one for one in neighbours_of(self._topology, beside) if one.name == name)
+        with ExitStack() as stack:
+            try:
+                guest = stack.enter_context(self._guest(spec.as_uut(beside), beside, name))
+            except UutError as error:
+                raise NeighbourError(f"neighbour {name}: {error}", error.log) from error
+            yield guest
+
+    @contextmanager
+    def _guest(self, spec: UutSpec, beside: UutSpec, neighbour: str) -> Iterator[UnitUnderTest]:
+        guest = make_uut(spec)
+        ground = self._uut_ground
+        point = ground.kernel.point
         try:
             try:
-                uut.provision(Workplace(spec.name, self._run_id, self._hosts, kernel, self._paths))
-                uut.ready()
+                workplace = Workplace(
+                    spec.name,
+                    self._run_id,
+                    self._hosts,
+                    ground.kernel,
+                    own_paths(self._topology, self._paths, neighbour),
+                    entitlements(self._topology, beside, ground.cpus)[neighbour],
+                    self._topology.uut_host,
+                )
+                guest.provision(workplace)
+                guest.ready()
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
-                raise UutError(str(error), uut.log()) from error
-            yield uut
+                raise UutError(str(error), guest.log()) from error
+            yield guest
         finally:
             with shielded():
-                uut.destroy()
-                failures = kernel.undo(to=point)
+                guest.destroy()
+                failures = ground.kernel.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {spec.name} could not be undone: {'; '.join(failures)}")
 
@@ -222,9 +167,9 @@ class Testbed:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
         return {**self._uut_ground.facts, **uut.facts()}
 
-    def bench(self, uut: UnitUnderTest) -> Bench:
-        """What a trial needs, with this UUT in place."""
-        return Bench(self._lanes, uut, self._read_nics, SystemClock())
+    def bench(self, uut: UnitUnderTest, companions: Sequence[Companion] = ()) -> Bench:
+        """What a trial needs, with this UUT and these neighbours in place."""
+        return Bench(self._lanes, uut, self._read_nics, SystemClock(), self._machine_cpu_s, tuple(companions))
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
@@ -242,6 +187,9 @@ class Testbed:
     def _cpus(self, machine: str | None) -> Sequence[int]:
         return self._grounds[machine].cpus
 
+    def _machine_cpu_s(self) -> float:
+        return busy_s(self._uut_ground.host.read("/proc/stat"))
+
     def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         wanted: dict[str | None, list[Place]] = {}
         for place in places:
@@ -253,16 +201,20 @@ class Testbed:
 
 
 @contextmanager
-def open_testbed(topology: Topology, profile: Profile, uuts: Collection[str] = ()) -> Iterator[Testbed]:
-    """Bring a topology up for these UUTs (empty: all) and, however the block is left, down again.
+def open_testbed(
+    topology: Topology, profile: Profile, uuts: Collection[str] = (), scenarios: Collection[str] = ()
+) -> Iterator[Testbed]:
+    """Bring a topology up for these UUTs and scenarios (empty: all) and, however the block is left, down again.
 
     UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
     taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
     """
     require_root()
-    require(needs_of(topology, uuts))
+    chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
+    activities = activities_of(topology, chosen)
+    require(needs_of(topology, uuts, activities))
     with ExitStack() as stack:
-        lock_testbed(stack, _resources(topology))
+        lock_testbed(stack, resources(topology))
         clean()
         for port, addresses in topology.port_addresses.items():
             refuse_unsafe_port(port, addresses)
@@ -275,19 +227,20 @@ def open_testbed(topology: Topology, profile: Profile, uuts: Collection[str] = (
         testbed: Testbed | None = None
         try:
             with ExitStack() as vms:
-                grounds: dict[str | None, Ground] = {None: Ground(transaction, usable_cpus(), {})}
+                grounds: dict[str | None, Ground] = {None: Ground(here, transaction, usable_cpus(), {})}
                 hosts = {name: host for name, host in own_hosts.items() if host}
                 for name, spec in topology.vms.items():
                     directory = vm_directory(journal.run_id, name)
                     transaction.make([AddRunDirectory(str(directory))])
                     vm = vms.enter_context(running_vm(name, spec, here, directory))
-                    grounds[name] = Ground(vm.kernel, vm.cpus, vm.facts)
+                    grounds[name] = Ground(vm.host(name, None), vm.kernel, vm.cpus, vm.facts)
                     inside = [host for host in topology.hosts if topology.machine(host) == name]
                     hosts |= {host: vm.host(host, topology.netns(host)) for host in inside}
                 for machine, ground in grounds.items():
                     ground.kernel.make(base_changes(topology, machine))
                 paths = _known_paths(topology, transaction)
-                testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile)
+                in_use = paths_in_use(topology, paths, activities)
+                testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile, in_use)
                 try:
                     testbed.open_lanes()
                     yield testbed
@@ -314,34 +267,12 @@ def require_root() -> None:
         raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
 
 
-def _resources(topology: Topology) -> set[str]:
-    here = {host for host in topology.hosts if topology.machine(host) is None}
-    names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
-    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms}
-    for link in topology.links:
-        ends = [end for end in link.ends if host_of(end) in here]
-        names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
-        names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
-    return names
-
-
 def _host(topology: Topology, name: str, run_id: str) -> Host | None:
     """A host on this machine; None for one that is, or is in, a VM."""
     netns = topology.netns(name)
     if topology.machine(name) is not None:
         return None
     return NamespaceHost(name, run_id, netns) if netns else LocalHost(name, run_id)
-
-
-def _veth(topology: Topology, one: str, other: str) -> AddVeth:
-    return AddVeth(
-        netns=topology.netns(host_of(one)),
-        interface=topology.interface(one),
-        mac=veth_mac(topology, one),
-        peer_netns=topology.netns(host_of(other)),
-        peer=topology.interface(other),
-        peer_mac=veth_mac(topology, other),
-    )
 
 
 def _known_paths(topology: Topology, kernel: Kernel) -> tuple[StreamPath, ...]:

@@ -1,51 +1,34 @@
 """One trial on a ready testbed: arm, send, drain, collect, judge."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
-from netbench.analysis.accounting import Evidence, NicDelta, account
+from netbench.analysis.accounting import Evidence, account
 from netbench.analysis.capture import CaptureCounts, Expected, analyze_capture
 from netbench.analysis.judging import judge
-from netbench.errors import MachineGoneError, TestbedError, UsageError
-from netbench.generators.base import Sent, Source, Traffic
+from netbench.bench import Bench, Lane, Side, sides_of
+from netbench.errors import TestbedError, UsageError
+from netbench.generators.base import Sent, Traffic
 from netbench.hosts.clock import Clock
-from netbench.links.counters import NicCounters
-from netbench.model.counts import HopCount, StreamCounts
-from netbench.model.paths import Place, StreamPath
+from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.sinks.base import Arrived, Catch, Sink
-from netbench.uut.base import HopReading, Reading, UnitUnderTest
-
-NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
+from netbench.neighbours.base import Neighbour
+from netbench.sinks.base import Arrived, Catch
+from netbench.snapshots import Snapshot, Trouble, cpu_growth, grown, nic_deltas, places_of, shared_hops, take_snapshot
+from netbench.uut.base import Reading
 
 # Sources are told to start this far in the future, so that all of them are waiting when the time comes.
 _START_AHEAD_NS = 5_000_000
 _ARM_LIMIT_S = 10.0
+# How much of the duration a neighbour's sources may miss at either end.
+_MAY_MISS_PART = 0.05
 
 _NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """One stream with its source and sink at work."""
-
-    path: StreamPath
-    source: Source
-    sink: Sink
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What a trial needs of a ready testbed."""
-
-    lanes: Mapping[str, Lane]
-    uut: UnitUnderTest
-    read_nics: NicReader
-    clock: Clock
 
 
 @dataclass(slots=True)
@@ -64,92 +47,103 @@ class _Steps:
             self.seconds[name] = (self.clock.monotonic_ns() - begin) / 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    nics: dict[Place, NicCounters]
-    uut: Reading
-
-
 def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, captures: Path) -> TrialResult:
     """Measure once. Captures are written to `captures` and stay there for the caller to keep or remove.
 
-    Whatever goes wrong with a generator, sink, link or UUT during the trial is a reason in the result;
+    Whatever goes wrong with a generator, sink, link, UUT or neighbour during the trial is a reason in the result;
     TestbedError is raised only when the testbed cannot go on.
     """
-    lanes = [bench.lanes[name] for name in spec.streams]
-    steps = _Steps(bench.clock)
+    steps, trouble = _Steps(bench.clock), Trouble()
     started_ns = bench.clock.realtime_ns()
-    traffic = {lane.path.name: _traffic(bench, lane, spec, profile) for lane in lanes}
-    uut_reasons: list[Reason] = []
-    with steps.step("arm"):
-        for lane in lanes:
-            lane.sink.arm(_catch(lane, traffic[lane.path.name], spec, profile, captures))
-        unready = _prepare(lanes, traffic)
-        bench.uut.reset()
-        all_armed = all(lane.sink.armed(_ARM_LIMIT_S) for lane in lanes)
-    before = _snapshot(bench, lanes, uut_reasons)
-    bench.clock.sleep(profile.settle.before)
-    with steps.step("send"):
-        nothing = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
-        sent = _send(bench, lanes, profile) if all_armed and not unready else nothing
-    with steps.step("drain"):
-        drained = _drain(bench, lanes, profile.drain_limit)
-        bench.clock.sleep(profile.settle.after)
-        after = _snapshot(bench, lanes, uut_reasons)
-        arrived = _stop_sinks(lanes, profile.drain_limit, all_armed)
-    grown = list(_grown(before, after))
+    sides = list(sides_of(bench, spec, profile))
+    lanes = [lane for side in sides for lane in side.lanes]
+    traffic = {stream: one for side in sides for stream, one in side.traffic.items()}
+    with ExitStack() as loads:
+        with steps.step("load"):
+            under_load = _start_loads(sides, loads, trouble)
+        with steps.step("arm"):
+            for lane in lanes:
+                lane.sink.arm(_catch(lane, traffic[lane.path.name], spec, profile, captures))
+            unready = _prepare(lanes, traffic)
+            for side in sides:
+                side.uut.reset()
+            all_armed = all(lane.sink.armed(_ARM_LIMIT_S) for lane in lanes)
+        before = take_snapshot(bench, sides, trouble)
+        with steps.step("send"):
+            sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
+            if all_armed and under_load and not unready:
+                sent = _send(bench, sides, profile)
+        with steps.step("drain"):
+            patience_s = max(side.uut.patience_s for side in sides)
+            drained = _drain(bench, lanes, patience_s, profile.drain_limit)
+            bench.clock.sleep(profile.settle.after)
+            after = take_snapshot(bench, sides, trouble)
+            arrived = _stop_sinks(lanes, profile.drain_limit, all_armed)
+        with steps.step("unload"):
+            _stop_loads(sides, trouble)
+    steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
-        evidence = [
-            Evidence(
-                path=lane.path,
-                traffic=traffic[lane.path.name],
-                sent=sent[lane.path.name],
-                arrived=arrived[lane.path.name],
-                capture=_read_capture(lane.path, spec, sent[lane.path.name], arrived[lane.path.name]),
-                nics=_deltas(lane.path, before, after),
-                uut_hops=tuple(reading for reading in grown if reading.stream == lane.path.name or len(lanes) == 1),
-            )
-            for lane in lanes
-        ]
-        counts: list[StreamCounts] = [account(one) for one in evidence]
-        reasons = [
-            reason
-            for one, count in zip(evidence, counts, strict=True)
-            for reason in judge(one, count, profile.tolerance, profile.max_lateness)
-        ]
+        found = {side.guest: list(_evidence(side, sent, arrived, before, after)) for side in sides}
+        counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
+    reasons = list(trouble.reasons)
+    for guest, evidence in found.items():
+        # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
+        limits = (inf, inf) if guest else (profile.tolerance, profile.max_lateness)
+        for one, count in zip(evidence, counts[guest], strict=True):
+            reasons += judge(one, count, *limits)
+    reasons += _lazy_loads(sides, before, after)
+    reasons += _absences(sides, sent, profile.duration)
     if not drained:
         reasons.append(
             Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
         )
+    victim, *neighbours = sides
+    cpu_s = cpu_growth(victim, before, after)
+    if before.machine_s is not None and after.machine_s is not None:
+        cpu_s["machine"] = round(after.machine_s - before.machine_s, 6)
     return TrialResult(
         spec,
         attempt,
         started_ns,
-        streams=tuple(counts),
-        reasons=(*dict.fromkeys(uut_reasons), *reasons),
+        streams=counts[victim.guest],
+        reasons=tuple(reasons),
         steps_s=steps.seconds,
-        hops=tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in grown if not one.stream),
-        cpu_s={
-            whose: after.uut.cpu_s[whose] - used for whose, used in before.uut.cpu_s.items() if whose in after.uut.cpu_s
-        },
+        hops=shared_hops(victim, before, after),
+        cpu_s=cpu_s,
+        neighbours=tuple(
+            NeighbourResult(
+                side.guest,
+                companion.activity,
+                companion.frame_size,
+                counts[side.guest],
+                shared_hops(side, before, after),
+                cpu_growth(side, before, after),
+            )
+            for companion, side in zip(bench.companions, neighbours, strict=True)
+        ),
     )
 
 
-def _traffic(bench: Bench, lane: Lane, spec: TrialSpec, profile: Profile) -> Traffic:
-    path = lane.path
-    wanted = spec.load.fps(spec.frame_size, path.link_bps)
-    return Traffic(
-        stream=path.name,
-        src_mac=path.source.mac,
-        dst_mac=bench.uut.next_hop_mac(path),
-        src_ip=path.src_ip,
-        dst_ip=path.dst_ip,
-        frame_size=spec.frame_size,
-        fps=None if wanted is None else lane.source.nearest_fps(wanted, spec.frame_size),
-        duration_s=profile.duration,
-        flows=profile.flows,
-        seed=profile.seed,
-    )
+def _start_loads(sides: Sequence[Side], loads: ExitStack, trouble: Trouble) -> bool:
+    """Start the neighbours' loads, to be ended at the latest when `loads` is left; whether all are at work."""
+    for side in sides:
+        if side.load is not None:
+            loads.callback(_end_quietly, side.load)
+            with trouble.noted(side.guest, of_load=True):
+                side.load.start()
+    return not trouble.reasons
+
+
+def _end_quietly(load: Neighbour) -> None:
+    with suppress(TestbedError):  # what went wrong with it is on record already
+        load.stop()
+
+
+def _stop_loads(sides: Sequence[Side], trouble: Trouble) -> None:
+    for side in sides:
+        if side.load is not None:
+            with trouble.noted(side.guest, of_load=True):
+                side.load.stop()
 
 
 def _catch(lane: Lane, traffic: Traffic, spec: TrialSpec, profile: Profile, captures: Path) -> Catch:
@@ -157,7 +151,7 @@ def _catch(lane: Lane, traffic: Traffic, spec: TrialSpec, profile: Profile, capt
     return Catch(traffic.src_ip, traffic.dst_ip, traffic.fps, profile.snap_length, capture)
 
 
-def _prepare(lanes: list[Lane], traffic: dict[str, Traffic]) -> dict[str, Sent]:
+def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
     """Have all sources ready; what those that cannot be have sent: nothing, and why."""
     unready = {}
     for lane in lanes:
@@ -168,22 +162,62 @@ def _prepare(lanes: list[Lane], traffic: dict[str, Traffic]) -> dict[str, Sent]:
     return unready
 
 
-def _send(bench: Bench, lanes: list[Lane], profile: Profile) -> dict[str, Sent]:
-    start = bench.clock.monotonic_ns() + _START_AHEAD_NS
-    for lane in lanes:
-        lane.source.start(start)
+def _send(bench: Bench, sides: Sequence[Side], profile: Profile) -> dict[str, Sent]:
+    """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
+    victim, *neighbours = sides
+    _start([lane for side in neighbours for lane in side.lanes], bench.clock)
+    bench.clock.sleep(profile.settle.before)
+    _start(victim.lanes, bench.clock)
     # A source bounds itself; this only catches one that hangs.
-    limit = 5 * profile.duration + 10
-    return {lane.path.name: lane.source.wait(limit) for lane in lanes}
+    longest_s = max(one.duration_s for side in sides for one in side.traffic.values())
+    limit_s = 5 * longest_s + 10
+    return {lane.path.name: lane.source.wait(limit_s) for side in sides for lane in side.lanes}
 
 
-def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> bool:
+def _start(lanes: Sequence[Lane], clock: Clock) -> None:
+    at_ns = clock.monotonic_ns() + _START_AHEAD_NS
+    for lane in lanes:
+        lane.source.start(at_ns)
+
+
+def _lazy_loads(sides: Sequence[Side], before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    """Neighbours whose load was there and did nothing."""
+    for side in sides:
+        earlier, later = before.loads_s.get(side.guest), after.loads_s.get(side.guest)
+        if earlier is not None and later is not None and later <= earlier:
+            detail = f"neighbour {side.guest}: its load used no CPU time during the trial"
+            yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
+
+
+def _absences(sides: Sequence[Side], sent: Mapping[str, Sent], duration_s: float) -> Iterator[Reason]:
+    """Neighbours whose sources did not send all the time while the victim's did."""
+    victim, *neighbours = sides
+    of_victim = [sent[lane.path.name] for lane in victim.lanes]
+    first = min((one.first_ns for one in of_victim if one.first_ns is not None), default=None)
+    last = max((one.last_ns for one in of_victim if one.last_ns is not None), default=None)
+    if first is None or last is None:
+        return
+    for side in neighbours:
+        for stream in (lane.path.name for lane in side.lanes):
+            own = sent[stream]
+            if own.first_ns is None or own.last_ns is None:
+                continue
+            missed_s = max(0, own.first_ns - first, last - own.last_ns) / 1e9
+            if missed_s > _MAY_MISS_PART * duration_s:
+                yield Reason(
+                    ReasonKind.NEIGHBOUR_STOPPED_EARLY,
+                    stream,
+                    f"neighbour {side.guest} sent nothing during {missed_s:.3f} s of what the victim's sources took",
+                )
+
+
+def _drain(bench: Bench, lanes: Sequence[Lane], patience_s: float, limit_s: float) -> bool:
     """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
-    places = _places(lanes)
+    places = places_of(lanes)
     deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
     last = bench.read_nics(places)
     while bench.clock.monotonic_ns() < deadline:
-        bench.clock.sleep(bench.uut.patience_s)
+        bench.clock.sleep(patience_s)
         now = bench.read_nics(places)
         if now == last:
             return True
@@ -191,14 +225,31 @@ def _drain(bench: Bench, lanes: list[Lane], limit_s: float) -> bool:
     return False
 
 
-def _stop_sinks(lanes: list[Lane], limit_s: float, all_armed: bool) -> dict[str, Arrived]:
+def _stop_sinks(lanes: Sequence[Lane], limit_s: float, all_armed: bool) -> dict[str, Arrived]:
     if all_armed:
         for lane in lanes:
             lane.sink.flush(limit_s)
     return {lane.path.name: lane.sink.stop() for lane in lanes}
 
 
-def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrived) -> CaptureCounts | None:
+def _evidence(
+    side: Side, sent: Mapping[str, Sent], arrived: Mapping[str, Arrived], before: Snapshot, after: Snapshot
+) -> Iterator[Evidence]:
+    growth = list(grown(before.guests.get(side.guest, Reading()), after.guests.get(side.guest, Reading())))
+    for lane in side.lanes:
+        name, traffic = lane.path.name, side.traffic[lane.path.name]
+        yield Evidence(
+            path=lane.path,
+            traffic=traffic,
+            sent=sent[name],
+            arrived=arrived[name],
+            capture=_read_capture(lane.path, traffic.frame_size, sent[name], arrived[name]),
+            nics=nic_deltas(lane.path, before, after),
+            uut_hops=tuple(reading for reading in growth if reading.stream == name or len(side.lanes) == 1),
+        )
+
+
+def _read_capture(path: StreamPath, frame_size: int, sent: Sent, arrived: Arrived) -> CaptureCounts | None:
     """The counts of a capture; None for one that is incomplete: part of a count would look like loss."""
     if arrived.error or sent.first_ns is None or sent.last_ns is None:
         return None
@@ -206,7 +257,7 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
         stream=path.name,
         src_ip=path.src_ip,
         dst_ip=path.dst_ip,
-        frame_size=spec.frame_size,
+        frame_size=frame_size,
         sent_frames=sent.frames,
         first_sequence=sent.first_sequence,
         sent_from_ns=sent.first_ns,
@@ -220,36 +271,3 @@ def _read_capture(path: StreamPath, spec: TrialSpec, sent: Sent, arrived: Arrive
         return None
     whole = not (counts.truncated or counts.damage or counts.odd_length_frames or counts.unknown_blocks)
     return counts if whole and counts.frames == arrived.captured_frames else None
-
-
-def _snapshot(bench: Bench, lanes: list[Lane], reasons: list[Reason]) -> _Snapshot:
-    nics = bench.read_nics(_places(lanes))
-    try:
-        return _Snapshot(nics, bench.uut.read())
-    except MachineGoneError:
-        raise
-    except TestbedError as error:
-        reasons.append(Reason(ReasonKind.UUT_FAILED, "", str(error)))
-        return _Snapshot(nics, Reading())
-
-
-def _places(lanes: list[Lane]) -> list[Place]:
-    return [nic.place for lane in lanes for nic in lane.path.nics.values()]
-
-
-def _deltas(path: StreamPath, before: _Snapshot, after: _Snapshot) -> dict[str, NicDelta | None]:
-    def delta(place: Place) -> NicDelta | None:
-        if place not in before.nics or place not in after.nics:
-            return None
-        return NicDelta.between(before.nics[place], after.nics[place])
-
-    return {role: delta(nic.place) for role, nic in path.nics.items()}
-
-
-def _grown(before: _Snapshot, after: _Snapshot) -> Iterator[HopReading]:
-    """How each counter of the UUT grew; one that went backwards was reset, and says nothing."""
-    earlier = {(reading.stream, reading.hop, reading.counter): reading.frames for reading in before.uut.hops}
-    for reading in after.uut.hops:
-        base = earlier.get((reading.stream, reading.hop, reading.counter))
-        if base is not None and reading.frames >= base:
-            yield replace(reading, frames=reading.frames - base)

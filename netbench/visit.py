@@ -2,81 +2,157 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
-from netbench.errors import UutError
+from netbench.bench import Companion
+from netbench.errors import NeighbourError, UutError
+from netbench.household import Household
+from netbench.maxima import Maxima
 from netbench.model.profile import Profile
-from netbench.model.topology import UutSpec
+from netbench.model.scenario import Network
+from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
+from netbench.plan import company_of
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
 from netbench.results.store import Store
 from netbench.testbed import Testbed
 from netbench.trial import run_trial
-from netbench.uut.base import UnitUnderTest
 
-# A UUT that failed in so many trials, one right after the other, is not brought up once more.
+# A UUT, or a set of neighbours, that failed in so many trials one right after the other is not brought up once more.
 MOST_FAILURES = 3
-# A UUT that was given up in so many visits is not visited again.
+# One that was given up in so many visits is not tried again.
 MOST_GIVEN_UP = 2
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a visit has come: what is left, the attempt at its first trial, and failures one after the other."""
+
+    waiting: deque[TrialSpec]
+    attempt: int = 1
+    failures: int = 0
+    neighbours_failures: int = 0
+
+    def next_trial(self) -> None:
+        """Go on to the next one."""
+        self.waiting.popleft()
+        self.attempt = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """What trials are measured with, and where they are kept. `given_up` holds why UUTs were, by name."""
+    """What trials are measured with, and where they are kept.
+
+    `lifetimes` numbers those of guests; `given_up` holds why UUTs, and neighbours of theirs, were.
+    """
 
     testbed: Testbed
+    topology: Topology
     profile: Profile
     directory: ResultDirectory
     store: Store
     announcer: Announcer
+    maxima: Maxima
+    lifetimes: Iterator[int]
     given_up: dict[str, list[str]] = field(default_factory=dict)
 
     def measure(self, spec: UutSpec, trials: Iterable[TrialSpec]) -> None:
         """Measure and store the trials.
 
-        A UUT that fails in a trial, or whose links were changed, is brought up anew. When it does not come up, or keeps
-        failing, the trials that are left are stored as invalid for that reason, without counts. TestbedError when the
-        testbed breaks.
+        A UUT that fails in a trial, or whose links were changed, is brought up anew; likewise its neighbours. When it
+        does not come up, or keeps failing, the trials that are left are stored as invalid for that reason, without
+        counts; those of neighbours cost only the trials that need them. TestbedError when the testbed breaks.
         """
-        waiting = deque(trials)
-        reasons = self.given_up.setdefault(spec.name, [])
-        if len(reasons) == MOST_GIVEN_UP:
-            self._give_up(
-                spec.name, f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}", waiting
-            )
-            return
-        attempt, failures = 1, 0
-        while waiting:
+        progress = _Progress(deque(trials))
+        hopeless = self._hopeless(spec.name)
+        if hopeless:
+            self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, hopeless)
+        while progress.waiting:
             try:
-                with self.testbed.uut(spec) as uut:
-                    self._welcome(spec.name, self.testbed.facts(uut))
-                    anew = False
-                    while waiting and not anew:
-                        result = self._try(uut, waiting[0], attempt)
-                        failed = _has(result, ReasonKind.UUT_FAILED)
-                        anew = failed or _has(result, ReasonKind.LINK_CHANGED)
-                        failures = failures + 1 if failed else 0
-                        if failed:
-                            self.directory.keep_console(spec.name, uut.log())
-                        again = attempt <= self.profile.retries and failures < MOST_FAILURES
-                        if result.verdict is Verdict.INVALID and again:
-                            attempt += 1
-                        else:
-                            self._keep(result)
-                            waiting.popleft()
-                            attempt = 1
-                if waiting and failures == MOST_FAILURES:
-                    raise UutError(f"it failed in {failures} trials one after the other: {_why(result)}")
+                with self.testbed.uut(spec) as uut, Household(self.testbed, self.topology, spec, uut) as household:
+                    lifetime = next(self.lifetimes)
+                    self._welcome(spec.name, household)
+                    why = self._measure_household(spec, household, lifetime, progress)
+                if progress.waiting and progress.failures == MOST_FAILURES:
+                    raise UutError(f"it failed in {progress.failures} trials one after the other: {why}")
             except UutError as error:
-                reasons.append(str(error))
+                self.given_up.setdefault(spec.name, []).append(str(error))
                 self.directory.keep_console(spec.name, error.log)
-                self._give_up(spec.name, str(error), waiting)
-                return
+                self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, str(error))
 
-    def _welcome(self, name: str, facts: dict[str, str]) -> None:
+    def _measure_household(self, spec: UutSpec, household: Household, lifetime: int, progress: _Progress) -> str:
+        """Measure until nothing is left, or the UUT has to be brought up anew; why, then."""
+        while progress.waiting:
+            trial = progress.waiting[0]
+            if not self._gathered(spec, household, progress):
+                continue
+            companions = self._companions(household, trial)
+            if companions is None:
+                self._keep(_unmeasured(trial, ReasonKind.MAXIMUM_UNKNOWN, _NO_MAXIMUM))
+                progress.next_trial()
+                continue
+            result = replace(self._try(household, companions, trial, progress.attempt), lifetime=lifetime)
+            failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
+            progress.failures = progress.failures + 1 if failed else 0
+            progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
+            if failed:
+                self.directory.keep_console(spec.name, household.uut.log())
+            elif neighbours_failed:
+                for name, log in household.log().items():
+                    self.directory.keep_console(f"{spec.name}.{name}", log)
+                household.disperse()
+            hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
+            if result.verdict is Verdict.INVALID and progress.attempt <= self.profile.retries and not hopeless:
+                progress.attempt += 1
+            else:
+                self._keep(result)
+                progress.next_trial()
+            if progress.neighbours_failures == MOST_FAILURES:
+                why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
+                self._do_without(spec.name, trial.scenario, why, progress)
+            if failed or _why(result, ReasonKind.LINK_CHANGED):
+                return failed
+        return ""
+
+    def _gathered(self, spec: UutSpec, household: Household, progress: _Progress) -> bool:
+        """Have the neighbours of the next trial there; False when they cannot be, and what needs them is given up."""
+        scenario = progress.waiting[0].scenario
+        wanted = company_of(self.topology, self.profile, scenario)
+        if wanted == household.company:
+            return True
+        hopeless = self._hopeless(_together(spec.name, wanted))
+        if hopeless:
+            self._do_without(spec.name, scenario, hopeless, progress, final=True)
+            return False
+        try:
+            household.gather(wanted)
+        except NeighbourError as error:
+            household.disperse()
+            self.directory.keep_console(f"{spec.name}.neighbours", error.log)
+            self._do_without(spec.name, scenario, str(error), progress)
+            return False
+        if wanted:
+            self.store.keep_facts(spec.name, household.facts())
+            self.announcer.announce("neighbours-ready", uut=spec.name, neighbours=list(wanted))
+        return True
+
+    def _companions(self, household: Household, trial: TrialSpec) -> tuple[Companion, ...] | None:
+        """What the neighbours do in a trial; None when that depends on a maximum that nobody knows."""
+        scenario = self.profile.scenario(trial.scenario)
+        activities = [scenario.of(name) for name in household.company]
+        known = {}
+        for size in {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}:
+            maximum = self.maxima.of(trial.uut, size)
+            if maximum is None:
+                return None
+            known[size] = maximum.fps
+        return household.companions(trial, self.profile, known)
+
+    def _welcome(self, name: str, household: Household) -> None:
+        facts = household.facts()
         self.store.keep_facts(name, facts)
         if "emulated" in facts:
             text = (
@@ -86,9 +162,12 @@ class Visits:
             self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
         self.announcer.announce("uut-ready", uut=name)
 
-    def _try(self, uut: UnitUnderTest, spec: TrialSpec, attempt: int) -> TrialResult:
+    def _try(
+        self, household: Household, companions: tuple[Companion, ...], spec: TrialSpec, attempt: int
+    ) -> TrialResult:
         self.announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        result = run_trial(self.testbed.bench(uut), spec, self.profile, attempt, self.directory.captures)
+        bench = self.testbed.bench(household.uut, companions)
+        result = run_trial(bench, spec, self.profile, attempt, self.directory.captures)
         self.announcer.announce(
             "trial-finished",
             key=spec.key,
@@ -98,20 +177,46 @@ class Visits:
             reasons=[f"{reason.kind.value}: {reason.detail}" for reason in result.reasons],
         )
         self._keep_or_remove_captures(result)
-        if _has(result, ReasonKind.GENERATOR_FAILED):
+        if _why(result, ReasonKind.GENERATOR_FAILED):
             self.testbed.renew_lanes()
         return result
 
     def _keep(self, result: TrialResult) -> None:
         self.store.add(result)
         spec = result.spec
+        if _short_of_load(result, self.profile.tolerance):
+            text = (
+                f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
+                "was intended. What is said of the neighbour's load refers to what they did send."
+            )
+            self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         self.announcer.announce("trial-stored", key=spec.key, index=spec.index, verdict=result.verdict.value)
 
-    def _give_up(self, name: str, why: str, trials: Iterable[TrialSpec]) -> None:
-        self.announcer.announce("uut-failed", uut=name, why=why)
-        reason = Reason(ReasonKind.UUT_FAILED, "", why)
-        for spec in trials:
-            self._keep(TrialResult(spec, 1, time.time_ns(), streams=(), reasons=(reason,), steps_s={}))
+    def _hopeless(self, who: str) -> str:
+        """Why somebody is not tried once more; empty when there is hope."""
+        reasons = self.given_up.get(who, [])
+        if len(reasons) < MOST_GIVEN_UP:
+            return ""
+        return f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}"
+
+    def _do_without(self, uut: str, scenario: str, why: str, progress: _Progress, *, final: bool = False) -> None:
+        """Give up what is left of all trials with the same neighbours as those of this scenario."""
+        company = company_of(self.topology, self.profile, scenario)
+        if not final:
+            self.given_up.setdefault(_together(uut, company), []).append(why)
+        progress.neighbours_failures = 0
+        lost = [one for one in progress.waiting if company_of(self.topology, self.profile, one.scenario) == company]
+        self.announcer.announce("neighbours-failed", uut=uut, neighbours=list(company), why=why)
+        for trial in lost:
+            self._keep(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, why))
+            progress.waiting.remove(trial)
+        progress.attempt = 1
+
+    def _give_up(self, progress: _Progress, uut: str, kind: ReasonKind, why: str) -> None:
+        self.announcer.announce("uut-failed", uut=uut, why=why)
+        for trial in progress.waiting:
+            self._keep(_unmeasured(trial, kind, why))
+        progress.waiting.clear()
 
     def _keep_or_remove_captures(self, result: TrialResult) -> None:
         keep = self.profile.keep_captures
@@ -121,9 +226,28 @@ class Visits:
             capture.unlink(missing_ok=True)
 
 
-def _has(result: TrialResult, kind: ReasonKind) -> bool:
-    return any(reason.kind is kind for reason in result.reasons)
+_NO_MAXIMUM = (
+    "the neighbours' load is a share of the maximum in shared-idle, and no trial that counts has found that maximum"
+)
 
 
-def _why(result: TrialResult) -> str:
-    return next(reason.detail for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED)
+def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
+    return TrialResult(spec, 1, time.time_ns(), streams=(), reasons=(Reason(kind, "", why),), steps_s={})
+
+
+def _together(uut: str, company: Iterable[str]) -> str:
+    return "+".join((uut, *company))
+
+
+def _short_of_load(result: TrialResult, tolerance: float) -> bool:
+    """Whether a neighbour's sources sent less than they were asked to."""
+    return any(
+        counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - tolerance)
+        for neighbour in result.neighbours
+        for counts in neighbour.streams
+    )
+
+
+def _why(result: TrialResult, kind: ReasonKind) -> str:
+    """The detail of the first reason of a kind; empty when there is none."""
+    return next((reason.detail for reason in result.reasons if reason.kind is kind), "")

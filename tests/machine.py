@@ -6,6 +6,7 @@ from pathlib import Path
 
 from netbench.hosts.local import MARK
 from netbench.links.state import STATE_DIRECTORY
+from netbench.model.names import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")
 # Counted or drawn by the kernel itself, not set by anyone.
@@ -13,7 +14,7 @@ _VOLATILE = ("/neigh/", "/route/", "uuid", "random")
 
 
 def machine_state() -> dict[str, object]:
-    """Namespaces, links, sysctls, journals and marked processes; waits for what is just on its way out."""
+    """Namespaces, links, sysctls, control groups, journals and marked processes; waits for what is on its way out."""
     deadline = time.monotonic() + 2.0
     while _processes() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -23,6 +24,7 @@ def machine_state() -> dict[str, object]:
         "addresses": _output("ip", "-br", "address"),
         "rules": _output("nft", "list", "ruleset"),
         "sysctls": _sysctls(),
+        "groups": sorted(map(str, Path("/sys/fs/cgroup").rglob(f"{PREFIX}*"))),
         "journals": sorted(path.name for path in (STATE_DIRECTORY / "journals").glob("*")),
         "guests": sorted(path.name for path in (STATE_DIRECTORY / "vm").glob("*")),
         "processes": _processes(),

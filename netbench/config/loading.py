@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from netbench.config.document import Document, parse_document, read_document
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
-from netbench.model.topology import Topology
+from netbench.model.topology import NeighbourSpec, Topology, UutSpec
 
 # Kinds of UUTs or generators, and the model that checks the options of each.
 Kinds = Mapping[str, type[BaseModel]]
@@ -57,6 +57,12 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
         problems.check_kind("UUT", uut.kind, uut.options, uut_kinds, ("uuts", index))
     problems.raise_if_any()
     assert topology is not None
+    for uut_index, uut in enumerate(topology.uuts):
+        for index, neighbour in enumerate(topology.neighbours):
+            changed = neighbour.name in uut.neighbours
+            where = ("uuts", uut_index, "neighbours", neighbour.name) if changed else ("neighbours", index)
+            problems.check_neighbour(neighbour, uut, uut_kinds, where)
+    problems.raise_if_any()
     return topology
 
 
@@ -125,6 +131,18 @@ class _Problems:
             self._found.append(f"{self._where((*prefix, 'kind'))}: {kind!r} is no kind of {what}; there are {known}")
             return
         self.validate(kinds[kind], options, prefix)
+
+    def check_neighbour(
+        self, neighbour: NeighbourSpec, uut: UutSpec, kinds: Kinds, prefix: tuple[str | int, ...]
+    ) -> None:
+        """Check what a neighbour is beside a UUT, as if it were written at `prefix`."""
+        try:
+            spec = neighbour.beside(uut).as_uut(uut)
+        except ValidationError as error:
+            for problem in error.errors(include_url=False, include_context=True):
+                self._note(problem, NeighbourSpec, prefix)
+            return
+        self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
 
     def raise_if_any(self) -> None:
         """UsageError with every problem found, in the order of the file."""

@@ -8,15 +8,16 @@ from netbench.doctor.checks import Check, Status
 from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.links.cgroups import find_controller
 from netbench.vm.acceleration import choose
 from netbench.vm.machine import VHOST_DEVICE
 
-GUEST_NEEDS = ("kvm", "vhost")
+GUEST_NEEDS = ("kvm", "vhost", "cgroup-cpu")
 _BUILD = "netbench image build"
 
 
 def check_guests(needs: Collection[str] | None, euid: int) -> Iterator[Check]:
-    """The guest images among the needs, `kvm` and `vhost`; all of it, and netbench's own image, for None."""
+    """The guest images among the needs, KVM, vhost and CPU groups; all of it, and netbench's own image, for None."""
     images = [f"image:{DEFAULT_IMAGE}"] if needs is None else needs
     for name in sorted(need.removeprefix("image:") for need in images if need.startswith("image:")):
         yield _image(name, needed=needs is not None)
@@ -24,6 +25,8 @@ def check_guests(needs: Collection[str] | None, euid: int) -> Iterator[Check]:
         yield _kvm(euid, needed=needs is not None)
     if needs is None or "vhost" in needs:
         yield _vhost(needed=needs is not None)
+    if needs is None or "cgroup-cpu" in needs:
+        yield _groups(needed=needs is not None)
 
 
 def _image(name: str, *, needed: bool) -> Check:
@@ -61,3 +64,13 @@ def _vhost(*, needed: bool) -> Check:
         return Check("vhost", Status.OK, str(VHOST_DEVICE), "", needed_for)
     status = Status.MISSING if needed else Status.ABSENT
     return Check("vhost", status, f"no {VHOST_DEVICE}", "modprobe vhost_net", needed_for)
+
+
+def _groups(*, needed: bool) -> Check:
+    needed_for = "guests with a weight or a limit of CPU time"
+    try:
+        found = find_controller(LocalHost("local", "doctor"))
+    except NetbenchError as error:
+        status = Status.MISSING if needed else Status.ABSENT
+        return Check("cgroup-cpu", status, str(error), "mount -t cgroup2 cgroup2 /sys/fs/cgroup", needed_for)
+    return Check("cgroup-cpu", Status.OK, f"version {found.version}, in {found.directory}", "", needed_for)

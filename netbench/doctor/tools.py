@@ -35,6 +35,7 @@ TOOLS = (
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "child processes that end with netbench"),
     Tool(qemu_program(), _QEMU_PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
+    Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
     Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
 )
 _SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,5 +1,6 @@
 """Values as people write them in topologies and profiles: times and amounts of memory, with their units."""
 
+import re
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -11,6 +12,19 @@ def _seconds(value: object) -> float:
     if not isinstance(value, str | int | float):
         raise ValueError("not a time; write for example 500ms or 2s")
     return parse_seconds(value)
+
+
+def parse_percent(value: object) -> float:
+    """The ratio of a text such as `0.5%`; ValueError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("not a percentage; write for example 0.5%")
+    return float(match[1]) / 100
+
+
+def percent_text(ratio: float) -> str:
+    """A ratio as people write it."""
+    return f"{ratio * 100:.15g}%"
 
 
 def _mebibytes(value: object) -> int:

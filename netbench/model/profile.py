@@ -1,12 +1,12 @@
 """What is measured: frame sizes, loads, repetitions, times and what makes a trial valid."""
 
-import re
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from netbench.model.fields import Seconds
+from netbench.model.fields import Seconds, parse_percent, percent_text
 from netbench.model.names import Name
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
 from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
@@ -29,23 +29,17 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
+def _differently_named(scenarios: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
+    _distinct(tuple(scenario.name for scenario in scenarios))
+    return scenarios
+
+
 def _load(value: object) -> Load:
     if isinstance(value, Load):
         return value
     if not isinstance(value, str):
         raise ValueError("a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max")
     return Load.parse(value)
-
-
-def _ratio(value: object) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("not a percentage; write for example 0.5%")
-    return float(match[1]) / 100
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio * 100:.15g}%"
 
 
 def _generator(value: object) -> object:
@@ -81,8 +75,8 @@ class GeneratorSpec(BaseModel):
 class Profile(BaseModel):
     """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS.
 
-    `streams` holds numbers of sources: 2 means that the first two streams of the topology send at
-    the same time. Left out, all of them do.
+    `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
+    out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are brought up anew.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -98,20 +92,26 @@ class Profile(BaseModel):
         AfterValidator(_distinct),
         Field(min_length=1),
     ]
-    streams: Annotated[tuple[Count, ...], BeforeValidator(_listed), AfterValidator(_distinct)] = ()
+    streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(_listed), AfterValidator(_distinct)] = ()
     scenarios: Annotated[
-        tuple[Literal["dedicated"], ...], BeforeValidator(_listed), AfterValidator(_distinct), Field(min_length=1)
-    ] = ("dedicated",)
+        tuple[Scenario, ...], BeforeValidator(expanded), AfterValidator(_differently_named), Field(min_length=1)
+    ] = (Scenario(name=DEDICATED, activity=Off()),)
+    reboot: Literal["visit", "scenario", "trial"] = "visit"
     repetitions: Count = 9
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
     settle: Settle = Settle()
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
-    tolerance: Annotated[float, BeforeValidator(_ratio), PlainSerializer(_percent), Field(le=1)] = 0.01
+    tolerance: Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text), Field(le=1)] = 0.01
     max_lateness: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 0.05
     retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
     snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64
     keep_captures: Literal["none", "invalid", "all"] = "none"
     generator: Annotated[GeneratorSpec, BeforeValidator(_generator)] = GeneratorSpec()
+
+    def scenario(self, name: str) -> Scenario:
+        """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""
+        found = {scenario.name: scenario for scenario in self.scenarios}
+        return found[name] if name in found else {SHARED_IDLE: Scenario(name=SHARED_IDLE, activity=Idle())}[name]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from netbench.model.fields import BootLimit, Memory, Vcpus
+from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
+from netbench.model.fields import BootLimit, Memory, Vcpus, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.units import format_bit_rate, parse_bit_rate
 
@@ -146,17 +147,69 @@ class StreamSpec(_Strict):
 
 
 class UutSpec(BaseModel):
-    """A unit under test: its name, its kind, and whatever options that kind has."""
+    """A unit under test: its name, its kind, and whatever options that kind has.
+
+    `host_cpus` are CPUs of the machine it runs on, empty for all; `neighbours` says, by name, what is different with
+    the topology's neighbours beside this UUT.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: Name
     kind: Name
+    host_cpus: Cpus = ()
+    cpu_weight: CpuWeight | None = None
+    cpu_limit: CpuLimit | None = None
+    neighbours: dict[NicName, dict[str, Any]] = {}
 
     @property
     def options(self) -> dict[str, object]:
         """The options of the kind, as written."""
         return dict(self.model_extra or {})
+
+    @property
+    def entitlement(self) -> Entitlement:
+        """What it may take of its machine's CPUs."""
+        return Entitlement(self.host_cpus, self.cpu_weight, self.cpu_limit)
+
+
+class NeighbourSpec(BaseModel):
+    """Another guest on the UUT's host: of the UUT's kind unless it has one of its own, and with the UUT's options but
+    for those given here.
+
+    `streams` are the streams that run through it. `placement` is where it runs: relative to the UUT, or CPUs by number.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: NicName
+    kind: Name | None = None
+    streams: tuple[StreamName, ...] = ()
+    placement: Placement | None = None
+    cpu_weight: CpuWeight | None = None
+    cpu_limit: CpuLimit | None = None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of the kind, as written."""
+        return dict(self.model_extra or {})
+
+    def beside(self, uut: UutSpec) -> "NeighbourSpec":
+        """What it is beside this UUT, whose file may change some of it; pydantic's ValidationError as for any other."""
+        changes = uut.neighbours.get(self.name, {})
+        return type(self).model_validate({**self.model_dump(mode="json", exclude_none=True), **changes})
+
+    def as_uut(self, uut: UutSpec) -> UutSpec:
+        """Itself as something that forwards, beside this UUT; which CPUs it gets is not decided here."""
+        kind = self.kind or uut.kind
+        inherited = uut.options if kind == uut.kind else {}
+        options = {name: value for name, value in inherited.items() if name != "pin"} | self.options
+        spec = {"name": f"{uut.name}.{self.name}", "kind": kind, **options}
+        if self.cpu_weight is not None:
+            spec["cpu_weight"] = self.cpu_weight
+        if self.cpu_limit is not None:
+            spec["cpu_limit"] = percent_text(self.cpu_limit)
+        return UutSpec.model_validate(spec)
 
 
 class Topology(_Strict):
@@ -168,6 +221,7 @@ class Topology(_Strict):
     links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
     streams: Annotated[tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS)]
     uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
+    neighbours: tuple[NeighbourSpec, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -210,6 +264,27 @@ class Topology(_Strict):
             yield "streams: the UUT's NICs are all on one machine; here they are on several"
         yield from _twice("stream", [stream.name for stream in self.streams])
         yield from _twice("UUT", [uut.name for uut in self.uuts])
+        yield from self._neighbour_problems()
+
+    def _neighbour_problems(self) -> Iterator[str]:
+        yield from _twice("neighbour", [neighbour.name for neighbour in self.neighbours])
+        known = [stream.name for stream in self.streams]
+        for neighbour in self.neighbours:
+            for stream in neighbour.streams:
+                if stream not in known:
+                    yield (f"neighbour {neighbour.name}: there is no stream {stream!r}; streams are {', '.join(known)}")
+        taken = Counter(stream for neighbour in self.neighbours for stream in neighbour.streams)
+        yield from (f"stream {stream} runs through more than one neighbour" for stream, n in taken.items() if n > 1)
+        if known and not self.own_streams:
+            yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
+        names = [neighbour.name for neighbour in self.neighbours]
+        for uut in self.uuts:
+            for name, changes in uut.neighbours.items():
+                if name not in names:
+                    there = f"neighbours are {', '.join(names)}" if names else "the topology has none"
+                    yield f"UUT {uut.name}: neighbours: there is no {name!r}; {there}"
+                for key in sorted({"name", "streams"} & set(changes)):
+                    yield f"UUT {uut.name}: neighbours: {name}: {key} is the same beside every UUT; change it above"
 
     def _host_problems(self) -> Iterator[str]:
         for name, host in self.hosts.items():
@@ -245,6 +320,12 @@ class Topology(_Strict):
         """The ports it borrows, and the addresses each may carry."""
         return {port.nic: port.addresses for host in self.hosts.values() for port in host.ports.values()}
 
+    @property
+    def own_streams(self) -> tuple[StreamSpec, ...]:
+        """The streams that run through the UUT itself."""
+        taken = {stream for neighbour in self.neighbours for stream in neighbour.streams}
+        return tuple(stream for stream in self.streams if stream.name not in taken)
+
     def stream_link(self, stream: StreamSpec) -> LinkSpec:
         """The link a stream's source sends on; its rate is what a share of line rate refers to."""
         return next(link for link in self.links if stream.source in link.ends)
@@ -257,6 +338,11 @@ class Topology(_Strict):
     def uut_machine(self) -> str | None:
         """The VM that the UUT's NICs are in; None for this machine, and for a UUT that netbench does not control."""
         return next((self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress), None)
+
+    @property
+    def uut_host(self) -> str:
+        """The host of the UUT's NICs; empty for a UUT that netbench does not control."""
+        return next((host_of(stream.ingress) for stream in self.own_streams if stream.ingress), "")
 
     @property
     def vms(self) -> dict[str, VmSpec]:

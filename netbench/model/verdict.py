@@ -26,6 +26,10 @@ class ReasonKind(Enum):
     LINK_DOWN = "link-down"
     LINK_CHANGED = "link-changed"
     UUT_FAILED = "uut-failed"
+    NEIGHBOUR_FAILED = "neighbour-failed"
+    NEIGHBOUR_LOAD_FAILED = "neighbour-load-failed"
+    NEIGHBOUR_STOPPED_EARLY = "neighbour-stopped-early"
+    MAXIMUM_UNKNOWN = "maximum-unknown"
     FOREIGN_FRAMES = "foreign-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
     UNEXPLAINED_FRAMES = "unexplained-frames"
@@ -40,6 +44,7 @@ class ReasonKind(Enum):
 _ONLY_SUSPICIOUS = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
+        ReasonKind.NEIGHBOUR_STOPPED_EARLY,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
@@ -70,6 +75,7 @@ class WarningKind(Enum):
     FEW_REPETITIONS = "few-repetitions"
     HOST_WAS_BUSY = "host-was-busy"
     CPU_IS_EMULATED = "cpu-is-emulated"
+    NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"
 
 

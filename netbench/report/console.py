@@ -1,7 +1,8 @@
 """The table at the end of a run: what was measured, at a glance."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
@@ -16,15 +17,23 @@ from netbench.results.groups import Group, group_trials
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
 
-def summary_table(results: CampaignResults) -> Table:
-    """A row per UUT, frame size and load: means over the valid trials, and the verdicts; the reasons below.
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of numbers, and what it has in the row of a group."""
 
-    All sources of a trial are added up; UUTs whose CPU is emulated are marked. Scenario and number of sources have
-    columns only where they differ.
+    heading: str
+    cell: Callable[[Group], str]
+
+
+def summary_table(results: CampaignResults) -> Table:
+    """A row per UUT, scenario, frame size and load: means over the valid trials, and the verdicts; the reasons below.
+
+    All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and neighbours have
+    columns only where they tell something, the latter in place of others. With several scenarios UUTs are headings.
     """
     groups = group_trials(results)
     scenarios = len({group.scenario for group in groups}) > 1
-    sources = len({group.sources for group in groups}) > 1
+    columns = list(_columns(groups))
     table = Table(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -32,46 +41,41 @@ def summary_table(results: CampaignResults) -> Table:
         caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results))),
         caption_justify="left",
     )
-    table.add_column("UUT", overflow="fold", min_width=4)
-    if scenarios:
-        table.add_column("Scenario", overflow="fold")
-    for heading in (
-        *(("Sources",) if sources else ()),
-        "Frame\nsize",
-        "Intended\nMbit/s",
-        "Offered\nMbit/s",
-        "Throughput\nMbit/s",
-        "\nkfps",
-        "Loss\n%",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("UUT,\nscenario" if scenarios else "UUT", overflow="fold", min_width=4)
+    for column in columns:
+        table.add_column(column.heading, justify="right", no_wrap=True)
     table.add_column("Verdict", no_wrap=True)
     for previous, group in zip((None, *groups), groups, strict=False):
-        if previous is not None and previous.uut != group.uut:
-            table.add_section()
         name = emulation.label(group.uut, results.emulated)
-        table.add_row(
-            *map(Text, (name, *_place(group, scenarios, sources))), *map(Text, _numbers(group)), _verdict(group)
-        )
+        if previous is None or previous.uut != group.uut:
+            table.add_section()
+            if scenarios:
+                table.add_row(Text(name, style="bold"))
+        cells = (group.scenario if scenarios else name, *(column.cell(group) for column in columns))
+        table.add_row(*map(Text, cells), _verdict(group))
     return table
 
 
-def _place(group: Group, scenarios: bool, sources: bool) -> Iterable[str]:
-    if scenarios:
-        yield group.scenario
-    if sources:
-        yield str(group.sources)
-    yield f"{group.frame_size:,}"
+def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
+    """The columns of numbers that matter most for these groups; no more, for consoles are narrow."""
+    neighbours = any(group.neighbours_offered_mbps for group in groups)
+    if len({group.sources for group in groups}) > 1:
+        yield _Column("Sources", lambda group: str(group.sources))
+    yield _Column("Frame\nsize", lambda group: f"{group.frame_size:,}")
+    yield _Column("Intended\nMbit/s", _intended)
+    if not neighbours:
+        yield _Column("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
+    yield _Column("Throughput\nMbit/s", lambda group: mbps(mean(group.throughput_mbps)))
+    if not neighbours:
+        yield _Column("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
+    yield _Column("Loss\n%", lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"))
+    if neighbours:
+        yield _Column("Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps)))
+        yield _Column("\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps)))
 
 
-def _numbers(group: Group) -> tuple[str, ...]:
-    return (
-        str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps),
-        mbps(mean(group.offered_mbps)),
-        mbps(mean(group.throughput_mbps)),
-        kfps(mean(group.throughput_fps)),
-        percent(mean(group.loss_ratio)).removesuffix(" %"),
-    )
+def _intended(group: Group) -> str:
+    return str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
 
 
 def _verdict(group: Group) -> Text:

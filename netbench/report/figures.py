@@ -25,15 +25,33 @@ from netbench.report.formats import (
     percent_interval,
 )
 from netbench.report.loss_scale import LossScale
-from netbench.report.panels import GREY, INK, Panels, Style, mark, members_by_uut
-from netbench.results.groups import Group, TrialTotals, best_groups
+from netbench.report.panels import (
+    GREY,
+    INK,
+    Panels,
+    Style,
+    doubtful,
+    groups_by_size,
+    mark,
+    members_by_uut,
+    size_titles,
+)
+from netbench.report.traces import (
+    HOVER,
+    arrange_bars,
+    bars,
+    end_of_axis,
+    error_bars,
+    half_widths,
+    line,
+    loss_error_bars,
+)
+from netbench.results.groups import Group, best_groups
+from netbench.results.totals import TrialTotals
 
 _OFFERED = "Offered load [Mbit/s, L1]"
 _THROUGHPUT = "Throughput [Mbit/s, L1]"
 _LOSS = "Loss [% of offered frames]"
-_HOVER = "%{hovertext}<extra></extra>"
-_HEADROOM = 1.05
-_NO_BAR = "none"  # in place of a half width; null would be drawn like 0, which is another statement
 _TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
 
 
@@ -49,12 +67,13 @@ class _Point:
 
 def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    panels = Panels(groups, looks, _OFFERED, _THROUGHPUT)
-    panels.legend()
-    for size, members in panels:
-        end = max(_end_of_offered(members), _end([group.throughput_mbps for group in members]))
+    by_size = groups_by_size(groups)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, _THROUGHPUT)
+    panels.legend(doubtful(groups))
+    for size, members in by_size.items():
+        end = max(_end_of_offered(members), end_of_axis([group.throughput_mbps for group in members]))
         panels.scale(size, [0, end], [0, end])
-        panels.add(size, _diagonal(end, named=size == max(group.frame_size for group in groups)))
+        panels.add(size, _diagonal(end, named=size == max(by_size)))
         for uut, own in members_by_uut(members).items():
             points = _points(own)
             panels.add(
@@ -64,11 +83,11 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
                     looks[uut],
                     points,
                     y=[point.throughput.mean for point in points],
-                    error_x=_error_bars(
+                    error_x=error_bars(
                         looks[uut].colour,
-                        _half_widths((point.offered for point in points), least=end * _TINY),
+                        half_widths((point.offered for point in points), least=end * _TINY),
                     ),
-                    error_y=_error_bars(looks[uut].colour, _half_widths(point.throughput for point in points)),
+                    error_y=error_bars(looks[uut].colour, half_widths(point.throughput for point in points)),
                 ),
             )
             for trace in _marked(uut, looks[uut], own, lambda one: one.throughput_mbps):
@@ -76,88 +95,64 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
     return panels.figure
 
 
-def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
-    """A panel per frame size: the most throughput at any load by number of sources, a bar per UUT."""
-    panels = Panels(groups, looks, "Number of sources", _THROUGHPUT)
-    best = {(group.uut, group.frame_size, group.sources): group for group in best_groups(groups)}
-    sources = sorted({group.sources for group in groups})
+def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_scenario: bool = False) -> go.Figure:
+    """A panel per frame size: the most throughput at any load, a bar per UUT, by number of sources or by scenario."""
+    in_order = groups if by_scenario else sorted(groups, key=lambda group: group.sources)
+    categories = list(dict.fromkeys(_category(group, by_scenario) for group in in_order))
+    best = {(group.uut, group.frame_size, _category(group, by_scenario)): group for group in best_groups(groups)}
+    by_size = groups_by_size(groups)
+    title = "" if by_scenario else "Number of sources"
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, title, _THROUGHPUT)
     named: set[str] = set()
-    for size, members in panels:
-        panels.scale(size, None, [0, _end([group.throughput_mbps for group in members])])
+    for size, members in by_size.items():
+        panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
         for uut, own in members_by_uut(members).items():
-            tried = {group.sources for group in own}
-            bars = [best.get((uut, size, number)) for number in sources]
-            heights = [None if bar is None else bar.throughput_mbps for bar in bars]
+            tried = {_category(group, by_scenario) for group in own}
+            there = [best.get((uut, size, category)) for category in categories]
+            heights = [None if group is None else group.throughput_mbps for group in there]
+            # A bar of no height carries the note that there is nothing to show.
+            missing = [(0, "no valid trial") if category in tried else (None, "") for category in categories]
+            drawn = [
+                (height.mean, f"{height.mean:,.0f}") if height else instead
+                for height, instead in zip(heights, missing, strict=True)
+            ]
             panels.add(
                 size,
-                go.Bar(
-                    x=[str(number) for number in sources],
-                    # A bar of no height carries the note that there is nothing to show.
-                    y=[
-                        height.mean if height else (0 if number in tried else None)
-                        for number, height in zip(sources, heights, strict=True)
+                bars(
+                    uut,
+                    looks[uut],
+                    x=categories,
+                    y=[height for height, _ in drawn],
+                    error_y=error_bars(INK, half_widths(heights)),
+                    text=[text for _, text in drawn],
+                    hover=[
+                        "no valid trial"
+                        if group is None
+                        else f"most throughput of<br>{_group_hover(group, looks[uut])}"
+                        for group in there
                     ],
-                    error_y=_error_bars(INK, _half_widths(heights)),
-                    text=[
-                        f"{height.mean:,.0f}" if height else ("no valid trial" if number in tried else "")
-                        for number, height in zip(sources, heights, strict=True)
-                    ],
-                    textposition=["inside" if height else "outside" for height in heights],
-                    insidetextanchor="middle",
-                    hovertext=[
-                        "no valid trial" if bar is None else f"most throughput of<br>{_group_hover(bar, looks[uut])}"
-                        for bar in bars
-                    ],
-                    hovertemplate=_HOVER,
-                    marker={
-                        "color": looks[uut].colour,
-                        "pattern": {"shape": looks[uut].pattern, "fillmode": "overlay", "solidity": 0.15},
-                    },
-                    name=escape(looks[uut].label),
-                    legendgroup=uut,
-                    offsetgroup=uut,
-                    showlegend=uut not in named,
+                    named=uut not in named,
                 ),
             )
             named.add(uut)
-    panels.figure.update_layout(
-        barmode="group",
-        bargap=0.25 if len(sources) > 1 else 0.5,
-        bargroupgap=0.06,
-        uniformtext={"mode": "hide", "minsize": 10},
-    )
-    panels.figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=[str(number) for number in sources],
-        showgrid=False,
-    )
+    arrange_bars(panels.figure, categories)
+    if by_scenario:
+        panels.figure.update_xaxes(tickfont_size=11)  # names are long, and stand upright on a telephone
     return panels.figure
 
 
 def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
-    panels = Panels(groups, looks, _OFFERED, _LOSS)
-    panels.legend()
-    for size, members in panels:
+    by_size = groups_by_size(groups)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, _LOSS)
+    panels.legend(doubtful(groups))
+    for size, members in by_size.items():
         scale = LossScale.over(_loss_ratios(members))
-        panels.scale(size, [0, _end_of_offered(members)], [scale.bottom, scale.top])
-        heights, labels = scale.ticks()
-        panels.figure.update_yaxes(tickvals=heights, ticktext=labels, **panels.place(size))
-        panels.figure.add_hrect(
-            y0=scale.bottom,
-            y1=scale.border,
-            fillcolor="#f0f0f0",
-            line_width=0,
-            layer="below",
-            exclude_empty_subplots=False,
-            **panels.place(size),
-        )
+        panels.scale_of_loss(size, [0, _end_of_offered(members)], scale)
         uuts = members_by_uut(members)
         for place, (uut, own) in enumerate(uuts.items(), start=1):
             lane = 1 - place / (len(uuts) + 1)
             points = _points(own)
-            reaches = [scale.reach(point.loss, lane) or (_NO_BAR, _NO_BAR) for point in points]
             panels.add(
                 size,
                 _line(
@@ -166,12 +161,16 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
                     points,
                     y=[scale.height(point.loss.mean, lane) for point in points],
                     error_x={"visible": False},
-                    error_y=_error_bars(looks[uut].colour, [up for up, _ in reaches], [down for _, down in reaches]),
+                    error_y=loss_error_bars(looks[uut].colour, scale, (point.loss for point in points), lane),
                 ),
             )
             for trace in _marked(uut, looks[uut], own, _height_of_loss(scale, lane)):
                 panels.add(size, trace)
     return panels.figure
+
+
+def _category(group: Group, by_scenario: bool) -> str:
+    return escape(group.scenario).replace("-", "-<br>") if by_scenario else str(group.sources)
 
 
 def _points(groups: Iterable[Group]) -> list[_Point]:
@@ -193,19 +192,14 @@ def _line(
     error_x: dict[str, Any],
     error_y: dict[str, Any],
 ) -> go.Scatter:
-    return go.Scatter(
+    return line(
+        uut,
+        style,
         x=[point.offered.mean for point in points],
         y=y,
         error_x=error_x,
         error_y=error_y,
-        mode="lines+markers",
-        line={"color": style.colour, "dash": style.dash, "width": 2},
-        marker={"symbol": style.symbol, "size": style.size},
-        hovertext=[_group_hover(point.group, style) for point in points],
-        hovertemplate=_HOVER,
-        name=escape(style.label),
-        legendgroup=uut,
-        showlegend=False,
+        hover=[_group_hover(point.group, style) for point in points],
     )
 
 
@@ -228,7 +222,7 @@ def _marked(
                     mode="markers",
                     marker=mark(verdict, style.colour, style.symbol, style.size),
                     hovertext=[_trial_hover(one, style) for one, _, _ in known],
-                    hovertemplate=_HOVER,
+                    hovertemplate=HOVER,
                     name=f"{escape(style.label)}, {verdict.value}",
                     legendgroup=uut,
                     showlegend=False,
@@ -259,28 +253,9 @@ def _loss_ratios(groups: Iterable[Group]) -> list[float]:
     return [one.loss_ratio for one in trials if one.loss_ratio is not None]
 
 
-def _half_widths(intervals: Iterable[Interval | None], least: float = 0.0) -> list[float | str]:
-    """The half widths; no bar where one is unknown or less than `least`."""
-    widths = [None if interval is None else interval.half_width for interval in intervals]
-    return [_NO_BAR if width is None or width < least else width for width in widths]
-
-
-def _error_bars(colour: str, up: Sequence[float | str], down: Sequence[float | str] | None = None) -> dict[str, Any]:
-    bars = {"type": "data", "array": up, "color": colour, "thickness": 1.3, "width": 4}
-    return bars if down is None else {**bars, "symmetric": False, "arrayminus": down}
-
-
-def _end(intervals: Iterable[Interval | None], trials: Iterable[float | None] = ()) -> float:
-    """Where an axis from 0 ends: beyond all means and single trials; a huge error bar does not stretch it."""
-    known = [interval for interval in intervals if interval is not None]
-    drawn = max([interval.mean for interval in known] + [value for value in trials if value], default=0.0)
-    tip = max([interval.mean + (interval.half_width or 0.0) for interval in known], default=0.0)
-    return _HEADROOM * max(drawn, min(tip, 1.3 * drawn)) or 1.0
-
-
 def _end_of_offered(groups: Sequence[Group]) -> float:
     left_out = (one for group in groups for one in (*group.suspicious, *group.invalid))
-    return _end([group.offered_mbps for group in groups], [one.offered_mbps for one in left_out])
+    return end_of_axis([group.offered_mbps for group in groups], [one.offered_mbps for one in left_out])
 
 
 def _headline(style: Style, frame_size: int, sources: int, load: str) -> str:

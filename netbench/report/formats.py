@@ -1,11 +1,14 @@
 """Numbers as people read them: thousands separators, a unit they can compare, an en dash for unknown."""
 
+from collections.abc import Sequence
 from math import floor, log10
 
 from netbench.analysis.intervals import Interval
+from netbench.analysis.ratios import RatioOfMeans
 
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
+_MOST_DECIMALS = 6
 
 
 def mbps(value: float | None) -> str:
@@ -34,6 +37,39 @@ def percent(ratio: float | None) -> str:
 def cpu(share: float | None) -> str:
     """CPU time as a share of one CPU, in percent to a tenth; several CPUs make it more than 100 %."""
     return UNKNOWN if share is None else f"{100 * share:,.1f} %"
+
+
+def change(relative: float | None) -> str:
+    """A relative change in percent, to a tenth, with its sign."""
+    return UNKNOWN if relative is None else f"{_signed(100 * relative, 1)} %"
+
+
+def change_limits(ratio: RatioOfMeans) -> str:
+    """The limits of a relative change in percent, those of a significant one never 0; empty where unknown."""
+    if ratio.change_low is None or ratio.change_high is None:
+        return ""
+    limits = (100 * ratio.change_low, 100 * ratio.change_high)
+    decimals = _decimals(1, limits) if ratio.significant else 1
+    return " … ".join(_signed(limit, decimals) for limit in limits)
+
+
+def index(value: float | None) -> str:
+    """An index whose best value is 1, to three decimals."""
+    return UNKNOWN if value is None else f"{value:.3f}"
+
+
+def index_limits(ratio: RatioOfMeans) -> str:
+    """The limits of a ratio that serves as an index, those of a significant one never 1; empty where unknown."""
+    if ratio.low is None or ratio.high is None:
+        return ""
+    limits = (ratio.low, ratio.high)
+    decimals = _decimals(3, [limit - 1 for limit in limits]) if ratio.significant else 3
+    return " … ".join(f"{limit:.{decimals}f}" for limit in limits)
+
+
+def index_spread(interval: Interval) -> str:
+    """± half width of an index; empty where unknown."""
+    return "" if interval.half_width is None else f"± {interval.half_width:.3f}"
 
 
 def frames(number: int | None) -> str:
@@ -85,6 +121,17 @@ def cpu_spread(interval: Interval | None) -> str:
 def count(number: int, noun: str) -> str:
     """`1 trial`, `2 trials`, `1,000 trials`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _signed(number: float, decimals: int) -> str:
+    text = f"{number:+,.{decimals}f}"
+    return text.replace("-", "−") if text.strip("+-0.,") else text[1:]
+
+
+def _decimals(least: int, numbers: Sequence[float]) -> int:
+    """How many decimals it takes to tell these numbers from 0, within reason."""
+    enough = (decimals for decimals in range(least, _MOST_DECIMALS) if all(round(one, decimals) for one in numbers))
+    return next(enough, _MOST_DECIMALS)
 
 
 def _tenths(value: float) -> str:

@@ -2,7 +2,9 @@
 
 from netbench.report.markup import Html, element, join
 
-_DEFINITIONS = (
+_Definitions = tuple[tuple[str, str], ...]
+
+_DEFINITIONS: _Definitions = (
     (
         "frame size",
         "Bytes of an Ethernet frame with its 4-byte checksum. On the wire each frame takes 20 bytes more:"
@@ -49,8 +51,41 @@ _DEFINITIONS = (
         " Invalid: the trial did not measure what it should. Both are shown, but part of no mean.",
     ),
 )
+_OF_NEIGHBOURS: _Definitions = (
+    (
+        "neighbour, scenario",
+        "A neighbour is another guest on the machine of the UUT, the “second guest” of the paper. A scenario is what"
+        " the neighbours do: in “dedicated” there are none, in “shared-idle” they do nothing.",
+    ),
+    (
+        "share of the maximum",
+        "What a neighbour is made to forward as a share of the most throughput that one stream of the UUT had with"
+        " frames of that size in “shared-idle”.",
+    ),
+    (
+        "most throughput",
+        "The highest mean throughput at any load. That of a scenario is compared to that of the baseline, which is"
+        " “dedicated” or, where that was not measured, “shared-idle”; they need not be of the same load.",
+    ),
+    (
+        "relative change, isolation index",
+        "The most throughput in a scenario ÷ the most in the baseline is the isolation index; less 1 it is the relative"
+        " change. Their 95 % intervals are Fieller's, for the ratio of two means that both scatter.",
+    ),
+    (
+        "significant",
+        "The 95 % interval leaves out “no change”. Where it does not, there may still be a change; what can be excluded"
+        " is one beyond the interval.",
+    ),
+    (
+        "fairness",
+        "Jain's index (Σx)² ÷ (n · Σx²) over the shares x of their offered frames that the n guests which forward got"
+        " through.",
+    ),
+)
 
 
-def definitions() -> Html:
-    """Each word with its meaning."""
-    return element("dl", *(join((element("dt", word), element("dd", meaning))) for word, meaning in _DEFINITIONS))
+def definitions(*, neighbours: bool = False) -> Html:
+    """Each word with its meaning; those about neighbours where there are any."""
+    words = (*_DEFINITIONS, *(_OF_NEIGHBOURS if neighbours else ()))
+    return element("dl", *(join((element("dt", word), element("dd", meaning))) for word, meaning in words))

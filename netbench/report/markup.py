@@ -11,6 +11,9 @@ class Html(str):
     __slots__ = ()
 
 
+_OPEN_UP_TO = 12  # rows
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """The heading of a table column and the class of its cells (`number` is set flush right)."""
@@ -37,12 +40,13 @@ def element(tag: str, *content: str, **attributes: str) -> Html:
 
 
 def table(columns: Sequence[Column], bodies: Iterable[Iterable[Html]], css: str = "") -> Html:
-    """A table with the given headings; each body is a sequence of rows made by `row`."""
+    """A table with these headings, in a frame that scrolls where it is wide; each body is rows made by `row`."""
     head = element(
         "tr",
         *(element("th", column.title, scope="col", css=column.css) for column in columns),
     )
-    return element("table", element("thead", head), *(element("tbody", *rows) for rows in bodies), css=css)
+    whole = element("table", element("thead", head), *(element("tbody", *rows) for rows in bodies), css=css)
+    return element("div", whole, css="wide")
 
 
 def row(columns: Sequence[Column], cells: Sequence[str], css: str = "") -> Html:
@@ -54,3 +58,9 @@ def row(columns: Sequence[Column], cells: Sequence[str], css: str = "") -> Html:
         *(element("td", cell, css=column.css) for column, cell in zip(columns[1:], others, strict=True)),
         css=css,
     )
+
+
+def folded(summary: str, rows: int, content: Html) -> Html:
+    """Content under a summary that opens and closes it; it starts closed where it has many rows."""
+    start = {"open": "open"} if rows <= _OPEN_UP_TO else {}
+    return element("details", element("summary", summary), content, **start)

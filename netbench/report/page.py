@@ -2,14 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 import plotly.graph_objects as go
-from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from netbench.model.verdict import Verdict
@@ -17,31 +15,15 @@ from netbench.report import emulation, figures, tables, uuts
 from netbench.report.environment import changed_settings, environment_table
 from netbench.report.formats import count
 from netbench.report.glossary import definitions
+from netbench.report.guests import cpu_by_scenario, knows_guests
 from netbench.report.markup import Html, element, html, join
 from netbench.report.panels import Style, styles
+from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
+from netbench.report.shared_host import shared_host_sections
 from netbench.results.atomic import write_atomically
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
-
-_BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """The part of the results shown at a time: one scenario and number of sources."""
-
-    name: str
-    title: str
-    groups: list[Group]
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """A part of the page; `link` is its name in the contents."""
-
-    anchor: str
-    link: str
-    html: Html
+from netbench.results.interference.cpu import cpu_use
 
 
 def write_report(results: CampaignResults, out: Path) -> None:
@@ -59,7 +41,9 @@ def report_page(results: CampaignResults) -> str:
         _warnings(results),
         *((_facts(results, looks),) if any(results.facts.values()) else ()),
         _environment(results.manifest),
-        _section("reading", "How to read this", definitions()),
+        section(
+            "reading", "How to read this", definitions(neighbours=any(trial.neighbours for trial in results.trials))
+        ),
     ]
     template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -75,64 +59,68 @@ def report_page(results: CampaignResults) -> str:
 
 def _result_sections(
     groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
-) -> Iterable[_Section]:
-    views = _views(groups)
-    yield _section(
+) -> Iterable[Section]:
+    choice = views(groups)
+    yield section(
         "throughput",
         "Offered load and throughput",
-        _note(
-            "A line below the dotted diagonal loses frames; a line that ends early could not be offered more."
-            " Hollow marks are single suspicious trials and crosses single invalid ones, part of no mean."
+        note(
+            "As Figure 3 of the paper. A line below the dotted diagonal loses frames; a line that ends early could not"
+            " be offered more. Hollow marks are single suspicious trials and crosses single invalid ones, part of no"
+            " mean."
         ),
-        _chosen(views, _figure("throughput", looks, figures.offered_against_throughput)),
+        chosen(choice, _figure("throughput", looks, figures.offered_against_throughput)),
         link="Throughput",
     )
-    yield _section(
+    yield section(
         "maximum",
         "Most throughput by number of sources",
-        _note(
-            "The highest mean throughput at any load, all sources added up, from valid trials only. It is not"
-            " always reached at the highest load."
+        note(
+            "As Figure 4 of the paper. The highest mean throughput at any load, all sources added up, from valid trials"
+            " only. It is not always reached at the highest load."
         ),
-        *_by_scenario(groups, looks),
+        _maxima(groups, looks),
         link="Most throughput",
     )
-    yield _section(
+    yield section(
         "loss",
         "Loss",
-        _note("The scale is logarithmic. The grey band at the bottom is zero, the lines in it set apart."),
-        _chosen(views, _figure("loss", looks, figures.loss_against_offered)),
+        note("The scale is logarithmic. The grey band at the bottom is zero, the lines in it set apart."),
+        chosen(choice, _figure("loss", looks, figures.loss_against_offered)),
     )
-    yield _section(
+    yield from shared_host_sections(groups, looks, results)
+    yield section(
         "places",
         "Where frames were lost",
-        _note(
-            "By the counters of the path from source to sink, summed over all valid trials of a UUT at any load and"
+        note(
+            "By the counters of the path from source to sink, summed over all valid trials of a guest at any load and"
             " frame size. Suspicious trials have a column of their own; invalid ones are left out."
         ),
         tables.lost_frames_table(results.trials, looks),
     )
-    yield _section(
+    yield section(
         "results",
         "Results",
-        _note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
-        _chosen(views, lambda view: tables.results_table(view.groups, looks)),
+        note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
+        chosen(choice, lambda view: tables.results_table(view.groups, looks)),
     )
-    if uuts.knows_cpu(groups):
-        yield _section(
+    by_scenario = cpu_use(groups)
+    if uuts.knows_cpu(groups) or knows_guests(by_scenario):
+        yield section(
             "cpu",
             "CPU time",
-            _note(
+            note(
                 "In percent of one CPU while the trial sent and drained, means of the valid trials ± 95 % interval."
                 " Guest: as its own kernel counts it. Host: what the guest cost the machine it runs on."
             ),
-            _chosen(views, lambda view: uuts.cpu_table(view.groups, looks)),
+            *((cpu_by_scenario(by_scenario, looks),) if knows_guests(by_scenario) else ()),
+            *((chosen(choice, lambda view: uuts.cpu_table(view.groups, looks)),) if uuts.knows_cpu(groups) else ()),
         )
     if counters := uuts.counters_tables(results.trials, looks):
-        yield _section(
+        yield section(
             "counters",
             "Counters inside the UUTs",
-            _note(
+            note(
                 "What the UUTs themselves counted, from source to sink, summed over all valid trials at any load and"
                 " frame size. Frames that are not of a stream count too."
             ),
@@ -140,59 +128,28 @@ def _result_sections(
         )
 
 
-def _views(groups: Sequence[Group]) -> list[_View]:
-    scenarios = list(dict.fromkeys(group.scenario for group in groups))
-    parts: dict[tuple[str, int], list[Group]] = {}
+def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
+    """By number of sources where a scenario has several, and scenario beside scenario where there are several."""
+    by_scenario: dict[str, list[Group]] = {}
     for group in groups:
-        parts.setdefault((group.scenario, group.sources), []).append(group)
-    views = []
-    for place, (scenario, sources) in enumerate(sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))):
-        title = count(sources, "source")
-        if len(scenarios) > 1:
-            title = f"{scenario}, {title}"
-        views.append(_View(f"view-{place}", title, parts[scenario, sources]))
-    return views
-
-
-def _chosen(views: Sequence[_View], content: Callable[[_View], Html]) -> Html:
-    """The content of each view behind buttons that choose one; without buttons when there is only one."""
-    if len(views) == 1:
-        return content(views[0])
-    buttons = [
-        element("button", view.title, type="button", data_view=view.name, aria_pressed="false") for view in views
-    ]
+        by_scenario.setdefault(group.scenario, []).append(group)
+    if len(by_scenario) == 1:
+        return drawn(figures.most_throughput(groups, looks), "maximum")
     parts = [
-        element("div", element("h3", view.title), content(view), css="view", data_view=view.name) for view in views
+        (scenario, drawn(figures.most_throughput(own, looks), f"maximum-{place}"))
+        for place, (scenario, own) in enumerate(by_scenario.items())
+        if len({group.sources for group in own}) > 1
     ]
-    choice = element("div", *buttons, css="choice", role="group", aria_label="Scenario and number of sources")
-    return join((choice, *parts))
-
-
-def _by_scenario(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterable[Html]:
-    scenarios = list(dict.fromkeys(group.scenario for group in groups))
-    for place, scenario in enumerate(scenarios):
-        if len(scenarios) > 1:
-            yield element("h3", scenario)
-        own = [group for group in groups if group.scenario == scenario]
-        yield _drawn(figures.most_throughput(own, looks), f"maximum-{place}", own)
+    fewest = min(group.sources for group in groups)
+    beside = [group for group in groups if group.sources == fewest]
+    figure = figures.most_throughput(beside, looks, by_scenario=True)
+    return by_title([*parts, (f"By scenario, {count(fewest, 'source')}", drawn(figure, "maximum-scenarios"))])
 
 
 def _figure(
     name: str, looks: Mapping[str, Style], draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure]
-) -> Callable[[_View], Html]:
-    return lambda view: _drawn(draw(view.groups, looks), f"{name}-{view.name}", view.groups)
-
-
-def _drawn(figure: go.Figure, name: str, groups: Sequence[Group]) -> Html:
-    markup = to_html(
-        figure,
-        full_html=False,
-        include_plotlyjs=False,
-        div_id=f"figure-{name}",
-        config={"responsive": True, "displaylogo": False, "modeBarButtons": _BUTTONS},
-    )
-    single = len({group.frame_size for group in groups}) == 1
-    return element("div", Html(markup), css="figure single" if single else "figure")
+) -> Callable[[View], Html]:
+    return lambda view: drawn(draw(view.groups, looks), f"{name}-{view.name}")
 
 
 def _verdict_line(results: CampaignResults) -> Html:
@@ -239,38 +196,38 @@ def _short(revision: str) -> str:
     return commit[:12] + (f"-{dirty}" if dirty else "")
 
 
-def _contents(sections: Iterable[_Section]) -> Html:
+def _contents(sections: Iterable[Section]) -> Html:
     return join(element("a", section.link, href=f"#{section.anchor}") for section in sections)
 
 
-def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> _Section:
+def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
     if all(trial.verdict is Verdict.VALID for trial in results.trials):
         nothing = "No trial has been measured." if not results.trials else "Every trial measured is valid."
-        return _section("verdicts", "Verdicts and reasons", _note(nothing), link="Verdicts")
-    return _section(
+        return section("verdicts", "Verdicts and reasons", note(nothing), link="Verdicts")
+    return section(
         "verdicts",
         "Verdicts and reasons",
-        _note("A trial with several reasons is listed under each of them."),
+        note("A trial with several reasons is listed under each of them."),
         tables.verdict_list(results.trials, looks),
         link="Verdicts",
     )
 
 
-def _warnings(results: CampaignResults) -> _Section:
-    content = tables.warning_list(results.warnings) if results.warnings else _note("None.")
-    return _section("warnings", "Warnings", content)
+def _warnings(results: CampaignResults) -> Section:
+    content = tables.warning_list(results.warnings) if results.warnings else note("None.")
+    return section("warnings", "Warnings", content)
 
 
-def _facts(results: CampaignResults, looks: Mapping[str, Style]) -> _Section:
-    return _section(
+def _facts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
+    return section(
         "uuts",
         "Units under test",
-        _note("What each said of itself when it was ready."),
+        note("What each said of itself when it was ready."),
         uuts.facts_table(results.facts, looks),
     )
 
 
-def _environment(manifest: Mapping[str, object]) -> _Section:
+def _environment(manifest: Mapping[str, object]) -> Section:
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
     changed = changed_settings(manifest)
@@ -280,7 +237,7 @@ def _environment(manifest: Mapping[str, object]) -> _Section:
         remark = "No setting changed during the campaign."
     else:
         remark = "What holds after the campaign is not known yet."
-    return _section(
+    return section(
         "environment",
         "Environment",
         element(
@@ -290,17 +247,9 @@ def _environment(manifest: Mapping[str, object]) -> _Section:
             element("dt", "seed"),
             element("dd", _text(manifest.get("seed"))),
         ),
-        _note(remark),
+        note(remark),
         environment_table(manifest),
     )
-
-
-def _section(anchor: str, title: str, *content: Html, link: str = "") -> _Section:
-    return _Section(anchor, link or title, element("section", element("h2", title), *content, id=anchor))
-
-
-def _note(text: str) -> Html:
-    return element("p", text, css="note")
 
 
 def _moment(value: object) -> str:

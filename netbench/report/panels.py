@@ -1,12 +1,12 @@
-"""Small multiples: a panel per frame size, one look per UUT, one legend for all."""
+"""Small multiples: a panel per frame size or another key, one look per UUT, one legend for all."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from math import ceil
 from string import ascii_lowercase
 from textwrap import wrap
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import plotly.graph_objects as go
 from plotly.basedatatypes import BaseTraceType
@@ -14,6 +14,7 @@ from plotly.subplots import make_subplots
 
 from netbench.model.verdict import Verdict
 from netbench.report.emulation import label, note
+from netbench.report.loss_scale import LossScale
 from netbench.results.groups import Group
 
 INK = "#222222"
@@ -39,6 +40,8 @@ _NOTE_LINE = 17
 _NOTE_FRAME = 26
 
 _NOTE_WIDTH = 46  # characters: as many as fit on a telephone
+
+Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +82,55 @@ def members_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
     return members
 
 
-class Panels:
-    """A figure with a panel per frame size in two columns, the largest size first as in the paper.
+def groups_by_size(groups: Iterable[Group]) -> dict[int, list[Group]]:
+    """The groups of each frame size, the largest first as in the paper."""
+    groups = list(groups)
+    sizes = sorted({group.frame_size for group in groups}, reverse=True)
+    return {size: [group for group in groups if group.frame_size == size] for size in sizes}
 
-    It says itself which UUTs in it are emulated, for figures leave the page they were made for.
+
+def size_titles(sizes: Iterable[int]) -> dict[int, str]:
+    """What panels of these frame sizes are called."""
+    return {size: f"{size:,}-byte frames" for size in sizes}
+
+
+def doubtful(groups: Iterable[Group]) -> list[Verdict]:
+    """Verdicts of those trials among the groups that are part of no mean."""
+    groups = list(groups)
+    occurs = {
+        Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
+        Verdict.INVALID: any(group.invalid for group in groups),
+    }
+    return [verdict for verdict, there in occurs.items() if there]
+
+
+class Panels(Generic[Key]):
+    """A figure with a panel for each title, in two columns, in the order given.
+
+    `uuts` are those that it shows. It says itself which of them are emulated, for figures leave the page they were
+    made for.
     """
 
-    def __init__(self, groups: Sequence[Group], looks: Mapping[str, Style], x_title: str, y_title: str) -> None:
-        self._sizes = sorted({group.frame_size for group in groups}, reverse=True)
-        self._groups = groups
+    def __init__(
+        self,
+        titles: Mapping[Key, str],
+        uuts: Iterable[str],
+        looks: Mapping[str, Style],
+        x_title: str,
+        y_title: str,
+    ) -> None:
+        self._keys: list[Key] = list(titles)
+        self._uuts = list(dict.fromkeys(uuts))
         self._looks = looks
-        self._columns = min(2, len(self._sizes))
-        rows = ceil(len(self._sizes) / self._columns)
+        self._columns = min(2, len(self._keys))
+        rows = ceil(len(self._keys) / self._columns)
         drawn = rows * _PANEL_HEIGHT + (rows - 1) * _BETWEEN_PANELS
         self.figure = make_subplots(
             rows=rows,
             cols=self._columns,
             subplot_titles=[
-                f"({letter}) {size:,}-byte frames" if len(self._sizes) > 1 else f"{size:,}-byte frames"
-                for letter, size in zip(_letters(), self._sizes, strict=False)
+                f"({letter}) {title}" if len(titles) > 1 else title
+                for letter, title in zip(_letters(), titles.values(), strict=False)
             ],
             horizontal_spacing=0.075,
             vertical_spacing=_BETWEEN_PANELS / drawn,
@@ -123,34 +156,46 @@ class Panels:
             plot_bgcolor="white",
             height=drawn + _ABOVE + _BELOW,
             margin={"l": _LEFT, "r": 16, "t": _ABOVE, "b": _BELOW},
+            # What the page needs to set the panels one below the other where it is narrow.
+            meta={"panels": len(self._keys), "panel_height": _PANEL_HEIGHT, "between": _BETWEEN_PANELS},
             legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1 + 34 / drawn, "yanchor": "bottom"},
             hovermode="closest",
             hoverlabel={"align": "left", "bgcolor": "white", "font": {"color": INK}, "namelength": -1},
         )
         self._note_emulation()
 
-    def __iter__(self) -> Iterator[tuple[int, list[Group]]]:
-        """Frame size and groups of each panel."""
-        for size in self._sizes:
-            yield size, [group for group in self._groups if group.frame_size == size]
+    def add(self, key: Key, trace: BaseTraceType) -> None:
+        """Draw a trace in a panel."""
+        self.figure.add_trace(trace, **self.place(key))
 
-    def add(self, size: int, trace: BaseTraceType) -> None:
-        """Draw a trace in the panel of a frame size."""
-        self.figure.add_trace(trace, **self.place(size))
-
-    def scale(self, size: int, x: list[float] | None, y: list[float]) -> None:
+    def scale(self, key: Key, x: list[float] | None, y: list[float]) -> None:
         """Set what the axes of a panel span."""
-        self.figure.update_xaxes(range=x, **self.place(size))
-        self.figure.update_yaxes(range=y, **self.place(size))
+        self.figure.update_xaxes(range=x, **self.place(key))
+        self.figure.update_yaxes(range=y, **self.place(key))
 
-    def place(self, size: int) -> dict[str, int]:
-        """Row and column of the panel of a frame size, as plotly counts them."""
-        row, column = divmod(self._sizes.index(size), self._columns)
+    def scale_of_loss(self, key: Key, x: list[float], loss: LossScale) -> None:
+        """Set what the x axis of a panel spans, and make its y axis a scale of losses, the band for zero shaded."""
+        self.scale(key, x, [loss.bottom, loss.top])
+        heights, labels = loss.ticks()
+        self.figure.update_yaxes(tickvals=heights, ticktext=labels, **self.place(key))
+        self.figure.add_hrect(
+            y0=loss.bottom,
+            y1=loss.border,
+            fillcolor="#f0f0f0",
+            line_width=0,
+            layer="below",
+            exclude_empty_subplots=False,
+            **self.place(key),
+        )
+
+    def place(self, key: Key) -> dict[str, int]:
+        """Row and column of a panel, as plotly counts them."""
+        row, column = divmod(self._keys.index(key), self._columns)
         return {"row": row + 1, "col": column + 1}
 
-    def legend(self) -> None:
-        """Name the line of each UUT, and the marks of the verdicts that occur, once for all panels."""
-        for uut in members_by_uut(self._groups):
+    def legend(self, verdicts: Iterable[Verdict] = ()) -> None:
+        """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels."""
+        for uut in self._uuts:
             style = self._looks[uut]
             self.figure.add_scatter(
                 x=[None],
@@ -161,21 +206,17 @@ class Panels:
                 name=escape(style.label),
                 legendgroup=uut,
             )
-        for verdict, occurs in (
-            (Verdict.SUSPICIOUS, any(group.suspicious for group in self._groups)),
-            (Verdict.INVALID, any(group.invalid for group in self._groups)),
-        ):
-            if occurs:
-                self.figure.add_scatter(
-                    x=[None],
-                    y=[None],
-                    mode="markers",
-                    marker=mark(verdict, GREY, "circle", _SMALLEST_MARKER),
-                    name=f"{verdict.value} trial (not averaged)",
-                )
+        for verdict in verdicts:
+            self.figure.add_scatter(
+                x=[None],
+                y=[None],
+                mode="markers",
+                marker=mark(verdict, GREY, "circle", _SMALLEST_MARKER),
+                name=f"{verdict.value} trial (not averaged)",
+            )
 
     def _note_emulation(self) -> None:
-        emulated = [uut for uut in members_by_uut(self._groups) if self._looks[uut].emulated]
+        emulated = [uut for uut in self._uuts if self._looks[uut].emulated]
         if not emulated:
             return
         lines = wrap(note(emulated), _NOTE_WIDTH, break_on_hyphens=False)

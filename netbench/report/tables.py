@@ -17,12 +17,11 @@ from netbench.report.formats import (
     percent,
     percent_spread,
 )
-from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.markup import Column, Html, element, folded, join, row, table
+from netbench.report.neighbours import of_neighbours
 from netbench.report.panels import Style
 from netbench.results.groups import Group
 from netbench.results.losses import along_the_path, lost_frames_by_place
-
-_OPEN_UP_TO = 12  # reasons of one kind; longer lists start folded
 
 _SPREAD = Column("±", css="spread")
 _RESULTS = (
@@ -43,21 +42,22 @@ _RESULTS = (
     Column("Invalid", css="number"),
 )
 _LOST = (
-    Column("UUT"),
+    Column("UUT, neighbour"),
     Column("Frames were lost at"),
     Column("In valid trials", css="number"),
-    Column("Share of the UUT's loss"),
-    Column("Share of its offered frames", css="number"),
+    Column("Share of the loss"),
+    Column("Share of offered frames", css="number"),
     Column("In suspicious trials", css="number"),
 )
 _REASONS = (
     Column("UUT"),
+    Column("Scenario"),
     Column("Frame size", css="number"),
     Column("Load per source"),
     Column("Sources", css="number"),
     Column("Repetition", css="number"),
     Column("Stream"),
-    Column("What was found"),
+    Column("What was found", css="words"),
 )
 
 
@@ -72,35 +72,43 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
 
 
 def lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """Where the frames of each UUT were lost, from source to sink; invalid trials are left out."""
+    """Where the frames of each guest were lost, from source to sink; invalid trials are left out."""
     trials = list(trials)
     bodies = []
     for uut in looks:
         own = [trial for trial in trials if trial.spec.uut == uut]
         if own:
-            bodies.append(_lost_frames(uut, own, looks))
+            bodies.append(_lost_frames(uut_label(uut, looks), own, looks[uut]))
+        for neighbour, seen in of_neighbours(own).items():
+            if any(trial.streams for trial in seen):
+                label = join((uut_label(uut, looks), f", {neighbour}"))
+                bodies.append(_lost_frames(label, seen, looks[uut]))
     return table(_LOST, bodies, css="lost")
 
 
 def verdict_list(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
     """What speaks against each trial that is not valid, by kind of reason, invalidating kinds first."""
     trials = list(trials)
+    several = len({trial.spec.scenario for trial in trials}) > 1
+    columns = [column for column in _REASONS if several or column.title != "Scenario"]
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
         entries = [
-            row(_REASONS, _reason_cells(trial, reason, looks))
+            row(columns, _reason_cells(trial, reason, looks, several))
             for trial in trials
             for reason in trial.reasons
             if reason.kind is kind
         ]
         if entries:
-            summary = element(
-                "summary",
-                element("span", kind.verdict.value, css=f"badge {kind.verdict.value}"),
-                join((" ", element("b", kind.value), f" – {count(len(entries), 'time')}")),
+            summary = join(
+                (
+                    element("span", kind.verdict.value, css=f"badge {kind.verdict.value}"),
+                    " ",
+                    element("b", kind.value),
+                    f" – {count(len(entries), 'time')}",
+                )
             )
-            folded = {} if len(entries) > _OPEN_UP_TO else {"open": "open"}
-            blocks.append(element("details", summary, table(_REASONS, [entries]), **folded))
+            blocks.append(folded(summary, len(entries), table(columns, [entries])))
     return join(blocks)
 
 
@@ -144,7 +152,7 @@ def _marked_count(number: int, verdict: Verdict) -> Html:
     return element("span", str(number), css=f"count {verdict.value}" if number else "count none")
 
 
-def _lost_frames(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> list[Html]:
+def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[Html]:
     valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
     suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
     in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
@@ -153,15 +161,15 @@ def _lost_frames(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, St
     places = along_the_path({*in_valid, *in_suspicious})
     if not places:
         nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
-        return [row(_LOST, (uut_label(uut, looks), nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
+        return [row(_LOST, (guest, nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
     return [
         row(
             _LOST,
             (
-                uut_label(uut, looks),
+                guest,
                 place,
                 frames(in_valid[place]) if valid else UNKNOWN,
-                _bar(in_valid[place] / lost, looks[uut]) if lost else UNKNOWN,
+                _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
                 percent(in_valid[place] / offered) if offered else UNKNOWN,
                 frames(in_suspicious[place]) if suspicious else UNKNOWN,
             ),
@@ -176,14 +184,21 @@ def _bar(share: float, style: Style) -> Html:
     return join((track, f"{100 * share:.1f} %"))
 
 
-def _reason_cells(trial: TrialResult, reason: Reason, looks: Mapping[str, Style]) -> tuple[str, ...]:
+def _reason_cells(trial: TrialResult, reason: Reason, looks: Mapping[str, Style], several: bool) -> tuple[str, ...]:
     spec = trial.spec
     return (
         looks[spec.uut].label,
+        *((spec.scenario,) if several else ()),
         f"{spec.frame_size:,} B",
         str(spec.load),
         str(len(spec.streams)),
         str(spec.repetition),
-        reason.stream or "all",
+        _stream(trial, reason.stream),
         reason.detail,
     )
+
+
+def _stream(trial: TrialResult, stream: str) -> str:
+    """The name of a stream, and of the neighbour it runs through."""
+    whose = [one.name for one in trial.neighbours if stream in {counts.stream for counts in one.streams}]
+    return f"{stream} (of {whose[0]})" if whose else stream or "all"

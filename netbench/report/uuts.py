@@ -6,13 +6,13 @@ from netbench.analysis.intervals import Interval
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mbps, mean
-from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.markup import Column, Html, element, folded, join, row, table
+from netbench.report.neighbours import of_neighbours
 from netbench.report.panels import Style
 from netbench.report.tables import uut_label
 from netbench.results.groups import Group
 from netbench.results.hops import uut_counters
 
-_OPEN_UP_TO = 12  # rows; longer tables start folded
 _ROLES = {"repeated": "dropped (in another counter too)"}
 
 _SPREAD = Column("±", css="spread")
@@ -57,19 +57,24 @@ def cpu_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         heading = element("th", f"{size:,}-byte frames", colspan=str(len(_CPU)), scope="rowgroup")
         rows = [row(_CPU, _cpu_cells(group, looks)) for group in known if group.frame_size == size]
         bodies.append([element("tr", heading, css="block"), *rows])
-    return _folded(count(len(known), "measurement"), len(known), table(_CPU, bodies, css="cpu"))
+    return folded(count(len(known), "measurement"), len(known), table(_CPU, bodies, css="cpu"))
 
 
 def counters_tables(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """For each UUT that counts frames itself, the sum of each of its counters over the valid trials."""
+    """For each guest that counts frames itself, the sum of each of its counters over the valid trials."""
     valid: dict[str, list[TrialResult]] = {uut: [] for uut in looks}
     for trial in trials:
         if trial.verdict is Verdict.VALID:
             valid[trial.spec.uut].append(trial)
-    return join(_counters(uut, own, looks) for uut, own in valid.items())
+    parts = []
+    for uut, own in valid.items():
+        parts.append(_counters(uut_label(uut, looks), own))
+        for neighbour, seen in of_neighbours(own).items():
+            parts.append(_counters(join((uut_label(uut, looks), f", {neighbour}")), seen))
+    return join(parts)
 
 
-def _counters(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Html:
+def _counters(guest: Html, trials: Sequence[TrialResult]) -> Html:
     counters = uut_counters(trials)
     if not counters:
         return Html()
@@ -86,12 +91,8 @@ def _counters(uut: str, trials: Sequence[TrialResult], looks: Mapping[str, Style
         )
         for one in counters
     ]
-    summary = join((uut_label(uut, looks), f" – {count(len(counters), 'counter')}"))
-    return _folded(summary, len(counters), table(_COUNTERS, [rows], css="counters"))
-
-
-def _folded(summary: str, rows: int, content: Html) -> Html:
-    return element("details", element("summary", summary), content, **({"open": "open"} if rows <= _OPEN_UP_TO else {}))
+    summary = join((guest, f" – {count(len(counters), 'counter')}"))
+    return folded(summary, len(counters), table(_COUNTERS, [rows], css="counters"))
 
 
 def _knows_cpu(group: Group) -> bool:

@@ -149,6 +149,7 @@ class ResultDirectory:
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
+                maxima=store.maxima(),
             )
 
 

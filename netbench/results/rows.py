@@ -4,16 +4,18 @@ Bandwidths are Mbit/s on the wire (L1) unless named `_l2`. None means unknown. C
 end, never renamed or moved.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netbench.analysis.intervals import Interval
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
-from netbench.model.trial import TrialResult
+from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
+from netbench.results.totals import LOAD, cpu_of_victim, observed_s
 
 Cell = str | int | float | None
 Row = dict[str, Cell]
@@ -31,21 +33,39 @@ class Column(Generic[Source]):
 
 @dataclass(frozen=True, slots=True)
 class StreamOfTrial:
-    """What one row is about: a planned stream of a trial; no counts where the trial broke before them."""
+    """What one row is about: a stream of a trial; `neighbour` is whose it is, None for the victim's.
+
+    `counts` is None for a planned stream of a trial that broke before it was counted.
+    """
 
     trial: TrialResult
     stream: str
     counts: StreamCounts | None
+    neighbour: NeighbourResult | None = None
+
+    @property
+    def frame_size(self) -> int | None:
+        """The size of the frames of this stream."""
+        return self.trial.spec.frame_size if self.neighbour is None else self.neighbour.frame_size
+
+    @property
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time in seconds by whose it is, of the guest that this stream runs through."""
+        return cpu_of_victim(self.trial) if self.neighbour is None else self.neighbour.cpu_s
 
 
 def stream_rows(results: CampaignResults) -> list[Row]:
-    """One row of `STREAM_COLUMNS` per trial and stream, in plan order."""
-    rows = []
-    for trial in results.trials:
-        counted = {counts.stream: counts for counts in trial.streams}
-        for stream in trial.spec.streams:
-            rows.append(_row(STREAM_COLUMNS, StreamOfTrial(trial, stream, counted.get(stream))))
-    return rows
+    """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour."""
+    return [_row(STREAM_COLUMNS, stream) for trial in results.trials for stream in _streams(trial)]
+
+
+def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
+    counted = {counts.stream: counts for counts in trial.streams}
+    for stream in trial.spec.streams:
+        yield StreamOfTrial(trial, stream, counted.get(stream))
+    for neighbour in trial.neighbours:
+        for counts in neighbour.streams:
+            yield StreamOfTrial(trial, counts.stream, counts, neighbour)
 
 
 def group_rows(results: CampaignResults) -> list[Row]:
@@ -66,7 +86,33 @@ def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
 
 
 def _reasons(row: StreamOfTrial) -> str:
-    return reason_kinds(reason for reason in row.trial.reasons if reason.stream in ("", row.stream))
+    concerned = ("", row.stream) if row.neighbour is None else (row.stream,)
+    return reason_kinds(reason for reason in row.trial.reasons if reason.stream in concerned)
+
+
+def _load(row: StreamOfTrial) -> str | None:
+    if row.neighbour is None:
+        return str(row.trial.spec.load)
+    if row.counts is None:
+        return None
+    fps = row.counts.intended_fps
+    return str(Load(LoadKind.MAX) if fps is None else Load(LoadKind.FRAME_RATE, fps))
+
+
+def _activity(row: StreamOfTrial) -> str:
+    if row.neighbour is not None:
+        return row.neighbour.activity
+    return "; ".join(f"{one.name}: {one.activity}" for one in row.trial.neighbours)
+
+
+def _neighbours_cpu(row: StreamOfTrial) -> str:
+    if row.neighbour is not None:
+        return ""
+    return "; ".join(f"{one.name}: {_times(one.cpu_s)}" for one in row.trial.neighbours if one.cpu_s)
+
+
+def _times(cpu_s: Mapping[str, float]) -> str:
+    return " ".join(f"{whose}={round(seconds, 6)}" for whose, seconds in cpu_s.items())
 
 
 def _lost_at(counts: StreamCounts) -> str:
@@ -89,7 +135,8 @@ def _bandwidth(
     read: Callable[[StreamCounts], float | None],
 ) -> Column[StreamOfTrial]:
     def mbps(row: StreamOfTrial) -> float | None:
-        return None if row.counts is None else unit(read(row.counts), row.trial.spec.frame_size)
+        size = row.frame_size
+        return None if row.counts is None or size is None else unit(read(row.counts), size)
 
     return Column(name, float, mbps)
 
@@ -106,12 +153,20 @@ def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Colu
     return Column(name, float, mean), Column(f"{name}_ci95", float, half_width)
 
 
+def _percent(name: str, whose: str) -> tuple[Column[Group], Column[Group]]:
+    def percent(group: Group) -> Interval | None:
+        share = group.cpu_share(whose)
+        return None if share is None else share.scaled(100)
+
+    return _interval(name, percent)
+
+
 STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("uut", str, lambda row: row.trial.spec.uut),
     Column("scenario", str, lambda row: row.trial.spec.scenario),
     Column("streams", int, lambda row: len(row.trial.spec.streams)),
     Column("stream", str, lambda row: row.stream),
-    Column("frame_size", int, lambda row: row.trial.spec.frame_size),
+    Column("frame_size", int, lambda row: row.frame_size),
     Column("repetition", int, lambda row: row.trial.spec.repetition),
     _counted("intended_fps", float, lambda counts: counts.intended_fps),
     _counted("sent_frames", int, lambda counts: counts.sent_frames),
@@ -132,7 +187,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("reasons", str, _reasons),
     Column("trial", int, lambda row: row.trial.spec.index),
     Column("attempt", int, lambda row: row.trial.attempt),
-    Column("load", str, lambda row: str(row.trial.spec.load)),
+    Column("load", str, _load),
     Column("started_ns", int, lambda row: row.trial.started_ns),
     _bandwidth("intended_mbps", l1_mbps, lambda counts: counts.intended_fps),
     _counted("offered_fps", float, lambda counts: counts.offered_fps),
@@ -147,8 +202,16 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("delay_min_us", float, lambda counts: _us(counts.delay_min_ns)),
     _counted("delay_median_us", float, lambda counts: _us(counts.delay_median_ns)),
     _counted("delay_max_us", float, lambda counts: _us(counts.delay_max_ns)),
-    Column("cpu_guest_s", float, lambda row: row.trial.cpu_s.get("guest")),
-    Column("cpu_host_s", float, lambda row: row.trial.cpu_s.get("host")),
+    Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
+    Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
+    Column("guest", str, lambda row: "" if row.neighbour is None else row.neighbour.name),
+    Column("trial_frame_size", int, lambda row: row.trial.spec.frame_size),
+    Column("activity", str, _activity),
+    Column("lifetime", int, lambda row: row.trial.lifetime or None),
+    Column("cpu_machine_s", float, lambda row: row.trial.cpu_s.get("machine")),
+    Column("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
+    Column("observed_s", float, lambda row: observed_s(row.trial)),
+    Column("neighbours_cpu", str, _neighbours_cpu),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -173,4 +236,14 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("reasons", str, lambda group: reason_kinds(group.reasons)),
     *_interval("cpu_guest_s", lambda group: group.cpu_s("guest")),
     *_interval("cpu_host_s", lambda group: group.cpu_s("host")),
+    *_interval("neighbour_offered_mbps", lambda group: group.neighbours_offered_mbps),
+    *_interval("neighbour_throughput_mbps", lambda group: group.neighbours_throughput_mbps),
+    *_interval("neighbour_loss_ratio", lambda group: group.neighbours_loss_ratio),
+    Column("neighbour_frame_size", int, lambda group: group.neighbours_frame_size),
+    *_interval("cpu_machine_s", lambda group: group.cpu_s("machine")),
+    *_interval("cpu_load_s", lambda group: group.cpu_s(LOAD)),
+    *_percent("cpu_guest_percent", "guest"),
+    *_percent("cpu_host_percent", "host"),
+    *_percent("cpu_machine_percent", "machine"),
+    *_percent("cpu_load_percent", LOAD),
 )

@@ -1,10 +1,13 @@
 """The tables of a store, and what brings those of an older version up to date."""
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from netbench.model.counts import StreamCounts
+from netbench.model.maximum import Maximum
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _NESTED = ("lost_at", "hops")
 _SQL_TYPES = {
@@ -14,25 +17,52 @@ _SQL_TYPES = {
     "int | None": "INTEGER",
     "float | None": "REAL",
 }
-COUNT_COLUMNS = {
-    field.name: _SQL_TYPES[getattr(field.type, "__name__", str(field.type))]
-    for field in fields(StreamCounts)
-    if field.name not in _NESTED
-}
+
+
+def shared_by_streams(guest: str) -> str:
+    """What stands for the stream where the streams of a guest share a hop; no stream can have this name.
+
+    `guest` is the name of a neighbour, empty for the victim.
+    """
+    return f"neighbour {guest}" if guest else ""
+
+
+def _columns(kind: type[Any]) -> dict[str, str]:
+    return {
+        field.name: _SQL_TYPES[getattr(field.type, "__name__", str(field.type))]
+        for field in fields(kind)
+        if field.name not in _NESTED
+    }
+
+
+def _sql(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+COUNT_COLUMNS = _columns(StreamCounts)
+MAXIMUM_COLUMNS = _columns(Maximum)
+NEIGHBOUR_COLUMNS = {"name": "TEXT NOT NULL", "activity": "TEXT NOT NULL", "frame_size": "INTEGER"}
 
 _UUTS = """
 CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
+"""
+_NEIGHBOURS = f"""
+CREATE TABLE neighbours (
+    trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
+    {_sql(NEIGHBOUR_COLUMNS)}, cpu_s TEXT NOT NULL, PRIMARY KEY (trial, position), UNIQUE (trial, name)
+) STRICT;
+CREATE TABLE maxima ({_sql(MAXIMUM_COLUMNS)}, PRIMARY KEY (uut, frame_size)) STRICT;
 """
 SCHEMA = f"""
 CREATE TABLE trials (
     key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
     frame_size INTEGER NOT NULL, load TEXT NOT NULL, repetition INTEGER NOT NULL,
     attempt INTEGER NOT NULL, started_ns INTEGER NOT NULL, verdict TEXT NOT NULL, steps_s TEXT NOT NULL,
-    streams TEXT NOT NULL, cpu_s TEXT NOT NULL
+    streams TEXT NOT NULL, cpu_s TEXT NOT NULL, lifetime INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE streams (
     trial TEXT NOT NULL REFERENCES trials, position INTEGER NOT NULL,
-    {", ".join(f"{name} {kind}" for name, kind in COUNT_COLUMNS.items())},
+    {_sql(COUNT_COLUMNS)}, guest TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (trial, position)
 ) STRICT;
 CREATE TABLE losses (
@@ -50,11 +80,12 @@ CREATE TABLE reasons (
 ) STRICT;
 CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
 {_UUTS}
+{_NEIGHBOURS}
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
 # Version 1 knew no facts, delays or CPU times, and named the streams of a trial only where they were counted.
-FROM_VERSION_1 = f"""
+_FROM_VERSION_1 = f"""
 BEGIN IMMEDIATE;
 ALTER TABLE trials ADD COLUMN streams TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE trials ADD COLUMN cpu_s TEXT NOT NULL DEFAULT '{{}}';
@@ -68,3 +99,16 @@ ALTER TABLE streams ADD COLUMN delay_max_ns INTEGER;
 PRAGMA user_version = 2;
 COMMIT;
 """
+
+# Version 2 knew one guest only.
+_FROM_VERSION_2 = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE trials ADD COLUMN lifetime INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE streams ADD COLUMN guest TEXT NOT NULL DEFAULT '';
+{_NEIGHBOURS}
+PRAGMA user_version = 3;
+COMMIT;
+"""
+
+# By the version they start from; each leads to the next.
+MIGRATIONS: Mapping[int, str] = {1: _FROM_VERSION_1, 2: _FROM_VERSION_2}

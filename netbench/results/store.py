@@ -4,18 +4,18 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import HopCount, HopLoss, StreamCounts
-from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.units import Load
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
-from netbench.results.schema import COUNT_COLUMNS, FROM_VERSION_1, SCHEMA, SCHEMA_VERSION
+from netbench.model.counts import HopCount, HopLoss
+from netbench.model.maximum import Maximum
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Warning, WarningKind
+from netbench.results.schema import COUNT_COLUMNS, MIGRATIONS, SCHEMA, SCHEMA_VERSION, shared_by_streams
+from netbench.results.stored import StoredTrials, checked, stored_maximum
 
-_OF_NO_STREAM = ""  # the stream of hops that do not tell streams apart
+_DAMAGE = (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError)
 
 
 class Store:
@@ -52,9 +52,8 @@ class Store:
             raise UsageError(f"{path}: no such file; is this a result directory of `netbench run`?")
         try:
             connection = connect()
-            if _version(connection) == 1:
-                connection.executescript(FROM_VERSION_1)
-            version = _version(connection)
+            while (version := _version(connection)) in MIGRATIONS:
+                connection.executescript(MIGRATIONS[version])
         except (sqlite3.DatabaseError, TestbedError) as error:
             raise UsageError(f"{path}: is not a netbench store: {error}") from error
         if version != SCHEMA_VERSION:
@@ -68,22 +67,29 @@ class Store:
     def add(self, trial: TrialResult) -> None:
         """Commit one trial, whole or not at all; TestbedError when it cannot be written (a full disk)."""
         spec = trial.spec
-        row = (
-            spec.key, spec.index, spec.uut, spec.scenario, spec.frame_size, str(spec.load), spec.repetition,
-            trial.attempt, trial.started_ns, trial.verdict.value, json.dumps(trial.steps_s),
-            json.dumps(spec.streams), json.dumps(trial.cpu_s),
-        )  # fmt: skip
+        streams = [
+            (guest, counts)
+            for guest, of_guest in (("", trial.streams), *((one.name, one.streams) for one in trial.neighbours))
+            for counts in of_guest
+        ]
         with self._writing() as db:
-            db.execute(f"INSERT INTO trials VALUES ({_marks(len(row))})", row)
-            for position, counts in enumerate(trial.streams):
-                values = [getattr(counts, name) for name in COUNT_COLUMNS]
-                db.execute(f"INSERT INTO streams VALUES ({_marks(len(values) + 2)})", (spec.key, position, *values))
-                _insert(db, "losses", spec.key, counts.stream, counts.lost_at)
-                _insert(db, "hops", spec.key, counts.stream, counts.hops)
-            _insert(db, "hops", spec.key, _OF_NO_STREAM, trial.hops)
+            _insert(
+                db, "trials",
+                spec.key, spec.index, spec.uut, spec.scenario, spec.frame_size, str(spec.load), spec.repetition,
+                trial.attempt, trial.started_ns, trial.verdict.value, json.dumps(trial.steps_s),
+                json.dumps(spec.streams), json.dumps(trial.cpu_s), trial.lifetime,
+            )  # fmt: skip
+            for position, (guest, counts) in enumerate(streams):
+                _insert(db, "streams", spec.key, position, *(getattr(counts, name) for name in COUNT_COLUMNS), guest)
+                _insert_each(db, "losses", spec.key, counts.stream, counts.lost_at)
+                _insert_each(db, "hops", spec.key, counts.stream, counts.hops)
+            _insert_each(db, "hops", spec.key, shared_by_streams(""), trial.hops)
+            for position, one in enumerate(trial.neighbours):
+                cpu_s = json.dumps(one.cpu_s)
+                _insert(db, "neighbours", spec.key, position, one.name, one.activity, one.frame_size, cpu_s)
+                _insert_each(db, "hops", spec.key, shared_by_streams(one.name), one.hops)
             for position, reason in enumerate(trial.reasons):
-                row_ = (spec.key, position, reason.kind.value, reason.stream, reason.detail)
-                db.execute("INSERT INTO reasons VALUES (?, ?, ?, ?, ?)", row_)
+                _insert(db, "reasons", spec.key, position, reason.kind.value, reason.stream, reason.detail)
 
     def keep_warnings(self, warnings: Sequence[Warning]) -> None:
         """Note warnings; one that is already there stays single."""
@@ -106,34 +112,37 @@ class Store:
             facts.setdefault(row["name"], {})[row["fact"]] = row["value"]
         return facts
 
+    def keep_maximum(self, maximum: Maximum) -> None:
+        """Note a maximum, in place of what there was of this UUT and frame size."""
+        values = astuple(maximum)
+        with self._writing() as db:
+            db.execute(f"INSERT OR REPLACE INTO maxima VALUES ({_marks(len(values))})", values)
+
+    def maxima(self) -> tuple[Maximum, ...]:
+        """The maxima noted, in the order in which they were."""
+        with self._damage_told():
+            return tuple(map(stored_maximum, self._rows("SELECT * FROM maxima ORDER BY rowid")))
+
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
         rows = self._rows("SELECT kind, text FROM warnings ORDER BY rowid")
-        try:
+        with self._damage_told():
             return tuple(Warning(WarningKind(row["kind"]), row["text"]) for row in rows)
-        except ValueError as error:
-            raise UsageError(f"{self._path}: is damaged: {error}") from error
 
     def keys(self) -> set[str]:
         """The keys of the trials that are done."""
         return {row["key"] for row in self._rows("SELECT key FROM trials")}
 
+    def last_lifetime(self) -> int:
+        """The highest lifetime of guests that trials were measured in; 0 for none."""
+        with self._damage_told():
+            (row,) = self._rows("SELECT max(lifetime) AS lifetime FROM trials")
+            return checked(row, {"lifetime": "INTEGER"})["lifetime"] or 0
+
     def trials(self) -> tuple[TrialResult, ...]:
         """All trials in plan order; UsageError when the file does not hold what it should."""
-        try:
-            return self._trials()
-        except (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError) as error:
-            raise UsageError(f"{self._path}: is damaged: {error}") from error
-
-    def _trials(self) -> tuple[TrialResult, ...]:
-        streams = _grouped(self._rows("SELECT * FROM streams ORDER BY trial, position"), "trial")
-        losses = _grouped(self._rows("SELECT * FROM losses ORDER BY trial, stream, position"), "trial", "stream")
-        hops = _grouped(self._rows("SELECT * FROM hops ORDER BY trial, stream, position"), "trial", "stream")
-        reasons = _grouped(self._rows("SELECT * FROM reasons ORDER BY trial, position"), "trial")
-        return tuple(
-            _trial(row, streams.get((row["key"],), []), losses, hops, reasons.get((row["key"],), []))
-            for row in self._rows("SELECT * FROM trials ORDER BY plan_index")
-        )
+        with self._damage_told():
+            return StoredTrials.read(self._rows).results()
 
     def close(self) -> None:
         """Close the file."""
@@ -143,6 +152,13 @@ class Store:
         try:
             return self._connection.execute(query).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise UsageError(f"{self._path}: is damaged: {error}") from error
+
+    @contextmanager
+    def _damage_told(self) -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGE as error:
             raise UsageError(f"{self._path}: is damaged: {error}") from error
 
     @contextmanager
@@ -197,83 +213,16 @@ def _version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def _insert(db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]) -> None:
+def _insert(db: sqlite3.Connection, table: str, *values: object) -> None:
+    db.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values)
+
+
+def _insert_each(
+    db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]
+) -> None:
     for position, item in enumerate(items):
-        values = (key, stream, position, *asdict(item).values())
-        db.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values)
+        _insert(db, table, key, stream, position, *astuple(item))
 
 
 def _marks(count: int) -> str:
     return ", ".join("?" * count)
-
-
-def _grouped(rows: Sequence[sqlite3.Row], *by: str) -> dict[tuple[Any, ...], list[sqlite3.Row]]:
-    groups: dict[tuple[Any, ...], list[sqlite3.Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in by), []).append(row)
-    return groups
-
-
-def _counts(row: sqlite3.Row) -> dict[str, Any]:
-    """The columns of StreamCounts; ValueError where one holds what the schema would never have let in."""
-    values = {name: row[name] for name in COUNT_COLUMNS}
-    for name, kind in COUNT_COLUMNS.items():
-        wanted = {"TEXT": str, "INTEGER": int, "REAL": float}[kind.split()[0]]
-        value = values[name]
-        if not isinstance(value, wanted) and not (value is None and "NOT NULL" not in kind):
-            raise ValueError(f"{name} of stream {row['stream']} of {row['trial']} is {value!r}")
-    return values
-
-
-def _hops(rows: Sequence[sqlite3.Row]) -> tuple[HopCount, ...]:
-    return tuple(HopCount(row["hop"], row["counter"], row["role"], row["grew"]) for row in rows)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = json.loads(text)
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{text} are no names of streams")
-    return tuple(names)
-
-
-def _seconds(text: str) -> dict[str, float]:
-    seconds = json.loads(text)
-    if not isinstance(seconds, dict) or not all(isinstance(value, float | int) for value in seconds.values()):
-        raise ValueError(f"{text} are no times")
-    return seconds
-
-
-def _trial(
-    row: sqlite3.Row,
-    streams: Sequence[sqlite3.Row],
-    losses: dict[tuple[Any, ...], list[sqlite3.Row]],
-    hops: dict[tuple[Any, ...], list[sqlite3.Row]],
-    reasons: Sequence[sqlite3.Row],
-) -> TrialResult:
-    spec = TrialSpec(
-        index=row["plan_index"],
-        uut=row["uut"],
-        scenario=row["scenario"],
-        streams=_names(row["streams"]),
-        frame_size=row["frame_size"],
-        load=Load.parse(row["load"]),
-        repetition=row["repetition"],
-    )
-    counts = tuple(
-        StreamCounts(
-            **_counts(stream),
-            lost_at=tuple(HopLoss(r["hop"], r["frames"]) for r in losses.get((row["key"], stream["stream"]), [])),
-            hops=_hops(hops.get((row["key"], stream["stream"]), [])),
-        )
-        for stream in streams
-    )
-    return TrialResult(
-        spec=spec,
-        attempt=row["attempt"],
-        started_ns=row["started_ns"],
-        streams=counts,
-        reasons=tuple(Reason(ReasonKind(r["kind"]), r["stream"], r["detail"]) for r in reasons),
-        steps_s=_seconds(row["steps_s"]),
-        hops=_hops(hops.get((row["key"], _OF_NO_STREAM), [])),
-        cpu_s=_seconds(row["cpu_s"]),
-    )

@@ -8,14 +8,19 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.links.kernel import Kernel
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath
+from netbench.vm.shell import Shell
+
+EVERYTHING = Entitlement()  # all CPUs, like everybody else
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """What a UUT is given to set itself up with.
 
-    `kernel` is that of the machine its NICs are on, for its changes; `run_id` names this run of netbench.
+    `kernel` is that of the machine its NICs are on, for its changes; `run_id` names this run of netbench. A neighbour
+    may have no paths: `host` is the name of the one it is on then. `entitlement` is what it may take of the CPUs.
     """
 
     name: str
@@ -23,6 +28,14 @@ class Workplace:
     hosts: dict[str, Host]
     kernel: Kernel
     paths: tuple[StreamPath, ...]
+    entitlement: Entitlement = EVERYTHING
+    host: str = ""
+
+    @property
+    def own_host(self) -> Host:
+        """The host of its NICs, or the one it is on without any."""
+        ingress = self.paths[0].ingress if self.paths else None
+        return self.hosts[ingress.host if ingress else self.host]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,8 @@ class UnitUnderTest(Protocol):
     Order of calls: check(), needs(), commands() (nothing touched yet); provision(), ready(); then before each trial
     reset(), and around it read(); destroy() at the end. Changes go through the workplace's transaction, which the
     caller undoes after destroy(); destroy() ends what is not a change, processes for example.
+
+    Several may stand side by side on one machine, each with paths and a name of its own; the last to come goes first.
     """
 
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT
@@ -68,8 +83,14 @@ class UnitUnderTest(Protocol):
     def needs(self) -> frozenset[str]:
         """What the host must be able to do for it, in the words of `netbench doctor`."""
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
-        """What provisioning would do, as commands, for `--dry-run`."""
+    @property
+    def load_needs(self) -> frozenset[str] | None:
+        """What the host must have, as in needs(), for a load to run inside it; None where nothing can."""
+
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
+        """What provisioning it under this name would do, as commands, for `--dry-run`."""
 
     def provision(self, workplace: Workplace) -> None:
         """Make it forward; TestbedError when it cannot."""
@@ -93,6 +114,9 @@ class UnitUnderTest(Protocol):
 
     def read(self) -> Reading:
         """What its own counters say now; TestbedError when it no longer answers."""
+
+    def shell(self) -> Shell | None:
+        """A way to run commands inside it, within its entitlement; None where there is none. After provision()."""
 
     def log(self) -> str:
         """What it has written to its console so far; empty for one without, and mostly of use when it fails."""

@@ -6,8 +6,9 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import UsageError
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Reading, Workplace
+from netbench.uut.base import EVERYTHING, Reading, Workplace
 
 
 class ExternalOptions(BaseModel):
@@ -36,7 +37,14 @@ class External:
         """Nothing of this host."""
         return frozenset()
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+    @property
+    def load_needs(self) -> frozenset[str] | None:
+        """None: there is no way in."""
+        return None
+
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
         """None: it is the user's to configure."""
         return []
 
@@ -66,6 +74,9 @@ class External:
     def read(self) -> Reading:
         """Unknown: netbench does not see inside."""
         return Reading()
+
+    def shell(self) -> None:
+        """There is no way in."""
 
     def log(self) -> str:
         """It has no console."""

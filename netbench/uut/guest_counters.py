@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
+from netbench.hosts.cpu_time import busy_s
 from netbench.uut.base import HopReading
 from netbench.uut.guest_forwarding import GuestNics
 
@@ -18,7 +19,6 @@ _SCRIPT = (
 )
 # What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
-_USER_HZ = 100  # of /proc/stat, whatever the kernel's own tick: proc_stat(5)
 
 # RFC 4293's ipSystemStatsTable, as /proc/net/snmp has it.
 _IP_FORWARDED = "ForwDatagrams"
@@ -54,7 +54,7 @@ def parse_counters(text: str, guest: str) -> GuestCounters:
             ip=_ip(snmp),
             softnet_dropped=sum(int(line.split()[1], 16) for line in softnet.splitlines()),
             qdisc_dropped={one["dev"]: int(one["drops"]) for one in json.loads(qdiscs or "[]") if one.get("root")},
-            cpu_s=_cpu_s(stat),
+            cpu_s=busy_s(stat),
             out_of_buffers=dict(_out_of_buffers(block) for block in drivers.split(_NIC_MARK)[1:]),
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -102,12 +102,3 @@ def _ip(snmp: str) -> dict[str, int]:
     names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Ip:"))
     counted = dict(zip(names, map(int, values), strict=True))
     return {name: counted[name] for name in (_IP_FORWARDED, *_IP_DROPS)}
-
-
-def _cpu_s(stat: str) -> float:
-    """All CPUs' time but idle, waiting for disks, and what the hypervisor gave to others."""
-    words = stat.splitlines()[0].split()
-    if words[0] != "cpu":
-        raise ValueError(f"/proc/stat begins with {words[0]!r}")
-    user, nice, system, _, _, irq, softirq = map(int, words[1:8])
-    return (user + nice + system + irq + softirq) / _USER_HZ

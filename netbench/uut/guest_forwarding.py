@@ -32,6 +32,8 @@ def forwarding_commands(
     paths: Sequence[StreamPath], nics: Mapping[str, GuestNics], forward: str
 ) -> Iterator[GuestCommand]:
     """What a guest is told so that it forwards; `nics` is by stream, `forward` is `bridge` or `route`."""
+    if not paths:
+        return
     settings = ["net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"]
     if forward == "route":
         settings += ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.all.send_redirects=0"]

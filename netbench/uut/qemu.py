@@ -14,8 +14,10 @@ from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, StreamPath
-from netbench.uut.base import HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
+from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, inside_nics
 from netbench.uut.guest import Guest
 from netbench.uut.guest_counters import readings
@@ -24,7 +26,7 @@ from netbench.uut.probe import probe_command
 from netbench.uut.qemu_links import bridges, host_places, read_taps, tap_changes, tap_name
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vm.acceleration import Acceleration, choose
-from netbench.vm.channel import AgentChannel, ChannelGoneError
+from netbench.vm.channel import AgentChannel
 from netbench.vm.describe import guest_facts, image_name
 from netbench.vm.guest_agent import GuestAgentShell
 from netbench.vm.machine import (
@@ -39,11 +41,11 @@ from netbench.vm.machine import (
     qemu_program,
     vm_directory,
 )
-from netbench.vm.qemu import Qemu, hello
+from netbench.vm.qemu import ExplainedShell, Qemu
 from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell, free_port
 
-_SSH_PORT = 2222
+_PLANNED_SSH_PORT = 2222
 _BOOT_S = 8.0
 _EMULATED_PATIENCE_S = 0.2
 _PATIENCE_S = 0.05
@@ -60,7 +62,10 @@ class _Running:
 
 
 class QemuGuest:
-    """A virtual machine under QEMU, with KVM where it works, that forwards between two NICs per stream."""
+    """A virtual machine under QEMU, with KVM where it works, that forwards between two NICs per stream.
+
+    Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
+    """
 
     Options: ClassVar[type[BaseModel]] = QemuOptions
 
@@ -69,7 +74,7 @@ class QemuGuest:
         self._workplace: Workplace | None = None
         self._running: _Running | None = None
         self._acceleration = Acceleration("tcg")
-        self._ssh_port = _SSH_PORT
+        self._ssh_port = _PLANNED_SSH_PORT
         self._facts: dict[str, str] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
@@ -97,30 +102,42 @@ class QemuGuest:
             needs.add("kvm")
         return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+    @property
+    def load_needs(self) -> frozenset[str] | None:
+        """Nothing of the host: a guest image has its own stress-ng, a disk image must have one."""
+        return frozenset()
+
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
         """The changes to the host, the command that starts QEMU, and what the guest is told."""
-        directory = vm_directory("RUN", "uut-NAME")
+        directory = vm_directory("RUN", f"uut-{name}")
         boot = self._disk_boot or planned_boot(self._options.image)
-        machine = self._machine(paths, self._options.accelerator, "NAME", boot)
+        confined = entitlement.cpus, planned_way_in(entitlement, "RUN", name)
+        machine = self._machine(paths, self._options.accelerator, name, boot, *confined)
         started = shlex.join(qemu_command(machine, RunFiles(directory)))
         nics = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         told = [
             f"guest: {' '.join(command.argv)}" + "".join(f"\n    {line}" for line in command.stdin.splitlines())
             for command in forwarding_commands(paths, nics, self._options.forward)
         ]
-        changes = [AddRunDirectory(str(directory)), *self._changes(paths)]
+        group = group_changes(entitlement, "RUN", name)
+        changes = [AddRunDirectory(str(directory)), *group, *self._changes(paths, _netns(paths))]
         return [*(change.command for change in changes), started, *told]
 
     def provision(self, workplace: Workplace) -> None:
         """Make taps and bridges and start QEMU; TestbedError when the guest ends at once."""
         self._workplace = workplace
+        entitlement, paths, whose = workplace.entitlement, workplace.paths, (workplace.run_id, workplace.name)
         directory = vm_directory(workplace.run_id, f"uut-{workplace.name}")
-        workplace.kernel.make([AddRunDirectory(str(directory)), *self._changes(workplace.paths)])
+        group = group_changes(entitlement, *whose)
+        workplace.kernel.make([AddRunDirectory(str(directory)), *group, *self._changes(paths, self._host.netns)])
         tried = DEFAULT_IMAGE if self._options.is_disk else self._options.image
         self._acceleration = choose(self._options.accelerator, self._host, directory, tried)
-        if self._host.netns is None:
-            self._ssh_port = free_port()
-        machine = self._machine(workplace.paths, self._acceleration.accelerator, workplace.name, self._boot())
+        if isinstance(self._options.channel, SshChannel):
+            self._ssh_port = free_port(self._host)
+        confined = entitlement.cpus, way_in(self._host, entitlement, *whose)
+        machine = self._machine(paths, self._acceleration.accelerator, workplace.name, self._boot(), *confined)
         files = RunFiles(directory)
         self._running = _Running(Qemu(machine, files))
         self._running.qemu.start(self._host)
@@ -131,17 +148,14 @@ class QemuGuest:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
         workplace, running = self._provisioned
         assert running.shell is not None
-        qemu = running.qemu
-        hello(qemu, running.shell, self._options.boot_limit)
-        try:
-            running.guest = Guest(qemu.guest, running.shell, workplace.paths, self._options.nic)
+        running.shell.hello(self._options.boot_limit, running.qemu.hopeless)
+        running.guest = Guest(running.qemu.guest, running.shell, workplace.paths, self._options.nic)
+        if workplace.paths:
             running.guest.forward(self._options.forward)
             await_forwarding(workplace.kernel, host_places(workplace.paths))
             running.attached = bridges(workplace.kernel, workplace.paths)
             running.guest.await_reception(self._send_into_tap)
-            self._facts = self._describe(running.guest)
-        except ChannelGoneError as error:
-            raise TestbedError(qemu.death_just_now() or str(error)) from error
+        self._facts = self._describe(running.guest, workplace)
 
     @property
     def bring_up_s(self) -> float:
@@ -168,19 +182,20 @@ class QemuGuest:
             raise TestbedError(f"{qemu.guest} is not ready")
         qemu.require_running()
         taps = read_taps(workplace.kernel, workplace.paths, running.attached, qemu.guest)
-        try:
-            counters = guest.counters()
-        except ChannelGoneError as error:
-            raise TestbedError(qemu.death_just_now() or str(error)) from error
+        counters = guest.counters()
         inside = list(readings(counters, guest.nics))
         return Reading(tuple(_along(workplace.paths, taps, inside)), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
+
+    def shell(self) -> Shell | None:
+        """The way into the guest."""
+        return self._provisioned[1].shell
 
     def log(self) -> str:
         """The console of the guest."""
         return self._running.qemu.console() if self._running else ""
 
     def facts(self) -> dict[str, str]:
-        """Accelerator and why, QEMU's version, NIC model, vCPUs, memory, image and the guest's kernel."""
+        """Accelerator and why, QEMU's version, NIC model, vCPUs, memory, image, the guest's kernel, its entitlement."""
         return self._facts
 
     def destroy(self) -> None:
@@ -201,18 +216,23 @@ class QemuGuest:
     @property
     def _host(self) -> Host:
         assert self._workplace is not None, "provision() comes first"
-        return self._workplace.hosts[inside_nics(self._workplace.paths[0])[0].host]
+        return self._workplace.own_host
 
-    def _changes(self, paths: Sequence[StreamPath]) -> list[Change]:
+    def _changes(self, paths: Sequence[StreamPath], netns: str | None) -> list[Change]:
         towards = {path.name: self.next_hop_mac(path) for path in paths}
         changes = list(tap_changes(paths, self._options.queues, towards))
-        netns = inside_nics(paths[0])[0].netns
         if netns and isinstance(self._options.channel, SshChannel):
             changes.insert(0, SetUp(netns, "lo"))  # QEMU forwards a port of it to the guest
         return changes
 
     def _machine(
-        self, paths: Sequence[StreamPath], accelerator: str, name: str, boot: KernelBoot | DiskBoot
+        self,
+        paths: Sequence[StreamPath],
+        accelerator: str,
+        name: str,
+        boot: KernelBoot | DiskBoot,
+        host_cpus: tuple[int, ...],
+        door: str,
     ) -> VirtualMachine:
         options, vhost = self._options, self._use_vhost()
         nics = tuple(
@@ -220,7 +240,7 @@ class QemuGuest:
             for path in paths
             for role in ("ingress", "egress")
         )
-        return VirtualMachine(name, boot, accelerator, options.cpus, options.memory, nics)
+        return VirtualMachine(name, boot, accelerator, options.cpus, options.memory, nics, host_cpus, door)
 
     def _boot(self) -> KernelBoot | DiskBoot:
         if self._disk_boot:
@@ -240,25 +260,29 @@ class QemuGuest:
         return wanted == "on" or (wanted == "auto" and self._options.nic == "virtio-net-pci" and VHOST_DEVICE.exists())
 
     def _way_in(self, qemu: Qemu, files: RunFiles) -> Shell:
+        shell: Shell
         match self._options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
-                return SshShell(qemu.guest, self._host, files.directory, self._ssh_port, user, Path(key), host_key)
+                shell = SshShell(qemu.guest, self._host, files.directory, self._ssh_port, user, Path(key), host_key)
             case GuestAgentChannel():
-                return GuestAgentShell(qemu.guest, files.channel)
+                shell = GuestAgentShell(qemu.guest, files.channel)
             case None:
-                return AgentChannel(qemu.guest, qemu.connect())
+                shell = AgentChannel(qemu.guest, qemu.connect())
+        return ExplainedShell(qemu, shell)
 
     def _send_into_tap(self, path: StreamPath) -> None:
         run_checked(self._host, probe_command(tap_name(path, "ingress"), guest_mac(path, "ingress")))
 
-    def _describe(self, guest: Guest) -> dict[str, str]:
+    def _describe(self, guest: Guest, workplace: Workplace) -> dict[str, str]:
         options = self._options
         image = options.image if options.is_disk else image_name(options.image)
         facts = guest_facts(self._host, self._acceleration, image, guest.kernel)
-        facts |= {"nic": options.nic, "queues": str(options.queues), "forward": options.forward}
-        if options.nic == "virtio-net-pci":
-            facts["vhost"] = "on" if self._use_vhost() else "off"
-        return facts | {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+        if workplace.paths:
+            facts |= {"nic": options.nic, "queues": str(options.queues), "forward": options.forward}
+            if options.nic == "virtio-net-pci":
+                facts["vhost"] = "on" if self._use_vhost() else "off"
+        facts |= {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+        return facts | entitlement_facts(workplace.entitlement)
 
 
 def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequence[HopReading]) -> list[HopReading]:
@@ -269,6 +293,11 @@ def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequ
         found += [one for one in inside if one.stream == path.name]
         found += [one for one in taps if (one.stream, one.hop) == (path.name, "egress tap")]
     return [*found, *(one for one in inside if not one.stream)]
+
+
+def _netns(paths: Sequence[StreamPath]) -> str | None:
+    """Where a guest with these paths is, for `--dry-run`; None for one without, though it may be in a namespace too."""
+    return inside_nics(paths[0])[0].netns if paths else None
 
 
 def present_cpus() -> list[int]:

@@ -4,14 +4,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from netbench.model.entitlement import Cpus
 from netbench.model.fields import BootLimit, Memory, Vcpus
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Cpus = tuple[Annotated[int, Field(strict=True, ge=0)], ...]
 
 
 class Pinning(_Strict):

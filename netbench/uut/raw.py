@@ -5,10 +5,14 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from netbench.errors import TestbedError
 from netbench.links.changes import Change
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Reading, Workplace
+from netbench.uut.base import EVERYTHING, Reading, Workplace
+from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import await_forwarding, bridge_changes, inside_nics, route_changes
+from netbench.uut.host_shell import HostShell
 
 
 class RawOptions(BaseModel):
@@ -20,7 +24,11 @@ class RawOptions(BaseModel):
 
 
 class Raw:
-    """The kernel of the host the NICs belong to."""
+    """The kernel of the host the NICs belong to.
+
+    Its entitlement binds what is run on that host by its shell. A kernel forwards on whatever CPU a frame comes in, and
+    for no group: that cannot be bound.
+    """
 
     Options: ClassVar[type[BaseModel]] = RawOptions
 
@@ -37,14 +45,22 @@ class Raw:
         """A kernel that bridges, or one that routes."""
         return frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"})
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+    @property
+    def load_needs(self) -> frozenset[str] | None:
+        """Its load is processes of this machine, or of the VM it is in, which has what it needs."""
+        return frozenset({"stress-ng"})
+
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
         """The changes to the host, as commands."""
-        return [change.command for change in self._changes(paths)]
+        return [change.command for change in [*group_changes(entitlement, "RUN", name), *self._changes(paths)]]
 
     def provision(self, workplace: Workplace) -> None:
         """Make the kernel forward."""
         self._workplace = workplace
-        workplace.kernel.make(self._changes(workplace.paths))
+        group = group_changes(workplace.entitlement, workplace.run_id, workplace.name)
+        workplace.kernel.make([*group, *self._changes(workplace.paths)])
 
     @property
     def bring_up_s(self) -> float:
@@ -58,8 +74,8 @@ class Raw:
 
     def ready(self) -> None:
         """Return once every NIC of the UUT forwards; TestbedError names those that do not in time."""
-        assert self._workplace is not None, "provision() comes first"
-        await_forwarding(self._workplace.kernel, [n.place for path in self._workplace.paths for n in inside_nics(path)])
+        places = [nic.place for path in self._provisioned.paths for nic in inside_nics(path)]
+        await_forwarding(self._provisioned.kernel, places)
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The sink's MAC through a bridge, the ingress NIC's through a router."""
@@ -72,17 +88,29 @@ class Raw:
         """None of its own: what dies here shows between the counters of its NICs."""
         return Reading()
 
+    def shell(self) -> HostShell:
+        """Commands on its host."""
+        workplace = self._provisioned
+        host, entitlement = workplace.own_host, workplace.entitlement
+        return HostShell(host, entitlement.cpus, way_in(host, entitlement, workplace.run_id, workplace.name))
+
     def log(self) -> str:
         """It has no console."""
         return ""
 
     def facts(self) -> dict[str, str]:
-        """Nothing beside the manifest of the machine."""
-        return {}
+        """What its load may take of the CPUs; all else is in the manifest of the machine."""
+        return entitlement_facts(self._workplace.entitlement) if self._workplace else {}
 
     def destroy(self) -> None:
         """Nothing beside the changes, which the transaction undoes."""
         self._workplace = None
+
+    @property
+    def _provisioned(self) -> Workplace:
+        if self._workplace is None:
+            raise TestbedError("the UUT is not provisioned")
+        return self._workplace
 
     def _changes(self, paths: Sequence[StreamPath]) -> list[Change]:
         return list(bridge_changes(paths) if self._forward == "bridge" else route_changes(paths))

@@ -12,16 +12,14 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.links.changes import AddTable
+from netbench.model.entitlement import Entitlement
+from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.uut.base import HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
-
-_TABLE = "netbench"
-_COUNTER = "nb-"  # a stream may be called like a word of nft's
 
 
 class Drop(BaseModel):
@@ -63,35 +61,38 @@ class Reference(Raw):
         """As `raw`, and nftables."""
         return super().needs() | {"nft", "nftables", "numgen"}
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
         """The changes to the host, and the rules that drop, as commands."""
-        return [*super().commands(paths), *(table.command for table in self._tables(paths))]
+        return [*super().commands(paths, name, entitlement), *(table.command for table in self._tables(paths, name))]
 
     def provision(self, workplace: Workplace) -> None:
         """Make the kernel forward and drop."""
         super().provision(workplace)
-        workplace.kernel.make(self._tables(workplace.paths))
+        workplace.kernel.make(self._tables(workplace.paths, workplace.name))
 
     def reset(self) -> None:
         """Put the rules in place anew, in one transaction: counters and numgen start at 0 again."""
         for host, paths in self._by_host():
-            run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths))
+            run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths, self._provisioned.name))
 
     def read(self) -> Reading:
         """What the drop rules themselves have counted, per stream."""
         return Reading(tuple(reading for host, _ in self._by_host() for reading in self._read(host)))
 
-    def _tables(self, paths: Sequence[StreamPath]) -> list[AddTable]:
+    def _tables(self, paths: Sequence[StreamPath], name: str) -> list[AddTable]:
         grouped: dict[str | None, list[StreamPath]] = {}
         for path in paths:
             grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
-        return [AddTable(netns, self._family, _TABLE, self._rules(paths)) for netns, paths in grouped.items()]
+        return [AddTable(netns, self._family, _own(name), self._rules(there, name)) for netns, there in grouped.items()]
 
     def _read(self, host: Host) -> list[HopReading]:
-        listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, _TABLE]))
+        table = _own(self._provisioned.name)
+        listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, table]))
         return [
             HopReading(
-                entry["counter"]["name"].removeprefix(_COUNTER),
+                entry["counter"]["name"].removeprefix(PREFIX),
                 "uut",
                 "nft drop rule",
                 "dropped",
@@ -101,15 +102,15 @@ class Reference(Raw):
             if "counter" in entry
         ]
 
-    def _rules(self, paths: Sequence[StreamPath]) -> str:
-        table = f"{self._family} {_TABLE}"
+    def _rules(self, paths: Sequence[StreamPath], name: str) -> str:
+        table = f"{self._family} {_own(name)}"
         lines = [f"add table {table}", f"delete table {table}", f"add table {table}"]
         lines.append(f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}")
         for path in paths:
             ingress, _ = inside_nics(path)
             match = f'iifname "{ingress.interface}" ip saddr {path.src_ip} ip daddr {path.dst_ip}'
             chance = f"numgen inc mod {self._drop.n} < {self._drop.k}"
-            counter = _COUNTER + path.name
+            counter = _own(path.name)
             lines.append(f"add counter {table} {counter}")
             if self._drop.k == self._drop.n:
                 lines.append(f"add rule {table} forward {match} counter name {counter} drop")
@@ -118,9 +119,13 @@ class Reference(Raw):
         return "\n".join(lines) + "\n"
 
     def _by_host(self) -> list[tuple[Host, list[StreamPath]]]:
-        if self._workplace is None:
-            raise TestbedError("the reference UUT is not provisioned")
+        workplace = self._provisioned
         grouped: dict[str, list[StreamPath]] = {}
-        for path in self._workplace.paths:
+        for path in workplace.paths:
             grouped.setdefault(inside_nics(path)[0].host, []).append(path)
-        return [(self._workplace.hosts[name], paths) for name, paths in grouped.items()]
+        return [(workplace.hosts[name], paths) for name, paths in grouped.items()]
+
+
+def _own(name: str) -> str:
+    """A table or counter of netbench's own: a UUT or stream may be called like a word of nft's."""
+    return PREFIX + name

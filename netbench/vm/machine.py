@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netbench.links.cgroups import confined
 from netbench.links.state import STATE_DIRECTORY
 
 AGENT_PORT = "netbench.agent"
@@ -53,7 +54,11 @@ class DiskBoot:
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet."""
+    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet.
+
+    All its threads run on `host_cpus` (empty: any) and in the control group that `door` is the file to enter by (empty:
+    the one that netbench is in).
+    """
 
     name: str
     boot: KernelBoot | DiskBoot
@@ -61,6 +66,8 @@ class VirtualMachine:
     cpus: int = 1
     memory_mib: int = 256
     nics: tuple[VirtualNic, ...] = ()
+    host_cpus: tuple[int, ...] = ()
+    door: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ def qemu_program() -> str:
 
 def qemu_command(machine: VirtualMachine, files: RunFiles) -> list[str]:
     """The command that starts it; it runs in the foreground."""
-    return [qemu_program(), *_options(machine, files)]
+    return confined([qemu_program(), *_options(machine, files)], machine.host_cpus, machine.door)
 
 
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:

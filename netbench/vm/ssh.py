@@ -1,18 +1,19 @@
 """The way into a guest that runs an SSH server, through a port of the host that QEMU forwards to it."""
 
 import shlex
-import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, run_checked
 from netbench.vm.channel import Ended
 
 _CONNECT_S = 5
 _POLL_S = 0.2
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
+_LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"
 
 
 class SshShell:
@@ -24,7 +25,8 @@ class SshShell:
     def __init__(self, guest: str, host: Host, directory: Path, port: int, user: str, key: Path, host_key: str) -> None:
         self._guest = guest
         self._host = host
-        known, self._control = directory / "known_hosts", directory / "ssh"
+        # Short: ssh adds 17 characters to the name of a socket it makes, and a path has at most 107 (unix(7)).
+        known, self._control = directory / "known_hosts", directory / "s"
         known.write_text(f"[127.0.0.1]:{port} {host_key.strip()}\n")
         settings = {
             "BatchMode": "yes",
@@ -71,8 +73,6 @@ class SshShell:
             self._host.run([*self._command, "-O", "exit"])
 
 
-def free_port() -> int:
-    """A TCP port of this machine's loopback interface that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(host: Host) -> int:
+    """A TCP port of a host's loopback interface that nobody listens on. The host must see this machine's files."""
+    return int(run_checked(host, [sys.executable, "-c", _LISTEN]))

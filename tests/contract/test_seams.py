@@ -21,12 +21,17 @@ from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.links.changes import Change
 from netbench.links.kernel import Kernel
 from netbench.links.transaction import Transaction
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
+from netbench.neighbours.base import Neighbour
+from netbench.neighbours.idle import Idle
+from netbench.neighbours.stress import StressLoad
 from netbench.plugins import GENERATORS, UUTS, plugins
 from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
+from netbench.uut.host_shell import HostShell
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
@@ -35,6 +40,7 @@ from netbench.vm.channel import AgentChannel
 from netbench.vm.guest_agent import GuestAgentShell
 from netbench.vm.host import VmHost, VmNamespaceHost
 from netbench.vm.kernel import GuestKernel
+from netbench.vm.qemu import ExplainedShell
 from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell
 from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
@@ -50,7 +56,8 @@ BEHIND = [
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, NamespaceHost, VmHost, VmNamespaceHost, FakeHost)),
     *((Kernel, kind) for kind in (Transaction, GuestKernel)),
-    *((Shell, kind) for kind in (AgentChannel, GuestAgentShell, SshShell)),
+    *((Shell, kind) for kind in (AgentChannel, ExplainedShell, GuestAgentShell, HostShell, SshShell)),
+    *((Neighbour, kind) for kind in (Idle, StressLoad)),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
 
@@ -336,8 +343,9 @@ class Noted:
 @pytest.mark.parametrize("uut", ["raw bridge", "raw route", "reference bridge", "reference route"], indirect=True)
 def test_what_provisioning_would_do_is_what_it_does(uut):
     kernel: Any = Noted()
-    uut.provision(Workplace("x", "lab-1", {}, kernel, PATHS))
-    assert [change.command for change in kernel.changes] == uut.commands(PATHS)
+    entitlement = Entitlement((0,), 50, 0.2)
+    uut.provision(Workplace("x", "RUN", {}, kernel, PATHS, entitlement))
+    assert [change.command for change in kernel.changes] == uut.commands(PATHS, "x", entitlement)
 
 
 # Bench

@@ -12,15 +12,16 @@ from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from netbench.errors import MissingError, TestbedError, UutError
+from netbench.bench import Bench, Companion, Lane
+from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
 from netbench.generators.base import Sent, Traffic
 from netbench.hosts.base import Completed, Host, Process
 from netbench.links.counters import NicCounters
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import Arrived, Catch
-from netbench.trial import Bench, Lane
-from netbench.uut.base import HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 
 Log = list[str]
@@ -271,7 +272,14 @@ class FakeUut:
         """Nothing."""
         return frozenset()
 
-    def commands(self, paths: Sequence[StreamPath]) -> list[str]:
+    @property
+    def load_needs(self) -> frozenset[str] | None:
+        """None."""
+        return None
+
+    def commands(
+        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
+    ) -> list[str]:
         """None."""
         return []
 
@@ -316,6 +324,9 @@ class FakeUut:
             tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
         )
 
+    def shell(self) -> None:
+        """No way in."""
+
     def log(self) -> str:
         """What it says of its last moments."""
         return "login: "
@@ -352,10 +363,16 @@ class FakeBench:
 class FakeTestbed:
     """A testbed of one stream whose trials meet the fates of their UUT, in this order, and then good ones.
 
-    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does.
+    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does. `streams` are
+    those of each neighbour; fates, refusals and facts of one are under `UUT.NEIGHBOUR`.
     """
 
-    def __init__(self, paths: Sequence[StreamPath], fates: Iterable[Fate] = ()) -> None:
+    def __init__(
+        self,
+        paths: Sequence[StreamPath],
+        fates: Iterable[Fate] = (),
+        streams: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.fakes = FakeBench.on(paths)
         self.calls: list[str] = []
         self.trials = 0
@@ -365,7 +382,12 @@ class FakeTestbed:
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.said: list[str] = []  # remarks of its sources
         self._rest = list(fates)
+        self._streams = streams or {}
         self._present = ""
+        self._beside: list[str] = []
+        taken = {stream for names in self._streams.values() for stream in names}
+        own = [wire for name, wire in self.fakes.wires.items() if name not in taken]
+        self._victim = FakeUut(self.fakes.log, own)
 
     @contextmanager
     def opening(self) -> Iterator["FakeTestbed"]:
@@ -385,11 +407,24 @@ class FakeTestbed:
             refusal = _next(self.refusals.get(spec.name, []), "")
             if refusal:
                 raise UutError(refusal)
-            uut = self.fakes.bench.uut
-            assert isinstance(uut, FakeUut)
-            yield uut
+            yield self._victim
         finally:
             self.calls.append(f"down {spec.name}")
+
+    @contextmanager
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[FakeUut]:
+        """A fake of its own, with its own wires."""
+        own = f"{beside.name}.{name}"
+        self.calls.append(f"up {own}")
+        self._beside.append(name)
+        try:
+            refusal = _next(self.refusals.get(own, []), "")
+            if refusal:
+                raise NeighbourError(refusal)
+            yield FakeUut(self.fakes.log, [self.fakes.wires[stream] for stream in self._streams[name]])
+        finally:
+            self._beside.remove(name)
+            self.calls.append(f"down {own}")
 
     def facts(self, uut: FakeUut) -> Mapping[str, str]:
         """As told."""
@@ -399,9 +434,9 @@ class FakeTestbed:
         """As said."""
         return self.said
 
-    def bench(self, uut: FakeUut) -> Bench:
+    def bench(self, uut: FakeUut, companions: Sequence[Companion] = ()) -> Bench:
         """Asked for before each trial."""
-        return replace(self.fakes.bench, read_nics=self._read_nics)
+        return replace(self.fakes.bench, uut=uut, read_nics=self._read_nics, companions=tuple(companions))
 
     def renew_lanes(self) -> None:
         """Takes note of it."""
@@ -412,10 +447,14 @@ class FakeTestbed:
         return {}
 
     def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
-        if self.fakes.log[-1] == "sink s1 armed?":  # a trial begins
+        if self.fakes.log[-1].endswith("armed?"):  # a trial begins
             self.trials += 1
             self.before_trial(self.trials)
             self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, self._rest), Fate())
+            for name in self._beside:
+                fate = _next(self.fates.get(f"{self._present}.{name}", []), Fate())
+                for stream in self._streams[name]:
+                    self.fakes.wires[stream].fate = fate
         return self.fakes.nics(places)
 
 

@@ -40,3 +40,8 @@ def profile(**more) -> Profile:
     """A profile of one trial, unless told otherwise."""
     data = {"name": "one", "frame_sizes": [64], "loads": ["1000fps"], "repetitions": 1, "duration": "1s"}
     return Profile.model_validate({**data, **more})
+
+
+def shared_topology(neighbours=({"name": "second", "streams": ["s2"]},), streams: int = 2, **more) -> Topology:
+    """A topology whose UUTs have neighbours: by default one, with the second of two streams."""
+    return topology(streams, **{"neighbours": list(neighbours), **more})

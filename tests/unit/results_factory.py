@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from netbench.model.counts import HopCount, HopLoss, StreamCounts
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.maximum import Maximum
+from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.campaign import CampaignResults
@@ -82,13 +83,38 @@ def trial(
     reasons: tuple[Reason, ...] = (),
     hops: tuple[HopCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
+    neighbours: tuple[NeighbourResult, ...] = (),
+    lifetime: int = 0,
+    steps_s: Mapping[str, float] | None = None,
 ) -> TrialResult:
     """A trial of the given streams; `streams` names the planned ones where not all were counted."""
     names = streams if streams is not None else tuple(one.stream for one in counts)
     spec = TrialSpec(index, uut, scenario, names, frame_size, Load.parse(load), repetition)
     return TrialResult(
-        spec, 1, 1_741_079_700_000_000_000, counts, reasons, {"arm": 0.5, "send": 1.0}, hops, dict(cpu_s or {})
+        spec,
+        1,
+        1_741_079_700_000_000_000,
+        counts,
+        reasons,
+        {"arm": 0.5, "send": 1.0} if steps_s is None else dict(steps_s),
+        hops,
+        dict(cpu_s or {}),
+        neighbours,
+        lifetime,
     )
+
+
+def neighbour(
+    *counts: StreamCounts,
+    name: str = "second",
+    activity: str = "",
+    frame_size: int = 64,
+    hops: tuple[HopCount, ...] = (),
+    cpu_s: Mapping[str, float] | None = None,
+) -> NeighbourResult:
+    """A neighbour that forwards the given streams, or is idle without any."""
+    does = activity or (f"forwards {frame_size}-byte frames at 1000fps" if counts else "idle")
+    return NeighbourResult(name, does, frame_size if counts else None, counts, hops, dict(cpu_s or {}))
 
 
 def campaign(
@@ -99,6 +125,7 @@ def campaign(
     warnings: tuple[Warning, ...] = (),
     manifest: dict[str, object] | None = None,
     facts: Mapping[str, Mapping[str, str]] | None = None,
+    maxima: tuple[Maximum, ...] = (),
 ) -> CampaignResults:
     """A campaign of these trials, complete unless more are planned."""
     kept = tuple(trials)
@@ -112,6 +139,7 @@ def campaign(
         warnings,
         MANIFEST if manifest is None else manifest,
         facts or {},
+        maxima,
     )
 
 

@@ -35,7 +35,7 @@ def testbed(monkeypatch):
     def of(*fates) -> FakeTestbed:
         fake = FakeTestbed(paths, fates)
 
-        monkeypatch.setattr(campaign, "open_testbed", lambda topology, profile, uuts: fake.opening())
+        monkeypatch.setattr(campaign, "open_testbed", lambda *_: fake.opening())
         return fake
 
     return of
@@ -284,7 +284,7 @@ def test_a_directory_that_is_being_worked_on_cannot_be_resumed(testbed, director
 
 
 def test_a_testbed_that_does_not_come_up_leaves_no_directory(monkeypatch, directory):
-    def refuse(topology, profile, uuts):
+    def refuse(*_):
         raise MissingError("run it as root")
 
     monkeypatch.setattr(campaign, "open_testbed", refuse)

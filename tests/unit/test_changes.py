@@ -10,6 +10,7 @@ from netbench.hosts.base import Completed
 from netbench.links.changes import (
     AddAddress,
     AddBridge,
+    AddCgroup,
     AddForwardingEntry,
     AddNamespace,
     AddNeighbour,
@@ -99,6 +100,13 @@ EACH += [
     (AddTap("nb-a", "nb-t"), "nb-a", "ip netns exec nb-a ip tuntap add dev nb-t mode tap vnet_hdr"),
     (AddTap(None, "nb-t", 2), None, "ip tuntap add dev nb-t mode tap vnet_hdr multi_queue"),
     (AddRunDirectory("/run/netbench/vm/x"), None, "mkdir -p -m 700 /run/netbench/vm/x"),
+    (AddCgroup(None, "nb-x"), None, "mkdir /sys/fs/cgroup/nb-x"),
+    (
+        AddCgroup(None, "nb-x", limit=0.2, directory="/sys/fs/cgroup/cpu", version=1),
+        None,
+        "mkdir /sys/fs/cgroup/cpu/nb-x && echo 100000 >/sys/fs/cgroup/cpu/nb-x/cpu.cfs_period_us"
+        " && echo 20000 >/sys/fs/cgroup/cpu/nb-x/cpu.cfs_quota_us",
+    ),
 ]
 
 OFFLOADS = """Features for eth1:

@@ -84,7 +84,7 @@ WRONG = [
     (("run", "netns", "quick", "--set", "repetitions=0"), "--set repetitions=0: repetitions: 0 is not allowed"),
     (("run", "netns", "quick", "--set", "repetitions"), "--set repetitions: write it as key=value"),
     (("run", "netns", "quick", "--set", "topology.uuts.0.kind=xen"), "'xen' is no kind of UUT"),
-    (("run", "netns", "quick", "--set", "streams=2"), "2 sources are asked for, topology netns has 1"),
+    (("run", "netns", "quick", "--set", "streams=2"), "2 sources are asked for, the UUTs of topology netns have 1"),
     (("run", "netns", "quick", "--seed", "-1"), "seed: -1 is not allowed"),
     (("resume",), "Missing argument"),
     (("resume", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),

@@ -19,8 +19,9 @@ def no_image(monkeypatch, tmp_path):
     monkeypatch.setattr(acceleration, "probe", lambda *_: pytest.fail("a guest was started"))
 
 
-def told(name, *settings, uuts=()):
-    request = read_request(shipped(TOPOLOGIES)[name], shipped(PROFILES)["quick"], uuts=uuts, settings=settings)
+def told(name, *settings, uuts=(), scenarios=(), profile="quick"):
+    files = shipped(TOPOLOGIES)[name], shipped(PROFILES)[profile]
+    request = read_request(*files, uuts=uuts, scenarios=scenarios, settings=settings)
     return "\n".join(describe(request)).splitlines()
 
 
@@ -80,7 +81,7 @@ def test_guests_beside_the_kernel_of_this_machine():
             "02:6e:67:00:01:02",
         ]
         order = [
-            guest.index("mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"),
+            guest.index(f"mkdir -p -m 700 /run/netbench/vm/RUN-uut-{title[6:]}"),
             guest.index("ip netns exec nb-netns-vmm-uut ip tuntap add dev nb-ti-s1 mode tap vnet_hdr"),
             guest.index(started),
             guest.index("guest: ip -batch -"),
@@ -102,6 +103,32 @@ def test_what_is_chosen_only_later_is_told_both_ways():
 
 def test_only_the_chosen_uuts_are_told():
     assert [line for line in told("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
+
+
+def test_the_shared_host_is_told_with_stages_and_what_the_neighbours_do():
+    lines = told("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
+    assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [
+        "# UUT virtio (qemu)", "# neighbour second of UUT virtio (qemu)",
+    ]  # fmt: skip
+    second = section(lines, "# neighbour second")
+    assert [line for line in second if line.startswith(qemu_program())]
+    assert "address add 198.18.2.1/24 dev INGRESS-n1" in second
+    assert sorted(section(lines, "# what the neighbours do")) == [
+        "cpu-heavy: second stress-ng --cpu 8 --vm 4",
+        "cpu-light: second stress-ng --cpu 1",
+        "dedicated: second off",
+        "network-50: second forwards 64-byte frames at 50% of the maximum",
+        "network-95: second forwards 64-byte frames at 95% of the maximum",
+        "shared-idle: second idle",
+    ]
+    trials = section(lines, "# trials, in order")
+    assert trials[0] == "virtio  stage 1 of 2: finds the maximum that neighbours' loads refer to"
+    assert all("shared-idle  s1  64 B" in line for line in trials[1:4])
+    assert trials[4] == "virtio  stage 2 of 2"
+
+
+def test_a_neighbour_that_no_trial_needs_is_not_told():
+    assert not [line for line in told("netns-vmm") if "neighbour" in line or ("n1" in line and "198.18.2" in line)]
 
 
 def expected_s(lines):

@@ -11,7 +11,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.results.export import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS
-from tests.unit.results_factory import campaign, comparison, stream_counts, trial
+from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
 
 RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])
 
@@ -43,6 +43,21 @@ def test_json_has_numbers_as_numbers_and_null_for_unknown(tmp_path: Path) -> Non
     assert list(row) == [column.name for column in STREAM_COLUMNS]
     assert row["sent_frames"] == 990
     assert row["received_frames"] is None
+
+
+def test_what_neighbours_did_is_in_every_format(tmp_path: Path) -> None:
+    forwards = neighbour(stream_counts("s2", received=900), cpu_s={"guest": 0.5})
+    computes = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"load": 0.75})
+    results = campaign([trial(stream_counts("s1"), neighbours=(forwards, computes), lifetime=2)])
+    for fmt in ("csv", "json"):
+        export(results, fmt, False, tmp_path / f"rows.{fmt}")
+    of_victim, of_neighbour = csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text()))
+    assert (of_victim["guest"], of_neighbour["guest"]) == ("", "second")
+    assert of_victim["neighbours_cpu"] == "second: guest=0.5; third: load=0.75"
+    assert (of_victim["lost_frames"], of_neighbour["lost_frames"]) == ("0", "100")
+    assert (of_victim["cpu_load_s"], of_neighbour["cpu_load_s"], of_neighbour["lifetime"]) == ("0.75", "", "2")
+    in_json = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["cpu_load_s"] for row in in_json] == [0.75, None]
 
 
 def test_aggregate_writes_groups(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from netbench.analysis.intervals import Interval, mean_interval
 from netbench.model.counts import HopLoss
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.groups import best_groups, group_trials
 from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
-from tests.unit.results_factory import campaign, comparison, stream_counts, trial
+from tests.unit.results_factory import MANIFEST, campaign, comparison, neighbour, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),)
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
@@ -158,3 +162,147 @@ def test_a_uut_that_never_came_up_has_its_loads_in_order_with_the_others() -> No
     groups = [group for group in group_trials(campaign(trials, uuts=("raw", "kvm"))) if group.uut == "kvm"]
     assert [str(group.load) for group in groups] == ["1000fps", "10%", "500Mbit/s"]
     assert {group.intended_fps for group in groups} == {None}
+
+
+def beside(received: int = 900, repetition: int = 1, **changes: Any) -> TrialResult:
+    """A loss-free victim of 1500-byte frames, a neighbour that forwards small ones, and one that computes."""
+    forwards = neighbour(
+        stream_counts("s2", sent=1000, received=received),
+        stream_counts("s3", sent=3000, received=3000, duration_s=2.0),
+        frame_size=64,
+        cpu_s={"guest": 0.5, "host": 1.0},
+    )
+    computes = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"guest": 1.5, "load": 1.25})
+    return trial(
+        stream_counts("s1"),
+        frame_size=1500,
+        repetition=repetition,
+        neighbours=(forwards, computes),
+        cpu_s={"guest": 0.25, "machine": 3.5},
+        steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
+        **changes,
+    )
+
+
+def test_streams_of_neighbours_are_none_of_the_victims() -> None:
+    (group,) = group_trials(campaign([beside()]))
+    (totals,) = group.valid
+    assert group.sources == 1
+    assert (totals.sent_frames, totals.received_frames, totals.lost_frames) == (1000, 1000, 0)
+    assert (totals.offered_fps, totals.loss_ratio) == (1000, 0)
+    assert lost_frames_by_place([beside()]).total() == 0
+
+
+def test_a_neighbour_has_rates_of_its_own_frames_and_cpu_shares_of_its_own() -> None:
+    (group,) = group_trials(campaign([beside(800, 1), beside(900, 2)]))
+    forwards, computes = group.neighbours
+    assert (forwards.name, forwards.activity, forwards.frame_size) == (
+        "second",
+        "forwards 64-byte frames at 1000fps",
+        64,
+    )
+    assert (computes.name, computes.activity, computes.frame_size) == ("third", "stress-ng --cpu 1", None)
+    assert (forwards.offered_fps, forwards.throughput_fps) == (
+        Interval(2500, 0, 2),
+        mean_interval([2300, 2400]),
+    )
+    assert forwards.offered_mbps == Interval(2500 * 84 * 8 / 1e6, 0, 2)
+    assert forwards.offered_l2_mbps == Interval(2500 * 64 * 8 / 1e6, 0, 2)
+    assert forwards.loss_ratio == mean_interval([200 / 4000, 100 / 4000])
+    assert forwards.cpu_share("host") == Interval(0.5, 0, 2)
+    assert forwards.cpu_s("host") == Interval(1.0, 0, 2)
+    assert forwards.cpu_share("load") is None
+    assert computes.cpu_share("load") == Interval(0.625, 0, 2)
+    assert (computes.offered_mbps, computes.throughput_fps, computes.loss_ratio) == (None, None, None)
+    assert group.neighbour("third") == computes
+    assert group.neighbour("fourth") is None
+    assert group.valid[0].neighbour("second") == group.valid[0].neighbours[0]
+    assert group.valid[0].neighbour("fourth") is None
+
+
+def test_the_victims_group_has_the_machines_cpu_and_all_loads() -> None:
+    (group,) = group_trials(campaign([beside()]))
+    assert group.cpu_share("machine") == Interval(1.75, None, 1)
+    assert group.cpu_share("guest") == Interval(0.125, None, 1)
+    assert group.cpu_share("load") == Interval(0.625, None, 1)
+    both = replace(beside(), neighbours=tuple(neighbour(name=name, cpu_s={"load": 1.0}) for name in "ab"))
+    (group,) = group_trials(campaign([both]))
+    assert group.cpu_share("load") == Interval(1.0, None, 1)
+
+
+def test_all_neighbours_together_are_added_up_each_with_its_own_frame_size() -> None:
+    small = neighbour(stream_counts("s2", sent=1000, received=500), name="a", frame_size=64)
+    large = neighbour(stream_counts("s3", sent=3000, received=3000), name="b", frame_size=1000)
+    one = trial(stream_counts("s1"), neighbours=(small, large, neighbour(name="c")))
+    (group,) = group_trials(campaign([one]))
+    assert group.neighbours_offered_mbps == Interval((1000 * 84 + 3000 * 1020) * 8 / 1e6, None, 1)
+    assert group.neighbours_throughput_mbps == Interval((500 * 84 + 3000 * 1020) * 8 / 1e6, None, 1)
+    assert group.neighbours_loss_ratio == Interval(0.125, None, 1)
+    assert group.neighbours_frame_size is None
+    (group,) = group_trials(campaign([replace(one, neighbours=(small, neighbour(name="c")))]))
+    assert group.neighbours_frame_size == 64
+
+
+def test_neighbours_are_unknown_where_one_that_forwards_was_not_counted() -> None:
+    small = neighbour(stream_counts("s2"), name="a")
+    uncounted = replace(neighbour(stream_counts("s3", received=None), name="b"))
+    silent = replace(uncounted, streams=())
+    for other in (uncounted, silent):
+        (group,) = group_trials(campaign([trial(stream_counts("s1"), neighbours=(small, other))]))
+        assert group.neighbours_throughput_mbps is None
+        assert group.neighbours_loss_ratio is None
+        assert group.throughput_fps == Interval(1000, None, 1)
+
+
+def test_nothing_is_known_of_neighbours_that_forward_nothing_or_are_not_there() -> None:
+    for neighbours in ((), (neighbour(),)):
+        (group,) = group_trials(campaign([trial(stream_counts(), neighbours=neighbours)]))
+        assert (group.neighbours_offered_mbps, group.neighbours_throughput_mbps) == (None, None)
+        assert (group.neighbours_loss_ratio, group.neighbours_frame_size) == (None, None)
+        assert len(group.neighbours) == len(neighbours)
+
+
+def test_only_valid_repetitions_say_what_a_neighbour_did_but_the_others_name_it() -> None:
+    trials = [beside(900, 1), beside(1, 2, reasons=INVALID)]
+    (group,) = group_trials(campaign(trials))
+    assert group.neighbours_loss_ratio == Interval(100 / 4000, None, 1)
+    (group,) = group_trials(campaign(trials[1:]))
+    assert [(one.name, one.valid, one.offered_fps) for one in group.neighbours] == [
+        ("second", (), None),
+        ("third", (), None),
+    ]
+
+
+def test_the_most_throughput_is_found_in_each_scenario() -> None:
+    trials = [
+        trial(stream_counts(received=received), scenario=scenario, load=load)
+        for scenario, most in (("dedicated", 1000), ("cpu-heavy", 600))
+        for load, received in (("500fps", 500), ("1000fps", most))
+    ]
+    best = best_groups(group_trials(campaign(trials)))
+    assert [(one.scenario, one.throughput_fps) for one in best] == [
+        ("dedicated", Interval(1000, None, 1)),
+        ("cpu-heavy", Interval(600, None, 1)),
+    ]
+
+
+@pytest.mark.parametrize("uut_first", [True, False])
+def test_scenarios_come_in_the_order_of_the_profile_whatever_was_measured_first(uut_first: bool) -> None:
+    manifest = {**MANIFEST, "scenarios": ["dedicated", "shared-idle", "cpu-heavy"]}
+    measured = ["unlisted", "cpu-heavy", "dedicated", "shared-idle"]
+    trials = [
+        trial(stream_counts(), scenario=scenario, uut=uut, frame_size=size)
+        for scenario in (measured if uut_first else reversed(measured))
+        for uut in ("b", "a")
+        for size in (500, 64)
+    ]
+    results = campaign(trials, uuts=("a", "b"), manifest=manifest)
+    assert results.scenarios == ("dedicated", "shared-idle", "cpu-heavy", "unlisted")
+    assert [(one.uut, one.scenario, one.frame_size) for one in group_trials(results)] == [
+        (uut, scenario, size) for uut in ("a", "b") for scenario in results.scenarios for size in (64, 500)
+    ]
+
+
+def test_scenarios_come_as_they_were_measured_where_the_manifest_names_none() -> None:
+    trials = [trial(stream_counts(), scenario=scenario) for scenario in ("network-50", "dedicated")]
+    assert campaign(trials).scenarios == ("network-50", "dedicated")

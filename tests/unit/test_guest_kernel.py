@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.layout import base_changes
 from netbench.links.changes import (
     AddAddress,
     AddBridge,
@@ -24,7 +25,6 @@ from netbench.links.changes import (
     SetUp,
 )
 from netbench.model.paths import Place, stream_paths
-from netbench.testbed import base_changes
 from netbench.uut.forwarding import bridge_changes, route_changes
 from netbench.vm.kernel import GuestKernel
 from tests.unit.fakes import FakeHost

@@ -2,7 +2,7 @@
 
 from netbench.model.counts import HopCount
 from netbench.results.hops import UutCounter, uut_counters
-from tests.unit.results_factory import stream_counts, trial
+from tests.unit.results_factory import neighbour, stream_counts, trial
 
 SHARED = (
     HopCount("guest softnet", "dropped", "repeated", 2),
@@ -51,3 +51,10 @@ def test_an_unknown_growth_is_no_zero() -> None:
 def test_a_uut_that_counts_nothing_has_no_counters() -> None:
     outside = tuple(hop for hop in own(0) if "tap" not in hop.hop)
     assert uut_counters([trial(stream_counts(hops=outside)), trial(streams=("s1",))]) == []
+
+
+def test_counters_of_a_neighbour_are_none_of_the_uuts() -> None:
+    beside = neighbour(stream_counts("s2", hops=own(7)), hops=SHARED)
+    alone = trial(stream_counts(hops=own(10)), hops=SHARED)
+    shared = trial(stream_counts(hops=own(10)), hops=SHARED, neighbours=(beside,))
+    assert uut_counters([shared]) == uut_counters([alone])

@@ -155,6 +155,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
         ReasonKind.UNEVEN_PACING,
+        ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
     assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}
 

@@ -116,7 +116,7 @@ def test_settings_override():
         ("tolerance=5", "write for example 0.5%"),
         ("snap_length=40", "snap_length: 40 is not allowed"),
         ("keep_captures=some", "'none', 'invalid' or 'all'"),
-        ("scenarios=shared", "scenarios[0]: 'shared' is not allowed"),
+        ("scenarios=shared", "scenarios: 'shared' is not allowed: 'shared' is no scenario; there are dedicated"),
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),
         ("generator=pktgenn", "'pktgenn' is no kind of generator; there are afpacket"),

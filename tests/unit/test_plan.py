@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
-from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan
+from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "a", "kind": "raw"}, {"name": "b", "kind": "raw"})
@@ -73,7 +73,7 @@ def test_only_the_chosen_uuts():
     [
         ({"uuts": ["c"]}, {}, "no UUT 'c' here; there are a, b"),
         ({"scenarios": ["shared"]}, {}, "no scenario 'shared'"),
-        ({}, {"streams": [4]}, "4 sources are asked for, topology lab has 1"),
+        ({}, {"streams": [4]}, "4 sources are asked for, the UUTs of topology lab have 1"),
         ({}, {"repetitions": 1000, "frame_sizes": list(range(64, 1264))}, "2,400,000 trials"),
     ],
 )
@@ -98,15 +98,153 @@ def test_the_expected_time_counts_traffic_and_settling():
 def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions):
     """One that takes long to come up does so at each of its visits, and a UUT that is not known at none."""
     wanted = profile(order=order, seed=seed, repetitions=repetitions, frame_sizes=[64, 65])
-    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, uut_s={"a": 8.0, "elsewhere": 1000.0})
+    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guest_s={"a": 8.0, "elsewhere": 1000.0})
     plan = make_plan(topology(1, UUTS), wanted, costs=costs)
     visits = [name for name, _ in itertools.groupby(trial.uut for trial in plan.trials)]
     plain = make_plan(topology(1, UUTS), wanted).expected_s
     assert plan.expected_s - plain == pytest.approx(5.0 + 8.0 * visits.count("a"))
-    assert expected_seconds(plan.trials, wanted, costs) == pytest.approx(plan.expected_s)
-    assert expected_seconds((), wanted, costs) == 5.0
+    assert expected_seconds(plan.visits, topology(), wanted, costs) == pytest.approx(plan.expected_s)
+    assert expected_seconds((), topology(), wanted, costs) == 5.0
+
+
+@given(ORDERS, st.integers(0, 2**32 - 1), st.data())
+def test_what_is_missing_is_the_rest_in_the_same_visits(order, seed, data):
+    plan = make_plan(topology(1, UUTS), profile(order=order, seed=seed, repetitions=3, frame_sizes=[64, 65]))
+    done = data.draw(st.sets(st.sampled_from([trial.key for trial in plan.trials])))
+    left = missing_visits(plan, done)
+    assert [t for visit in left for t in visit.trials] == [t for t in plan.trials if t.key not in done]
+    assert all(visit.trials for visit in left)
 
 
 def test_loads_above_line_rate_are_found():
     wanted = profile(loads=["1Gbit/s", "100%", "max", "1488000fps", "1489000fps"], frame_sizes=[64])
     assert [text.split(" at ")[0] for text in loads_above_line_rate(topology(), wanted)] == ["1489000fps"]
+
+
+SHARED = ["dedicated", "shared-idle", "cpu-heavy", {"network": ["50%", "95%"]}]
+NEIGHBOURS = ({"name": "second", "streams": ["s2"]},)
+
+
+def shared_plan(uuts=UUTS, scenarios=(), costs=None, **more):
+    wanted = profile(**{"scenarios": SHARED, "frame_sizes": [64, 1500], "loads": ["1fps", "2fps"], **more})
+    there = topology(2, uuts, neighbours=NEIGHBOURS)
+    return make_plan(there, wanted, scenarios=scenarios, costs=costs or Costs())
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), ORDERS, st.sampled_from(["visit", "scenario", "trial"]))
+def test_every_scenario_once_and_maxima_before_what_refers_to_them(seed, repetitions, order, reboot):
+    plan = shared_plan(seed=seed, repetitions=repetitions, order=order, reboot=reboot)
+    assert len(plan.trials) == 2 * 5 * 2 * 2 * repetitions
+    assert set(Counter(trial.key for trial in plan.trials).values()) == {1}
+    assert [trial.index for trial in plan.trials] == list(range(len(plan.trials)))
+    assert all(len({trial.uut for trial in visit.trials}) == 1 for visit in plan.visits)
+    for uut in "ab":
+        own = [trial for trial in plan.trials if trial.uut == uut]
+        finding = [n for n, t in enumerate(own) if (t.scenario, t.frame_size) == ("shared-idle", 64)]
+        needing = [n for n, t in enumerate(own) if t.scenario.startswith("network")]
+        assert max(finding) < min(needing)
+
+
+def test_the_stage_that_finds_maxima_holds_nothing_else():
+    plan = shared_plan()
+    first = [trial for visit in plan.visits if visit.stage == 1 for trial in visit.trials]
+    assert {(trial.scenario, trial.frame_size) for trial in first} == {("shared-idle", 64)}
+    assert {visit.stage for visit in plan.visits} == {1, 2}
+
+
+def test_without_shares_there_is_one_stage():
+    plan = shared_plan(scenarios=["dedicated", "cpu-heavy"])
+    assert {visit.stage for visit in plan.visits} == {1}
+    assert {trial.scenario for trial in plan.trials} == {"dedicated", "cpu-heavy"}
+
+
+def test_a_maximum_that_nobody_asked_for_is_measured_all_the_same():
+    plan = shared_plan(scenarios=["network"], frame_sizes=[1500])
+    first = [trial for visit in plan.visits if visit.stage == 1 for trial in visit.trials]
+    assert {(trial.scenario, trial.frame_size, str(trial.load)) for trial in first} == {
+        ("shared-idle", 64, "1fps"), ("shared-idle", 64, "2fps"),
+    }  # fmt: skip
+    rest = [trial for visit in plan.visits if visit.stage == 2 for trial in visit.trials]
+    assert {(trial.scenario, trial.frame_size) for trial in rest} == {("network-50", 1500), ("network-95", 1500)}
+
+
+def test_scenarios_with_the_same_neighbours_are_shuffled_together_within_a_visit():
+    plan = shared_plan(repetitions=4, seed=3)
+    second = [visit for visit in plan.visits if visit.stage == 2]
+    assert len(second) == 2 * 4, "every UUT is visited once a repetition"
+    for visit in second:
+        alone = [trial.scenario == "dedicated" for trial in visit.trials]
+        assert sum(one != other for one, other in itertools.pairwise(alone)) == 1, "the neighbour comes or goes once"
+        shared = [trial.scenario for trial in visit.trials if trial.scenario != "dedicated"]
+        assert sum(one != other for one, other in itertools.pairwise(shared)) > len(set(shared)) - 1
+    assert len({visit.trials[0].scenario == "dedicated" for visit in second}) == 2, (
+        "sometimes alone first, sometimes not"
+    )
+
+
+@pytest.mark.parametrize(("reboot", "trials_a_visit"), [("trial", {1}), ("scenario", {4, 2})])
+def test_guests_are_brought_up_anew_as_often_as_the_profile_says(reboot, trials_a_visit):
+    plan = shared_plan(reboot=reboot)
+    assert {len(visit.trials) for visit in plan.visits} == trials_a_visit
+    assert all(len({trial.scenario for trial in visit.trials}) == 1 for visit in plan.visits)
+
+
+def test_only_the_victims_streams_are_planned():
+    plan = make_plan(topology(3, UUTS, neighbours=[{"name": "n", "streams": ["s2"]}]), profile(streams="each"))
+    assert {trial.streams for trial in plan.trials} == {("s1",), ("s1", "s3")}
+
+
+def test_a_scenario_may_have_its_own_number_of_sources():
+    plan = make_plan(
+        topology(3, UUTS, neighbours=[{"name": "n", "streams": ["s3"]}]),
+        profile(streams="each", scenarios=["dedicated", {"name": "busy", "activity": "cpu-light", "streams": [1]}]),
+    )
+    found = {(trial.scenario, len(trial.streams)) for trial in plan.trials}
+    assert found == {("dedicated", 1), ("dedicated", 2), ("busy", 1)}
+
+
+@pytest.mark.parametrize(
+    ("topo", "scenario", "words"),
+    [
+        ({}, "cpu-heavy", "scenario cpu-heavy needs a second guest, and topology lab has no `neighbours`"),
+        ({"neighbours": [{"name": "n"}]}, {"network": "50%"}, "neighbour n has no streams to forward"),
+        (
+            {"neighbours": [{"name": "n"}]},
+            {"name": "x", "neighbours": {"m": "idle"}},
+            "topology lab has no neighbour 'm'; there are n",
+        ),
+        (
+            {},
+            {"name": "x", "activity": "off", "streams": [3]},
+            "3 sources are asked for, the UUTs of topology lab have 2",
+        ),
+    ],
+)
+def test_scenarios_that_a_topology_cannot_play_are_refused(topo, scenario, words):
+    with pytest.raises(UsageError, match=words):
+        make_plan(topology(2, UUTS, **topo), profile(scenarios=[scenario]))
+
+
+def test_the_beginning_of_a_name_stands_for_all_that_begin_so():
+    assert {trial.scenario for trial in shared_plan(scenarios=["network"]).trials} == {
+        "network-50", "network-95", "shared-idle",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="no scenario 'net' here; there are dedicated, shared-idle"):
+        shared_plan(scenarios=["net"])
+
+
+def test_neighbours_and_their_loads_have_a_cost():
+    costs = Costs(start_s=0, trial_s=0, lane_s=3, load_s=5, guest_s={"a": 100, "a.second": 1000})
+    one = {
+        "uuts": UUTS[:1],
+        "frame_sizes": [64],
+        "loads": ["1fps"],
+        "duration": "1s",
+        "settle": {"before": 0, "after": 0},
+    }
+    alone = shared_plan(scenarios=["dedicated"], costs=costs, **one)
+    idle = shared_plan(scenarios=["shared-idle"], costs=costs, **one)
+    heavy = shared_plan(scenarios=["cpu-heavy"], costs=costs, **one)
+    network = shared_plan(scenarios=["network-50"], costs=costs, **one)
+    assert [plan.expected_s for plan in (alone, idle, heavy)] == [101, 1101, 1106]
+    assert network.expected_s == 2 * 1100 + 1 + (1 + 3), "a visit to find the maximum, and another"

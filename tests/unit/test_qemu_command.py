@@ -1,6 +1,7 @@
 """The command line that makes a guest, and which guests a topology may ask for."""
 
 import re
+import shlex
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.errors import UsageError
+from netbench.model.entitlement import Entitlement
 from netbench.model.names import PREFIX
 from netbench.model.paths import stream_paths
 from netbench.uut import qemu
@@ -155,8 +157,8 @@ def test_ssh_comes_in_by_a_nic_of_its_own_that_reaches_nothing_else():
 
 def test_sockets_of_a_guest_have_paths_that_a_socket_can_have():
     """At most 107 bytes (unix(7)); ssh adds a dot and 16 characters to that of its control socket."""
-    directory = vm_directory("x" * 60, "uut-" + "n" * 40)
-    for path in (RunFiles(directory / "kvm-probe").channel, directory / f"ssh.{'x' * 16}"):
+    directory = vm_directory("x" * 60, f"uut-{'u' * 40}.{'n' * 12}")
+    for path in (RunFiles(directory / "kvm-probe").channel, directory / f"s.{'x' * 16}"):
         assert len(str(path)) <= 107
     assert vm_directory("lab-20250101-000001", "a") != vm_directory("lab-20250101-000002", "a")
 
@@ -219,6 +221,7 @@ def test_an_image_with_a_slash_is_a_disk(image, is_disk):
 
 
 PATHS = stream_paths(topology(2))
+ENTER = 'echo 0 >"$0" && exec "$@"'
 
 
 def planned(**given) -> list[str]:
@@ -289,6 +292,23 @@ def test_loopback_is_brought_up_for_ssh_alone():
     ssh = {"kind": "ssh", "key": "/k", "host_key": "ssh-ed25519 AAAA"}
     assert "ip -n nb-lab-uut link set lo up" in planned(image="/my/disk", channel=ssh)
     assert "ip -n nb-lab-uut link set lo up" not in planned(**DISK)
+
+
+def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
+    lines = QemuGuest(read()).commands(PATHS, "u.second", Entitlement((1,), 50, 0.2))
+    group = "/sys/fs/cgroup/nb-RUN-u.second"
+    assert f"mkdir {group} && echo 50 >{group}/cpu.weight && echo 20000 100000 >{group}/cpu.max" in lines
+    (started,) = [line for line in lines if "qemu-system-x86_64" in line]
+    words = shlex.split(started)
+    assert words[:8] == ["sh", "-c", ENTER, f"{group}/cgroup.procs", "taskset", "-c", "1", "qemu-system-x86_64"]
+    assert "mkdir -p -m 700 /run/netbench/vm/RUN-uut-u.second" in lines
+
+
+def test_a_guest_without_streams_has_no_nics_and_is_told_nothing():
+    directory, started = QemuGuest(read()).commands(())
+    assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"
+    assert started.startswith("qemu-system-x86_64 ")
+    assert "netdev" not in started
 
 
 def test_a_dry_run_needs_neither_the_image_nor_the_disk():

@@ -10,12 +10,13 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
-from netbench.links.changes import AddRunDirectory
+from netbench.links.changes import AddCgroup, AddRunDirectory
 from netbench.links.counters import NicCounters
+from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut import forwarding, qemu
 from netbench.uut import guest as guest_module
-from netbench.uut.base import Workplace
+from netbench.uut.base import EVERYTHING, Workplace
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
@@ -108,7 +109,12 @@ class TapHost(FakeHost):
 
     def __init__(self, life) -> None:
         version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
-        super().__init__({qemu_program(): version, sys.executable: Completed((), 0, "", "")})
+        done = Completed((), 0, "", "")
+        groups = {
+            "/proc/1/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            "/proc/1/root/sys/fs/cgroup/cgroup.controllers": "cpu",
+        }
+        super().__init__({qemu_program(): version, sys.executable: done, "test": done}, groups)
         self._life = life
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
@@ -161,10 +167,11 @@ class Life:
         for limit in ("_CARRIER_S", "_RECEPTION_S"):
             monkeypatch.setattr(guest_module, limit, 0.05)
 
-    def provision(self) -> None:
+    def provision(self, paths=PATHS, entitlement=EVERYTHING) -> None:
         self.host = TapHost(self)
         kernel: object = self.kernel
-        self.uut.provision(Workplace("g", "lab-20250101-120000-1", {"uut": self.host}, kernel, PATHS))  # type: ignore[arg-type]
+        run_id, hosts = "lab-20250101-120000-1", {"uut": self.host}
+        self.uut.provision(Workplace("g", run_id, hosts, kernel, paths, entitlement, "uut"))  # type: ignore[arg-type]
 
     def bring_up(self) -> "Life":
         self.provision()
@@ -223,6 +230,45 @@ def test_threads_are_pinned_as_asked(life):
     guest = life(cpus=2, pin={"vcpus": [[0], [1, 2]], "io": [3]})
     guest.provision()
     assert guest.qemu.pins == [((0,), (1, 2)), (3,)]
+
+
+def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_the_reader(life):
+    guest = life()
+    guest.provision(entitlement=Entitlement((1, 2), limit=0.2))
+    (group,) = [change for change in guest.kernel.made if isinstance(change, AddCgroup)]
+    assert (group.name, group.weight, group.limit) == ("nb-101-120000-1-g", None, 0.2)
+    machine = guest.qemu.machine
+    assert machine.host_cpus == (1, 2)
+    assert machine.door == f"/proc/1/root/sys/fs/cgroup/{group.name}/cgroup.procs"
+    guest.uut.ready()
+    assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= guest.uut.facts().items()
+    assert "cpu_weight" not in guest.uut.facts()
+
+
+def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
+    guest = life()
+    guest.provision(paths=())
+    guest.uut.ready()
+    assert guest.qemu.machine.nics == ()
+    assert [type(change) for change in guest.kernel.made] == [AddRunDirectory]
+    assert not any(command.startswith(("sysctl", "ip -batch", "bridge")) for command, _ in guest.shell.told)
+    reading = guest.uut.read()
+    assert {hop.stream for hop in reading.hops} == {""}
+    assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
+    assert not {"nic", "queues", "forward", "vhost"} & set(guest.uut.facts())
+
+
+def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
+    guest = life().bring_up()
+    shell = guest.uut.shell()
+    assert shell.run(["uname", "-r"]).stdout == b"6.1.0-31\n"
+    guest.shell.gone = True
+    guest.qemu.death_just_now = lambda: "QEMU was killed by signal 9"
+    with pytest.raises(TestbedError, match="^QEMU was killed by signal 9$"):
+        shell.run(["true"])
+    guest.uut.destroy()
+    with pytest.raises(TestbedError, match="is not provisioned"):
+        guest.uut.shell()
 
 
 def test_nics_are_told_apart_by_their_macs(life):

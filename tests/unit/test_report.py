@@ -1,13 +1,10 @@
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
-from rich.console import Console
 
 from netbench.analysis.intervals import Interval
 from netbench.errors import UsageError
@@ -15,58 +12,18 @@ from netbench.model.counts import HopCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
-from netbench.report.console import summary_table
 from netbench.report.environment import changed_settings
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
 from netbench.report.loss_scale import LossScale
 from netbench.report.page import report_page, write_report
 from netbench.report.panels import Style, styles
-from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
+from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import GUESTS, MANIFEST, campaign, comparison, guests, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames of others"),)
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
 NOTE = "CPU emulated – these numbers describe the emulator, not the VMM"
-_VOID = {"meta", "link", "br", "img", "hr", "input"}
-
-
-class Page(HTMLParser):
-    """The visible text of a page, checked for well-formed nesting; scripts and styles left aside."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.pieces: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.feed(source)
-        self.close()
-        assert self.open == []
-        self.text = " ".join(" ".join(self.pieces).split())
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        if tag not in _VOID:
-            self.open.append(tag)
-        for name, value in attributes:
-            if name == "id" and value:
-                self.ids.append(value)
-            if name == "href" and value:
-                (self.loaded if tag == "link" else self.links).append(value)
-            if name == "src" and value:
-                self.loaded.append(value)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] not in ("script", "style"):
-            self.pieces.append(data)
-
-
-def page_of(results: CampaignResults) -> Page:
-    return Page(report_page(results))
 
 
 def test_the_verdict_is_readable_at_a_glance() -> None:
@@ -362,14 +319,6 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     with pytest.raises(UsageError, match="no directory"):
         write_report(campaign(), tmp_path / "missing" / "report.html")
-
-
-def printed(results: CampaignResults, width: int = 80) -> str:
-    console = Console(file=io.StringIO(), width=width)
-    console.print(summary_table(results))
-    file = console.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
 
 
 def test_the_summary_shows_loads_loss_and_verdicts() -> None:

@@ -1,7 +1,10 @@
+import pytest
+
 from netbench.model.counts import HopLoss
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row, group_rows, stream_rows
-from tests.unit.results_factory import campaign, comparison, stream_counts, trial
+from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
 
 DOCUMENTED = [
     "uut",
@@ -28,11 +31,22 @@ DOCUMENTED = [
     "verdict",
     "reasons",
 ]
+ABOUT_NEIGHBOURS = [
+    "guest",
+    "trial_frame_size",
+    "activity",
+    "lifetime",
+    "cpu_machine_s",
+    "cpu_load_s",
+    "observed_s",
+    "neighbours_cpu",
+]
 
 
 def test_the_documented_columns_come_first_in_their_order() -> None:
     names = [column.name for column in STREAM_COLUMNS]
     assert names[: len(DOCUMENTED)] == DOCUMENTED
+    assert names[names.index("cpu_host_s") + 1 :] == ABOUT_NEIGHBOURS
     assert len(set(names)) == len(names)
 
 
@@ -133,7 +147,6 @@ def test_delays_are_in_microseconds_and_cpu_times_in_every_row_of_their_trial() 
     names = ("delay_min_us", "delay_median_us", "delay_max_us", "cpu_guest_s", "cpu_host_s")
     assert [first[name] for name in names] == [1.5, 20.0, 1000.001, 0.5, 0.75]
     assert [second[name] for name in names] == [None, None, None, 0.5, 0.75]
-    assert tuple(column.name for column in STREAM_COLUMNS[-5:]) == names
     (unknown,) = stream_rows(campaign([trial(stream_counts())]))
     assert [unknown[name] for name in names] == [None] * 5
 
@@ -145,3 +158,124 @@ def test_a_group_row_has_the_mean_cpu_times() -> None:
     assert isinstance(row["cpu_host_s_ci95"], float)
     assert round(row["cpu_host_s_ci95"], 4) == 6.3531
     assert row["cpu_guest_s"] is None
+
+
+def shared() -> TrialResult:
+    """A victim with two streams beside a neighbour that forwards, one that computes, and one that is idle."""
+    forwards = neighbour(
+        stream_counts("s3", sent=2000, received=1500, intended_fps=2000.0, lost_at=(HopLoss("ingress tap", 500),)),
+        frame_size=128,
+        cpu_s={"guest": 0.5, "host": 0.1 + 0.2},
+    )
+    stressed = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"guest": 1.0, "host": 1.25, "load": 0.75})
+    return trial(
+        stream_counts("s1", received=900),
+        stream_counts("s2"),
+        frame_size=1500,
+        load="10%",
+        scenario="mixed",
+        cpu_s={"guest": 0.25, "host": 0.375, "machine": 4.0},
+        neighbours=(forwards, stressed, neighbour(name="fourth")),
+        lifetime=3,
+        steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
+        reasons=(
+            Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, "s3", "0.2 s before the victim"),
+            Reason(ReasonKind.NOT_DRAINED, "", "counters still moved"),
+        ),
+    )
+
+
+def test_streams_of_neighbours_follow_those_of_the_victim() -> None:
+    first, second, third = stream_rows(campaign([shared()]))
+    assert [(row["guest"], row["stream"]) for row in (first, second, third)] == [
+        ("", "s1"),
+        ("", "s2"),
+        ("second", "s3"),
+    ]
+    assert [(row["frame_size"], row["trial_frame_size"]) for row in (first, second, third)] == [
+        (1500, 1500),
+        (1500, 1500),
+        (128, 1500),
+    ]
+    assert {row["streams"] for row in (first, second, third)} == {2}
+    assert (third["sent_frames"], third["received_frames"], third["lost_frames"]) == (2000, 1500, 500)
+    assert third["lost_at"] == "ingress tap=500"
+    # 128-byte frames cost 148 bytes on the wire.
+    assert third["offered_mbps"] == 2000 * 148 * 8 / 1e6
+    assert third["throughput_l2_mbps"] == 1500 * 128 * 8 / 1e6
+    assert first["offered_mbps"] == 1000 * 1520 * 8 / 1e6
+
+
+def test_rows_say_what_neighbours_did_and_at_which_load() -> None:
+    first, second, third = stream_rows(campaign([shared()]))
+    everybody = "second: forwards 128-byte frames at 1000fps; third: stress-ng --cpu 1; fourth: idle"
+    assert first["activity"] == second["activity"] == everybody
+    assert third["activity"] == "forwards 128-byte frames at 1000fps"
+    assert [row["load"] for row in (first, second, third)] == ["10%", "10%", "2000fps"]
+    assert {row["lifetime"] for row in (first, second, third)} == {3}
+    (unknown,) = stream_rows(campaign([trial(stream_counts())]))
+    assert (unknown["guest"], unknown["activity"], unknown["neighbours_cpu"]) == ("", "", "")
+    assert unknown["lifetime"] is None
+    beside = neighbour(stream_counts("s2", intended_fps=None, intended_frames=None))
+    assert stream_rows(campaign([trial(stream_counts(), neighbours=(beside,))]))[1]["load"] == "max"
+
+
+def test_a_row_has_the_cpu_times_of_its_guest_and_the_victims_those_of_all_neighbours() -> None:
+    first, second, third = stream_rows(campaign([shared()]))
+    names = ("cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "observed_s")
+    assert [first[name] for name in names] == [0.25, 0.375, 4.0, 0.75, 2.0]
+    assert [second[name] for name in names] == [0.25, 0.375, 4.0, 0.75, 2.0]
+    assert [third[name] for name in names] == [0.5, 0.1 + 0.2, 4.0, None, 2.0]
+    assert first["neighbours_cpu"] == "second: guest=0.5 host=0.3; third: guest=1.0 host=1.25 load=0.75"
+    assert third["neighbours_cpu"] == ""
+
+
+def test_the_verdict_is_that_of_the_trial_and_reasons_go_to_the_stream_of_their_guest() -> None:
+    first, second, third = stream_rows(campaign([shared()]))
+    assert {row["verdict"] for row in (first, second, third)} == {"suspicious"}
+    assert [row["reasons"] for row in (first, second, third)] == [
+        "not-drained",
+        "not-drained",
+        "neighbour-stopped-early",
+    ]
+
+
+def test_what_was_under_watch_is_taken_from_the_steps_where_it_was_not_recorded() -> None:
+    steps = ({"arm": 9.0, "send": 1.0, "drain": 0.5}, {"arm": 9.0}, {"send": 1.0, "observe": 1.75})
+    rows = stream_rows(campaign([trial(stream_counts(), steps_s=one) for one in steps]))
+    assert [row["observed_s"] for row in rows] == [1.5, None, 1.75]
+
+
+def test_a_group_row_has_what_all_neighbours_did_and_cpu_in_percent() -> None:
+    trials = [
+        trial(
+            stream_counts("s1"),
+            repetition=number,
+            cpu_s={"guest": 0.5, "host": 1.0, "machine": 2.0},
+            neighbours=(
+                neighbour(stream_counts("s2", sent=1000, received=received), name="a"),
+                neighbour(stream_counts("s3", sent=3000, received=3000), name="b", cpu_s={"load": 0.5}),
+            ),
+            steps_s={"observe": 2.0},
+        )
+        for number, received in ((1, 600), (2, 800))
+    ]
+    (row,) = group_rows(campaign(trials))
+    assert row["neighbour_offered_mbps"] == 4000 * 84 * 8 / 1e6
+    assert row["neighbour_offered_mbps_ci95"] == 0
+    assert row["neighbour_throughput_mbps"] == pytest.approx(3700 * 84 * 8 / 1e6)
+    assert row["neighbour_loss_ratio"] == pytest.approx(0.075)
+    assert row["neighbour_frame_size"] == 64
+    assert row["throughput_fps"] == row["offered_fps"] == 1000
+    names = ("cpu_guest", "cpu_host", "cpu_machine", "cpu_load")
+    assert [row[f"{name}_percent"] for name in names] == [25, 50, 100, 25]
+    assert [row[f"{name}_percent_ci95"] for name in names] == [0, 0, 0, 0]
+    assert (row["cpu_machine_s"], row["cpu_load_s"]) == (2.0, 0.5)
+
+
+def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
+    (row,) = group_rows(campaign([trial(stream_counts())]))
+    empty = [name for name in row if name.startswith(("neighbour_", "cpu_"))]
+    assert len(empty) == 7 + 8 + 8
+    assert {row[name] for name in empty} == {None}
+    assert [column.name for column in GROUP_COLUMNS[-len(empty) + 4 :]] == empty[4:]

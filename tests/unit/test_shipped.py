@@ -15,17 +15,20 @@ SHIPPED_TOPOLOGIES = [
     "lab-vm",
     "netns",
     "netns-3",
+    "netns-isolation",
+    "netns-neighbour",
     "netns-qemu-e1000",
     "netns-qemu-virtio",
     "netns-qemu-vmxnet3",
     "netns-vmm",
     "two-nics",
 ]
+SHIPPED_PROFILES = ["interference", "quick", "schlosser2011", "schlosser2011-dedicated", "schlosser2011-short"]
 
 
 def test_the_shipped_files_by_their_bare_names():
     assert list(shipped(TOPOLOGIES)) == SHIPPED_TOPOLOGIES
-    assert list(shipped(PROFILES)) == ["quick", "schlosser2011-dedicated"]
+    assert list(shipped(PROFILES)) == SHIPPED_PROFILES
     assert all(path.is_file() for folder in (TOPOLOGIES, PROFILES) for path in shipped(folder).values())
     assert shipped("no-such-folder") == {}
 
@@ -55,7 +58,7 @@ def test_a_file_of_the_users_own_wins(tmp_path, monkeypatch):
             TOPOLOGIES,
             rf"quik: no such topology: neither a file nor one of the shipped ones \({', '.join(SHIPPED_TOPOLOGIES)}\)",
         ),
-        (PROFILES, r"quik: no such profile: neither a file nor one of the shipped ones \(quick, schlosser2011-"),
+        (PROFILES, r"quik: no such profile: neither a file nor one of the shipped ones \(interference, quick, schl"),
     ],
 )
 def test_an_unknown_name(folder, says):

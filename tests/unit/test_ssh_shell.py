@@ -8,6 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
 from netbench.vm.ssh import SshShell, free_port
 from tests.unit.fakes import FakeHost
 
@@ -129,16 +130,16 @@ def test_the_connection_that_is_kept_is_ended(reach, tmp_path):
     host, shell = reach((0, "", ""))
     shell.close()
     assert host.commands == [], "there is none"
-    (tmp_path / "ssh").touch()
+    (tmp_path / "s").touch()
     shell.close()
     (command,) = host.commands
     assert command[-2:] == ("-O", "exit")
-    assert settings_of(command)["ControlPath"] == str(tmp_path / "ssh")
-    (tmp_path / "ssh").unlink()
+    assert settings_of(command)["ControlPath"] == str(tmp_path / "s")
+    (tmp_path / "s").unlink()
     shell.close()
     assert len(host.commands) == 1
 
 
 def test_a_free_port_is_one_that_can_be_listened_on():
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", free_port()))
+        listener.bind(("127.0.0.1", free_port(LocalHost("local", "x"))))

@@ -12,15 +12,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from netbench.errors import TestbedError, UsageError
 from netbench.model.counts import HopCount, HopLoss, StreamCounts
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.maximum import Maximum
+from netbench.model.names import StreamName
+from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
-from netbench.results.schema import SCHEMA_VERSION
+from netbench.results.schema import SCHEMA_VERSION, shared_by_streams
 from netbench.results.store import Store
-from tests.unit.results_factory import stream_counts, trial
+from tests.unit.results_factory import neighbour, stream_counts, trial
 
 BIG = 2**63 - 1
 frames = st.integers(0, BIG)
@@ -63,6 +66,19 @@ def stream_results(draw, stream):
 
 
 @st.composite
+def neighbour_results(draw, number):
+    streams = [f"n{number}-{n}" for n in range(1, draw(st.integers(0, 2)) + 1)]
+    return NeighbourResult(
+        name=f"n{number}",
+        activity=draw(words),
+        frame_size=draw(st.none() | st.integers(64, 1518)),
+        streams=tuple(draw(stream_results(name)) for name in streams),
+        hops=draw(hop_counts),
+        cpu_s=draw(st.dictionaries(words, seconds, max_size=3)),
+    )
+
+
+@st.composite
 def trial_results(draw, index=0):
     streams = tuple(f"s{n}" for n in range(1, draw(st.integers(1, 3)) + 1))
     spec = TrialSpec(
@@ -77,6 +93,8 @@ def trial_results(draw, index=0):
         steps_s=draw(st.dictionaries(words, seconds, max_size=4)),
         hops=draw(hop_counts),
         cpu_s=draw(st.dictionaries(words, seconds, max_size=2)),
+        neighbours=tuple(draw(neighbour_results(number)) for number in range(draw(st.integers(0, 3)))),
+        lifetime=draw(frames),
     )
 
 
@@ -227,13 +245,90 @@ def test_facts_of_a_uut_take_the_place_of_what_it_said_before(path, store):
     again.close()
 
 
+def test_what_a_neighbour_did_is_kept_apart_from_what_the_victim_did(store):
+    hops = (HopCount("ingress tap", "tx_dropped", "dropped", 7),)
+    shared = (HopCount("guest softnet", "dropped", "repeated", 1),)
+    forwards = neighbour(
+        stream_counts("s2", received=993, lost_at=(HopLoss("ingress tap (tx_dropped)", 7),), hops=hops),
+        hops=shared,
+        cpu_s={"guest": 0.5, "host": 0.75},
+    )
+    stressed = neighbour(name="third", activity="stress-ng --cpu 8 --vm 4", cpu_s={"load": 9.5})
+    measured = trial(stream_counts("s1"), neighbours=(forwards, stressed), lifetime=3, hops=())
+    store.add(measured)
+    (again,) = store.trials()
+    assert again == measured
+    assert [counts.stream for counts in again.streams] == ["s1"]
+    assert (again.hops, again.neighbours[0].hops, again.neighbours[1].hops) == ((), shared, ())
+    assert again.neighbours[1].frame_size is None
+
+
+def test_what_streams_of_a_neighbour_share_is_under_a_name_that_no_stream_can_have():
+    names = TypeAdapter(StreamName)
+    assert names.validate_python("n2") == "n2"
+    with pytest.raises(ValueError, match="string_pattern_mismatch"):
+        names.validate_python(shared_by_streams("n2"))
+    assert len({shared_by_streams(name) for name in ("", "n2", "n3")}) == 3
+
+
+def test_a_stream_of_both_victim_and_neighbour_is_refused_whole(store):
+    with pytest.raises(TestbedError):
+        store.add(
+            trial(stream_counts("s1", received=9), neighbours=(neighbour(stream_counts("s1", received=5)),), lifetime=1)
+        )
+    assert (store.trials(), store.last_lifetime()) == ((), 0)
+
+
+def test_two_neighbours_of_one_name_are_refused_whole(store):
+    """Nobody could tell whose streams are whose."""
+    with pytest.raises(TestbedError):
+        store.add(trial(stream_counts("s1"), neighbours=(neighbour(), neighbour(activity="stress-ng --cpu 1"))))
+    assert store.trials() == ()
+
+
+def test_the_last_lifetime_is_the_highest_that_was_stored(path, store):
+    assert store.last_lifetime() == 0
+    for repetition, lifetime in ((1, 4), (2, 0), (3, 2)):
+        store.add(trial(stream_counts(), repetition=repetition, lifetime=lifetime))
+    assert store.last_lifetime() == 4
+    assert [one.lifetime for one in store.trials()] == [4, 0, 2]
+    store.close()
+    again = Store.read(path)
+    assert again.last_lifetime() == 4
+    again.close()
+
+
+def test_maxima_come_back_and_a_new_one_takes_the_place_of_the_old(path, store):
+    assert store.maxima() == ()
+    first, other = Maximum("kvm", 64, 54_321.125, "400Mbit/s", 9), Maximum("kvm", 1500, 81_000.0, "max", 3)
+    for maximum in (first, other):
+        store.keep_maximum(maximum)
+    assert store.maxima() == (first, other)
+    better = replace(first, fps=60_000.5, load="max", repetitions=2)
+    store.keep_maximum(better)
+    store.close()
+    again = Store.read(path)
+    assert set(again.maxima()) == {better, other}
+    again.close()
+
+
+def written_by(version, path):
+    connection = sqlite3.connect(path)
+    connection.executescript(Path(__file__).with_name(f"store_version_{version}.sql").read_text())
+    connection.close()
+    return path
+
+
 @pytest.fixture
 def version_1(path):
     """A store as version 1 wrote it: a trial of two streams, of one of which nothing is known."""
-    connection = sqlite3.connect(path)
-    connection.executescript(Path(__file__).with_name("store_version_1.sql").read_text())
-    connection.close()
-    return path
+    return written_by(1, path)
+
+
+@pytest.fixture
+def version_2(path):
+    """A store as version 2 wrote it: such a trial of a guest, and one whose guest was gone."""
+    return written_by(2, path)
 
 
 def test_a_store_of_version_1_is_read_and_stays_as_it_is(version_1):
@@ -247,22 +342,124 @@ def test_a_store_of_version_1_is_read_and_stays_as_it_is(version_1):
     assert (whole.cpu_s, whole.hops, empty.streams) == ({}, (), ())
     assert [one.kind for one in store.warnings()] == [WarningKind.FEW_REPETITIONS]
     assert store.facts() == {}
+    assert ((whole.neighbours, whole.lifetime), store.last_lifetime(), store.maxima()) == (((), 0), 0, ())
     store.close()
     assert version_1.read_bytes() == content
 
 
-def test_a_store_of_version_1_is_brought_up_to_date_when_it_is_gone_on_with(version_1):
-    store = Store.open(version_1)
+def test_a_store_of_version_2_is_read_and_stays_as_it_is(version_2):
+    content = version_2.read_bytes()
+    store = Store.read(version_2)
+    whole, empty = store.trials()
+    assert (whole.spec.uut, whole.attempt, whole.spec.streams) == ("virtio", 2, ("left", "right"))
+    assert [counts.received_frames for counts in whole.streams] == [990, None]
+    assert [counts.delay_median_ns for counts in whole.streams] == [200_000, None]
+    assert whole.streams[0].hops == (HopCount("ingress tap", "tx_dropped", "dropped", 10),)
+    assert whole.hops == (HopCount("guest softnet", "dropped", "repeated", 0),)
+    assert (whole.cpu_s, whole.steps_s) == ({"guest": 0.5, "host": 1.25}, {"send": 1.0, "drain": 0.25})
+    assert (whole.neighbours, whole.lifetime) == ((), 0)
+    assert (empty.spec.streams, empty.streams) == (("left", "right"), ())
+    assert store.facts() == {"virtio": {"accelerator": "tcg", "emulated": "no KVM"}}
+    assert (store.last_lifetime(), store.maxima()) == (0, ())
+    store.close()
+    assert version_2.read_bytes() == content
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_is_brought_up_to_date_when_it_is_gone_on_with(path, version):
+    store = Store.open(written_by(version, path))
     before = store.trials()
-    new = trial(stream_counts(delay_median_ns=5), index=2, hops=(HopCount("guest softnet", "dropped", "repeated", 3),))
+    beside = neighbour(stream_counts("s2", received=1), hops=(HopCount("guest softnet", "dropped", "repeated", 3),))
+    new = trial(stream_counts(delay_median_ns=5), index=2, lifetime=1, neighbours=(beside,), hops=beside.hops)
+    maximum = Maximum("raw", 64, 1000.0, "max", 1)
     store.add(new)
     store.keep_facts("raw", {"kernel": "6.1.0"})
+    store.keep_maximum(maximum)
     store.close()
-    assert read(version_1) == (*before, new)
-    again = Store.open(version_1)
+    assert read(path) == (*before, new)
+    again = Store.open(path)
     assert again.trials() == (*before, new)
-    assert again.facts() == {"raw": {"kernel": "6.1.0"}}
+    assert again.facts()["raw"] == {"kernel": "6.1.0"}
+    assert (again.maxima(), again.last_lifetime()) == ((maximum,), 1)
     again.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_and_a_new_one_have_the_same_tables(path, tmp_path, version):
+    Store.open(written_by(version, path)).close()
+    Store.create(tmp_path / "new.sqlite").close()
+
+    def columns(file):
+        connection = sqlite3.connect(file)
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        # But for their numbers and defaults: a column that is added comes last, and old rows need something in it.
+        found = {
+            table: [row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})")] for table in tables
+        }
+        connection.close()
+        return found
+
+    assert columns(path) == columns(tmp_path / "new.sqlite")
+
+
+NO_LIFETIMES = "ALTER TABLE trials DROP COLUMN lifetime"
+WORDS_FOR_LIFETIMES = f"{NO_LIFETIMES}; ALTER TABLE trials ADD COLUMN lifetime TEXT DEFAULT 'x'"
+DAMAGE = {
+    "a guest that is none": "UPDATE streams SET guest = 'nobody' WHERE guest != ''",
+    "a neighbour that was forgotten": "DELETE FROM neighbours",
+    "CPU times that are none": "UPDATE neighbours SET cpu_s = '[1]'",
+    "CPU times that are no JSON": "UPDATE neighbours SET cpu_s = '{'",
+    "a lifetime of words": WORDS_FOR_LIFETIMES,
+    "no lifetimes": NO_LIFETIMES,
+    "no guests": "ALTER TABLE streams DROP COLUMN guest",
+    "no neighbours": "DROP TABLE neighbours",
+    "a frame size of words": "ALTER TABLE neighbours DROP COLUMN frame_size; "
+    "ALTER TABLE neighbours ADD COLUMN frame_size TEXT DEFAULT 'big'",
+}
+
+
+def damaged(path, sql):
+    connection = sqlite3.connect(path)
+    connection.executescript(sql)
+    connection.close()
+    return Store.read(path)
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_neighbours_are_told(path, store, damage):
+    store.add(trial(stream_counts("s1"), neighbours=(neighbour(stream_counts("s2")),), lifetime=1))
+    store.close()
+    broken = damaged(path, damage)
+    with pytest.raises(UsageError, match="campaign.sqlite: is damaged: "):
+        broken.trials()
+    broken.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TABLE maxima",
+        "ALTER TABLE maxima DROP COLUMN load",
+        "ALTER TABLE maxima DROP COLUMN fps; ALTER TABLE maxima ADD COLUMN fps TEXT DEFAULT 'fast'",
+    ],
+)
+def test_damaged_maxima_are_told(path, store, damage):
+    store.keep_maximum(Maximum("raw", 64, 1000.0, "max", 1))
+    store.close()
+    broken = damaged(path, damage)
+    with pytest.raises(UsageError, match="campaign.sqlite: is damaged: "):
+        broken.maxima()
+    broken.close()
+
+
+@pytest.mark.parametrize("damage", [NO_LIFETIMES, WORDS_FOR_LIFETIMES])
+def test_lifetimes_that_make_no_sense(path, store, damage):
+    store.add(trial(stream_counts(), lifetime=1))
+    store.close()
+    broken = damaged(path, damage)
+    with pytest.raises(UsageError, match="campaign.sqlite: is damaged: "):
+        broken.last_lifetime()
+    broken.close()
 
 
 @pytest.mark.parametrize("column", ["streams", "cpu_s", "steps_s"])
@@ -384,3 +581,15 @@ def test_a_store_is_not_opened_for_writing_where_nothing_can_be_written(read_onl
         return "it was opened"
 
     assert "attempt to write a readonly database" in as_somebody_without_rights(refusal)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_is_read_where_nothing_can_be_written(read_only, version):
+    old = read_only / "campaign.sqlite"
+    read_only.chmod(0o755)
+    old.unlink()
+    written_by(version, old)
+    old.chmod(0o444)
+    read_only.chmod(0o555)
+    assert as_somebody_without_rights(lambda: len(read(old))) == "2"
+    assert [path.name for path in read_only.iterdir()] == ["campaign.sqlite"]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from netbench.config.loading import load_topology
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.doctor import known_needs
+from netbench.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
 from netbench.links.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.plugins import UUTS, option_models
-from netbench.testbed import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vm.machine import qemu_program

@@ -79,7 +79,7 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
     for counts in result.streams:
         assert (counts.intended_frames, counts.sent_frames, counts.received_frames) == (2000, 2000, 2000)
         assert (counts.lost_frames, counts.unexplained_frames, counts.lost_at) == (0, 0, ())
-    assert list(result.steps_s) == ["arm", "send", "drain", "analyse"]
+    assert list(result.steps_s) == ["load", "arm", "send", "drain", "unload", "observe", "analyse"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["trial-000007-s1.pcap", "trial-000007-s2.pcap"]
 
 

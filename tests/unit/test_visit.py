@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from netbench import campaign
 from netbench.campaign import make_request, resume, start
 from netbench.errors import TestbedError
+from netbench.maxima import Maxima
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan import make_plan
@@ -37,7 +38,7 @@ def directory(tmp_path):
 def testbed(monkeypatch):
     """A testbed of fakes in the place of a real one."""
     fake = FakeTestbed(stream_paths(topology()))
-    monkeypatch.setattr(campaign, "open_testbed", lambda topology, profile, uuts: fake.opening())
+    monkeypatch.setattr(campaign, "open_testbed", lambda *_: fake.opening())
     return fake
 
 
@@ -272,6 +273,9 @@ class Notes:
     def add(self, trial) -> None:
         self.kept.append(trial)
 
+    def maxima(self):
+        return ()
+
     def keep_facts(self, uut, facts) -> None:
         pass
 
@@ -297,7 +301,8 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusal
     with tempfile.TemporaryDirectory() as place:
         directory = ResultDirectory(Path(place))
         directory.captures.mkdir()
-        Visits(fake, wanted, directory, notes, Announcer([notes])).measure(lab.uuts[0], iter(trials))
+        visits = Visits(fake, lab, wanted, directory, notes, Announcer([notes]), Maxima(notes), count(1))
+        visits.measure(lab.uuts[0], iter(trials))
         assert list(directory.captures.iterdir()) == []
     assert [kept.spec for kept in notes.kept] == list(trials)
     assert all(1 <= kept.attempt <= retries + 1 for kept in notes.kept)
@@ -324,7 +329,7 @@ def test_starting_says_which_uuts_the_testbed_is_for(testbed, directory, monkeyp
     """A guest image that only another UUT needs is not asked for."""
     asked = []
 
-    def open_fake(topology, profile, uuts):
+    def open_fake(topology, profile, uuts, scenarios):
         asked.append(tuple(uuts))
         return testbed.opening()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.testbed import base_changes
+from netbench.layout import base_changes
 from netbench.vm.running import running_vm
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost
 

@@ -117,7 +117,7 @@ class Lab:
         """A function that makes a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
         paths = stream_paths(TOPOLOGY)[:streams]
         hosts = {name: self.host(name) for name in TOPOLOGY.hosts}
-        ground = Ground(self._vm.kernel, self._vm.cpus, self._vm.facts)
+        ground = Ground(self._vm.host("lab", None), self._vm.kernel, self._vm.cpus, self._vm.facts)
         testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": ground}, hosts, paths, profile(generator=generator))
         spec = next(spec for spec in TOPOLOGY.uuts if spec.name == uut)
         numbers = count()

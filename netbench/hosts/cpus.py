@@ -1,0 +1,96 @@
+"""Which CPUs of a machine guests run on: the victim's own, and where its neighbours are placed from there."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from netbench.errors import MissingError, UsageError
+from netbench.model.entitlement import Placement
+from netbench.model.topology import NeighbourSpec, UutSpec
+
+_SYSFS = Path("/sys/devices/system/cpu")
+
+# The CPUs that share a core with a CPU, itself among them.
+Siblings = Callable[[int], frozenset[int]]
+
+
+def siblings_here(cpu: int) -> frozenset[int]:
+    """The hardware threads of the core that a CPU of this machine belongs to (cputopology.rst, core_cpus_list)."""
+    try:
+        return parse_cpu_list((_SYSFS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
+    except OSError:
+        return frozenset({cpu})  # a kernel that does not tell of cores
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The CPUs of a list as the kernel writes it: `0-1,8` (cpuset(7), List format)."""
+    ends = (part.partition("-") for part in text.strip().split(",") if part)
+    return frozenset(cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1))
+
+
+def require_cpus(cpus: Iterable[int], usable: Sequence[int], whose: str) -> None:
+    """UsageError, which says `whose` CPUs they are, unless all of them may be used."""
+    for cpu in cpus:
+        if cpu not in usable:
+            raise UsageError(f"{whose}: there is no CPU {cpu} to use; there are {_listed(usable)}")
+
+
+def victim_cpus(spec: UutSpec, neighbours: Iterable[NeighbourSpec], usable: Sequence[int]) -> tuple[int, ...]:
+    """The CPUs the victim runs on: its `host_cpus`, else those of its `pin` option; empty: any.
+
+    Where a neighbour beside it is placed relative to the victim, the victim needs a place of its own: the first CPU.
+    UsageError for `host_cpus` that may not be used.
+    """
+    require_cpus(spec.host_cpus, usable, f"UUT {spec.name}: host_cpus")
+    named = spec.host_cpus or _numbers(spec.options.get("pin"))
+    if not named and any(isinstance(neighbour.placement, str) for neighbour in neighbours):
+        return tuple(usable[:1])
+    return named
+
+
+def placed(
+    placement: Placement | None, victim: Sequence[int], usable: Sequence[int], siblings: Siblings = siblings_here
+) -> tuple[int, ...]:
+    """The CPUs for a neighbour of a victim that runs on these; empty: any.
+
+    UsageError for CPUs by number that may not be used, MissingError where the machine has none in such a place.
+    """
+    beside = {cpu for own in victim for cpu in siblings(own)}
+    match placement:
+        case None:
+            return ()
+        case "same-cpu":
+            return tuple(victim)
+        case "sibling":
+            return _found([cpu for cpu in usable if cpu in beside - set(victim)], placement, victim, usable)
+        case "other-core":
+            return _found([cpu for cpu in usable if cpu not in beside], placement, victim, usable)
+        case _:
+            require_cpus(placement, usable, "placement")
+            return placement
+
+
+def _found(cpus: Sequence[int], placement: str, victim: Sequence[int], usable: Sequence[int]) -> tuple[int, ...]:
+    if not cpus:
+        what = "hardware sibling of" if placement == "sibling" else "CPU on another core than"
+        raise MissingError(
+            f"placement: {placement}: of the CPUs to use ({_listed(usable)}) none is a {what} the victim's "
+            f"({_listed(victim)}); place the neighbour elsewhere (same-cpu, sibling, other-core, or CPUs by number)"
+        )
+    return tuple(cpus)
+
+
+def _numbers(option: object) -> tuple[int, ...]:
+    """All CPUs that an option names, as `{vcpus: [[0], [1]], io: [1]}` does."""
+    match option:
+        case int():
+            return (option,)
+        case dict():
+            return _numbers(tuple(option.values()))
+        case list() | tuple():
+            return tuple(sorted({cpu for part in option for cpu in _numbers(part)}))
+        case _:
+            return ()
+
+
+def _listed(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus)) or "none"

@@ -1,0 +1,86 @@
+"""Shares of a machine's CPUs for groups of processes: where its kernel keeps such groups, and what is told to them.
+
+Both versions of control groups: v1's `cpu` controller (sched-design-CFS.rst, sched-bwc.rst), and v2 (cgroup-v2.rst).
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host
+
+USUAL_DIRECTORY = "/sys/fs/cgroup"
+_PERIOD_US = 100_000
+_USUAL_WEIGHT = 100  # v2's cpu.weight; v1's cpu.shares are 1024 then
+
+
+@dataclass(frozen=True, slots=True)
+class CpuController:
+    """Where a machine has groups that share its CPUs; `directory` holds those that are part of no other."""
+
+    directory: str = USUAL_DIRECTORY
+    version: int = 2
+
+    def settings(self, weight: int | None, limit: float | None) -> Iterator[tuple[str, str]]:
+        """The files of a group, and what is written to each, for a weight (100 is usual) and a limit (1.0: one CPU)."""
+        if weight is not None and self.version == 1:
+            yield "cpu.shares", str(round(weight * 1024 / _USUAL_WEIGHT))
+        elif weight is not None:
+            yield "cpu.weight", str(weight)
+        if limit is not None and self.version == 1:
+            yield "cpu.cfs_period_us", str(_PERIOD_US)
+            yield "cpu.cfs_quota_us", str(round(limit * _PERIOD_US))
+        elif limit is not None:
+            yield "cpu.max", f"{round(limit * _PERIOD_US)} {_PERIOD_US}"
+
+
+def find_controller(host: Host) -> CpuController:
+    """Where the machine that a host is on has its groups; MissingError where it has none, or none may be made."""
+    found = _mounted(host)
+    if found is None:
+        raise MissingError(
+            "cpu_weight and cpu_limit need control groups with the cpu controller, which this machine has not: boot a "
+            "kernel with CONFIG_CFS_BANDWIDTH and mount them (mount -t cgroup2 cgroup2 /sys/fs/cgroup)"
+        )
+    if host.run(["test", "-w", _outside(host) + found.directory]).exit_code != 0:
+        raise MissingError(
+            f"cpu_weight and cpu_limit need control groups, and none may be made in {found.directory}: run netbench as "
+            "root and outside this container, or give the container --privileged"
+        )
+    return found
+
+
+def door(host: Host, controller: CpuController, group: str) -> str:
+    """The file by which a process of a host enters a group."""
+    return f"{_outside(host)}{controller.directory}/{group}/cgroup.procs"
+
+
+def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:
+    """The command that runs `argv`, and all it will start, on these CPUs (empty: any) and in a group (empty: none)."""
+    bound = ["taskset", "-c", ",".join(map(str, cpus)), *argv] if cpus else list(argv)
+    # The process 0 is the one that writes.
+    return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', door, *bound] if door else bound
+
+
+def _mounted(host: Host) -> CpuController | None:
+    outside = _outside(host)
+    for line in host.read(f"{outside.removesuffix('/root')}/mounts").splitlines():
+        _, directory, kind, options, *_ = line.split()
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return CpuController(directory, 1)
+        if kind == "cgroup2" and "cpu" in _read(host, f"{outside}{directory}/cgroup.controllers").split():
+            return CpuController(directory, 2)
+    return None
+
+
+def _read(host: Host, path: str) -> str:
+    try:
+        return host.read(path)
+    except TestbedError:
+        return ""  # hidden by another mount
+
+
+def _outside(host: Host) -> str:
+    """The machine's own files, as seen from any namespace of it: `ip netns exec` mounts a /sys without the groups."""
+    return f"/proc/{os.getpid() if host.shares_files else 1}/root"

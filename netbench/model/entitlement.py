@@ -1,0 +1,34 @@
+"""What a guest may take of this machine's CPUs: which, at what weight, and how much at most."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from netbench.model.fields import parse_percent, percent_text
+
+Cpu = Annotated[int, Field(strict=True, ge=0)]
+Cpus = tuple[Cpu, ...]
+_WORDS = ("same-cpu", "sibling", "other-core")
+
+
+def _placement(value: object) -> object:
+    listed = isinstance(value, list | tuple) and value and all(type(cpu) is int and cpu >= 0 for cpu in value)
+    if not listed and value not in _WORDS:
+        raise ValueError(f"a neighbour's place is one of {', '.join(_WORDS)}, or CPUs by number, for example [1, 2]")
+    return value
+
+
+# Where a neighbour runs, seen from the victim: on its CPU, on that CPU's hardware sibling, on another core.
+Placement = Annotated[Literal["same-cpu", "sibling", "other-core"] | Cpus, BeforeValidator(_placement)]
+CpuWeight = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+CpuLimit = Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text), Field(ge=0.01, le=1024)]
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """CPUs by number (empty: all), a weight (cgroup v2's cpu.weight, 100 is usual), a limit (1.0 is one whole CPU)."""
+
+    cpus: tuple[int, ...] = ()
+    weight: int | None = None
+    limit: float | None = None

@@ -1,0 +1,198 @@
+"""What the neighbours do while the victim is measured: scenarios, and the activity of each neighbour in them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from netbench.model.names import Name, NicName
+from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
+
+DEDICATED = "dedicated"
+SHARED_IDLE = "shared-idle"
+
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_MOST_WORKERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """The neighbour is not there."""
+
+    def __str__(self) -> str:
+        return "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The neighbour is there and does nothing."""
+
+    def __str__(self) -> str:
+        return "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class Stress:
+    """The neighbour runs stress-ng with so many workers that compute, and so many that fill and free memory."""
+
+    cpu: int = 0
+    vm: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(
+            ["stress-ng", *(f"--{name} {number}" for name, number in (("cpu", self.cpu), ("vm", self.vm)) if number)]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The neighbour forwards frames of `frame_size` bytes, at one rate on each of its streams.
+
+    The rate is `load`, or `share` percent of the highest throughput that one stream of the victim had with frames of
+    this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
+    """
+
+    load: Load | None
+    share: float | None = None
+    frame_size: int = MIN_FRAME_SIZE
+
+    @property
+    def rate(self) -> str:
+        """The rate as people write it."""
+        return f"{self.share:g}%" if self.load is None else str(self.load)
+
+    def __str__(self) -> str:
+        of = " of the maximum" if self.load is None else ""
+        return f"forwards {self.frame_size}-byte frames at {self.rate}{of}"
+
+
+Activity = Off | Idle | Stress | Network
+
+_NAMED: Mapping[str, Activity] = {
+    "off": Off(),
+    "idle": Idle(),
+    "cpu-light": Stress(cpu=1),
+    "cpu-heavy": Stress(cpu=8, vm=4),
+}
+
+
+def _activity(value: object) -> Activity:
+    if isinstance(value, Activity):
+        return value
+    if value is False:  # YAML's reading of a bare off
+        return Off()
+    if isinstance(value, str) and value in _NAMED:
+        return _NAMED[value]
+    if isinstance(value, dict):
+        if set(value) == {"stress"}:
+            return _stress(value["stress"])
+        if "network" in value and set(value) <= {"network", "frame_size"}:
+            return _network(value["network"], value.get("frame_size", MIN_FRAME_SIZE))
+    raise ValueError(
+        f"a neighbour does one of {', '.join(_NAMED)}, {{stress: {{cpu: N, vm: N}}}}, or {{network: RATE}}, RATE being "
+        "50% of the maximum measured in shared-idle, 20000fps, 10Mbit/s or max"
+    )
+
+
+def _stress(value: object) -> Stress:
+    if not isinstance(value, dict) or not value or not set(value) <= {"cpu", "vm"}:
+        raise ValueError("stress: numbers of workers, for example {cpu: 8, vm: 4}")
+    for name, number in value.items():
+        if type(number) is not int or not 0 <= number <= _MOST_WORKERS:
+            raise ValueError(f"stress: {name}: a number of workers, 0 to {_MOST_WORKERS}")
+    if not any(value.values()):
+        raise ValueError("stress: no workers at all; write idle for that")
+    return Stress(**value)
+
+
+def _network(rate: object, frame_size: object) -> Network:
+    if type(frame_size) is not int or not MIN_FRAME_SIZE <= frame_size <= MAX_FRAME_SIZE:
+        raise ValueError(f"frame_size: bytes with FCS, {MIN_FRAME_SIZE} to {MAX_FRAME_SIZE}")
+    if not isinstance(rate, str):
+        raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
+    share = _SHARE.fullmatch(rate.strip())
+    if share is None:
+        return Network(Load.parse(rate), None, frame_size)
+    if not 0 < float(share[1]) <= 1000:
+        raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
+    return Network(None, float(share[1]), frame_size)
+
+
+def written(activity: Activity) -> object:
+    """An activity as a profile has it."""
+    match activity:
+        case Stress():
+            workers = {name: number for name, number in (("cpu", activity.cpu), ("vm", activity.vm)) if number}
+            return {"stress": workers}
+        case Network():
+            return {"network": activity.rate, "frame_size": activity.frame_size}
+    return str(activity)
+
+
+ActivityField = Annotated[Activity, PlainValidator(_activity), PlainSerializer(written)]
+
+
+class Scenario(BaseModel):
+    """What every neighbour does, unless `neighbours` says otherwise for one of them by name.
+
+    `streams` holds numbers of the victim's sources; empty: as the profile says.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    activity: ActivityField = Idle()
+    neighbours: dict[NicName, ActivityField] = {}
+    streams: tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...] = ()
+
+    def of(self, neighbour: str) -> Activity:
+        """What one neighbour does."""
+        return self.neighbours.get(neighbour, self.activity)
+
+
+def expanded(items: object) -> object:
+    """A list of scenarios as a profile has it, with each item that stands for several in their place.
+
+    A name stands for a scenario of that name; `{network: [50%, 95%]}` for one scenario a rate, all beginning with the
+    name of the item (`network` without one): `network-50`, `network-95`. What makes no sense is left for validation.
+    """
+    found: list[object] = []
+    for item in items if isinstance(items, list | tuple) else [items]:
+        if isinstance(item, str):
+            found.append(_named(item))
+        elif isinstance(item, dict) and "network" in item:
+            found += _steps(item)
+        else:
+            found.append(item)
+    return tuple(found)
+
+
+def _named(name: str) -> dict[str, object]:
+    if name == DEDICATED:
+        return {"name": name, "activity": Off()}
+    if name == SHARED_IDLE:
+        return {"name": name, "activity": Idle()}
+    if isinstance(_NAMED.get(name), Stress):
+        return {"name": name, "activity": _NAMED[name]}
+    raise ValueError(
+        f"{name!r} is no scenario; there are {DEDICATED}, {SHARED_IDLE}, cpu-light, cpu-heavy, "
+        "{network: [50%, 95%]}, and those you name yourself: {name: …, activity: …}"
+    )
+
+
+def _steps(item: Mapping[str, Any]) -> list[object]:
+    rest = {key: value for key, value in item.items() if key not in ("network", "frame_size", "name", "activity")}
+    if "activity" in item:
+        raise ValueError("a scenario has either activity or network")
+    base = item.get("name", "network")
+    rates = item["network"] if isinstance(item["network"], list) else [item["network"]]
+    if not rates:
+        raise ValueError("network: name at least one rate, for example [50%, 95%]")
+    activities = [_network(rate, item.get("frame_size", MIN_FRAME_SIZE)) for rate in rates]
+    return [{**rest, "name": f"{base}-{_step_name(one)}", "activity": one} for one in activities]
+
+
+def _step_name(activity: Network) -> str:
+    return activity.rate.rstrip("%").replace("bit/s", "bps")

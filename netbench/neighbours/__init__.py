@@ -1,0 +1,1 @@
+"""What a neighbour does while the victim is measured."""

@@ -1,0 +1,16 @@
+"""Neighbours seen as the ones that are measured, so that what is told of a UUT can be told of them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from netbench.model.trial import TrialResult
+
+
+def of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
+    """By name of the neighbour those trials that it was part of, with its streams, hops and CPU time as the trial's."""
+    seen: dict[str, list[TrialResult]] = {}
+    for trial in trials:
+        for one in trial.neighbours:
+            own = replace(trial, streams=one.streams, hops=one.hops, cpu_s=one.cpu_s, neighbours=())
+            seen.setdefault(one.name, []).append(own)
+    return seen

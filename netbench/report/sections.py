@@ -1,0 +1,91 @@
+"""The parts that the page is made of: sections, figures in them, and content of which one is shown at a time."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+from plotly.io import to_html
+
+from netbench.report.formats import count
+from netbench.report.markup import Html, element, html, join
+from netbench.results.groups import Group
+
+_BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page; `link` is its name in the contents."""
+
+    anchor: str
+    link: str
+    html: Html
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of the results shown at a time: one scenario and number of sources."""
+
+    name: str
+    title: str
+    groups: list[Group]
+
+
+def section(anchor: str, title: str, *content: Html, link: str = "") -> Section:
+    """A section that links can lead to; `link` is its name in the contents where the title is too long for that."""
+    return Section(anchor, link or title, element("section", element("h2", title), *content, id=anchor))
+
+
+def note(*text: str) -> Html:
+    """What a reader should know before looking at what follows."""
+    return element("p", *text, css="note")
+
+
+def views(groups: Sequence[Group]) -> list[View]:
+    """The views of some groups, scenarios in the order they come, numbers of sources rising."""
+    scenarios = list(dict.fromkeys(group.scenario for group in groups))
+    parts: dict[tuple[str, int], list[Group]] = {}
+    for group in groups:
+        parts.setdefault((group.scenario, group.sources), []).append(group)
+    in_order = sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))
+    return [View(f"view-{place}", _title(*part, parts), parts[part]) for place, part in enumerate(in_order)]
+
+
+def chosen(choice: Sequence[View], content: Callable[[View], Html]) -> Html:
+    """The content of each view behind buttons that choose one; without buttons when there is only one."""
+    if len(choice) == 1:
+        return content(choice[0])
+    buttons = [
+        element("button", view.title, type="button", data_view=view.name, aria_pressed="false") for view in choice
+    ]
+    parts = [
+        element("div", element("h3", view.title), content(view), css="view", data_view=view.name) for view in choice
+    ]
+    row = element("div", *buttons, css="choice", role="group", aria_label="Scenario and number of sources")
+    return join((row, *parts))
+
+
+def drawn(figure: go.Figure, name: str) -> Html:
+    """A figure as markup; a single panel does not need the whole width of the page."""
+    markup = to_html(
+        figure,
+        full_html=False,
+        include_plotlyjs=False,
+        div_id=f"figure-{name}",
+        config={"responsive": True, "displaylogo": False, "modeBarButtons": _BUTTONS},
+    )
+    single = len(list(figure.select_xaxes())) == 1
+    return element("div", Html(markup), css="figure single" if single else "figure")
+
+
+def by_title(parts: Sequence[tuple[str, Html]]) -> Html:
+    """Parts one below the other, each under its title."""
+    return join(join((element("h3", html(title)), part)) for title, part in parts)
+
+
+def _title(scenario: str, sources: int, parts: Collection[tuple[str, int]]) -> str:
+    """What tells a view from the others."""
+    if len({other for other, _ in parts}) == 1:
+        return count(sources, "source")
+    several = len({number for other, number in parts if other == scenario}) > 1
+    return f"{scenario}, {count(sources, 'source')}" if several else scenario

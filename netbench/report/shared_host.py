@@ -1,0 +1,197 @@
+"""The part of the page about guests that share a host: what neighbours do to the UUT, and the UUT to them.
+
+In the order of Schlosser et al. 2011: Figure 5, Tables 1 to 3, theirs beside ours; then what they do not have.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from netbench.model.scenario import Network, Stress
+from netbench.reference.published import PublishedPaper, PublishedTable, schlosser2011
+from netbench.report import interference_figures as figures
+from netbench.report.formats import count
+from netbench.report.interference_tables import fairness_table, matrix_table, maxima_table, worst_table
+from netbench.report.markup import Html, element
+from netbench.report.panels import Style
+from netbench.report.paper_tables import background_table, change_table, published_table
+from netbench.report.sections import Section, by_title, drawn, note, section
+from netbench.results.campaign import CampaignResults
+from netbench.results.groups import Group
+from netbench.results.interference.background import Background, background
+from netbench.results.interference.curves import Curve, curves
+from netbench.results.interference.fairness import fairness
+from netbench.results.interference.maxima import RelativeMaximum, matrix, relative_maxima, worst_isolation
+
+_COMPUTES = str(Stress())
+
+OfVictim = TypeVar("OfVictim", RelativeMaximum, Background, Curve)
+
+
+def shared_host_sections(
+    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
+) -> Iterable[Section]:
+    """The sections there is data for; none where no UUT had a neighbour."""
+    maxima = relative_maxima(groups)
+    paper = schlosser2011()
+    if forwarding := [one for one in maxima if _forwards(one.best)]:
+        yield _figure_5(forwarding, looks, paper)
+    if computing := [one for one in maxima if _computes(one.best)]:
+        yield _table_1(computing, looks, paper)
+    if backgrounds := background(groups):
+        yield _tables_2_and_3(backgrounds, looks, paper, results)
+    if found := curves(groups):
+        yield _curves(found, looks)
+    if maxima:
+        yield section(
+            "isolation",
+            "Isolation",
+            note(
+                "The isolation index: the most throughput beside a neighbour ÷ the most without, the baseline"
+                f" ({_baselines(maxima)}). 1 is undisturbed, 0 is nothing left. Below each index its 95 % interval;"
+                " “not significant” where that holds 1."
+            ),
+            element("h3", "Where each UUT was disturbed most"),
+            worst_table(worst_isolation(maxima), looks),
+            element("h3", "Victim × neighbour"),
+            matrix_table(matrix(groups), looks),
+        )
+    if fair := fairness(groups):
+        yield section(
+            "fairness",
+            "Fairness",
+            note(
+                "Jain's index over the shares of its offered frames that each guest got through: 1 when all got the"
+                " same share, 1/n when one of n guests got everything. Means of the valid trials ± 95 % interval."
+            ),
+            fairness_table(fair, looks),
+        )
+
+
+def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
+    return section(
+        "second-guest-forwards",
+        "A second guest forwarding small packets",
+        note(
+            "As Figure 5 of the paper: the most throughput while a neighbour forwards, relative to the most in"
+            f" {_baselines(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
+        ),
+        _by_sources(
+            maxima, lambda own, sources: drawn(figures.relative_maximum(own, looks), f"relative-maximum-{sources}")
+        ),
+        note("What the paper found: ", paper.on_figure(5)),
+        link="Second guest forwarding",
+    )
+
+
+def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
+    columns = {one.scenario: one.scenario.removeprefix("cpu-") for one in maxima}
+
+    def measured(own: Sequence[RelativeMaximum], _: int) -> Html:
+        return _beside(change_table(own, columns, looks, "Measured here, %"), paper.tables[1])
+
+    return section(
+        "second-guest-computes",
+        "Relative change of throughput beside a guest that computes",
+        note(
+            "As Table 1 of the paper: the change of the most throughput relative to"
+            f" {_baselines(maxima)}, positive where it rose. Bold: a significant change; grey: none. The limits of the"
+            " 95 % interval are below each number; pointing at it tells what may be said."
+        ),
+        _by_sources(maxima, measured),
+        _source_of(paper),
+        link="Second guest computing",
+    )
+
+
+def _tables_2_and_3(
+    backgrounds: Sequence[Background], looks: Mapping[str, Style], paper: PublishedPaper, results: CampaignResults
+) -> Section:
+    def of_sources(own: Sequence[Background], _: int) -> Html:
+        parts = []
+        for scenario in dict.fromkeys(one.scenario for one in own):
+            members = [one for one in own if one.scenario == scenario]
+            doing = ", ".join(dict.fromkeys(activity for one in members for activity in one.activities))
+            table = background_table(members, looks, "Measured here, Mbit/s (L1)")
+            parts.append((f"{scenario}: {doing}", _beside(table, _published(members, paper))))
+        return by_title(parts)
+
+    refer = (element("h3", "What the shares refer to"), maxima_table(results.maxima, looks)) if results.maxima else ()
+    return section(
+        "second-guest-itself",
+        "The second guest itself",
+        note(
+            "As Tables 2 and 3 of the paper: what the neighbours were offered (in) and what they forwarded (out),"
+            " averaged over all loads of the UUT, ± 95 % interval. Rows are the frame sizes of the UUT."
+        ),
+        _by_sources(backgrounds, of_sources),
+        _source_of(paper),
+        *refer,
+    )
+
+
+def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
+    def of_sources(own: Sequence[Curve], sources: int) -> Html:
+        parts = []
+        for place, disturbance in enumerate(dict.fromkeys(one.disturbance for one in own)):
+            alike = [one for one in own if one.disturbance == disturbance]
+            name = f"{sources}-{place}"
+            throughput = drawn(figures.curves_of_throughput(alike, looks), f"curve-{name}")
+            parts.append((f"Throughput; neighbours: {disturbance}", throughput))
+            parts.append(
+                (
+                    f"Loss; neighbours: {disturbance}",
+                    drawn(figures.curves_of_loss(alike, looks), f"curve-of-loss-{name}"),
+                )
+            )
+        return by_title(parts)
+
+    return section(
+        "curves",
+        "Interference curves",
+        note(
+            "What is left to the UUT as its neighbours are offered more. Each line is at the load at which the UUT"
+            " had its most throughput without them. A level line is perfect isolation."
+        ),
+        _by_sources(found, of_sources),
+    )
+
+
+def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim], int], Html]) -> Html:
+    """The content for each number of sources that there is, which is given to it too."""
+    numbers = sorted({one.victim.sources for one in items})
+    parts = [(count(sources, "source"), [one for one in items if one.victim.sources == sources]) for sources in numbers]
+    if len(parts) == 1:
+        return content(items, numbers[0])
+    return by_title([(title, content(own, own[0].victim.sources)) for title, own in parts])
+
+
+def _beside(measured: Html, published: PublishedTable | None) -> Html:
+    if published is None:
+        return measured
+    return element("div", measured, published_table(published), css="beside")
+
+
+def _published(backgrounds: Iterable[Background], paper: PublishedPaper) -> PublishedTable | None:
+    """The paper's table about neighbours that do just this."""
+    doing = {one.activities for one in backgrounds}
+    for table in paper.tables.values():
+        if table.share is not None and doing == {(str(Network(None, table.share)),)}:
+            return table
+    return None
+
+
+def _source_of(paper: PublishedPaper) -> Html:
+    link = element("a", paper.doi, href=f"https://doi.org/{paper.doi}")
+    return note("The paper: ", paper.citation, " DOI ", link)
+
+
+def _baselines(maxima: Iterable[RelativeMaximum]) -> str:
+    return " or ".join(dict.fromkeys(one.baseline for one in maxima))
+
+
+def _forwards(group: Group) -> bool:
+    return any(one.frame_size is not None for one in group.neighbours)
+
+
+def _computes(group: Group) -> bool:
+    return not _forwards(group) and any(one.activity.startswith(_COMPUTES) for one in group.neighbours)

@@ -1,0 +1,200 @@
+"""One guest in one trial: its streams added up, and its CPU time."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from netbench.model.counts import StreamCounts, l1_mbps
+from netbench.model.trial import NeighbourResult, TrialResult
+
+Number = TypeVar("Number", int, float)
+
+LOAD = "load"  # whose CPU time it is when it is that of the loads inside the neighbours
+_STEPS_UNDER_WATCH = ("send", "drain")
+
+
+def observed_s(trial: TrialResult) -> float | None:
+    """Seconds over which the trial's counters grew: from their first reading to the second; None without any.
+
+    Trials that did not record it are taken to have been watched while they sent and drained.
+    """
+    steps = trial.steps_s
+    return steps.get("observe") or sum(steps.get(step, 0.0) for step in _STEPS_UNDER_WATCH) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The streams of one guest in one trial, added up; None where the number of any of them is unknown.
+
+    `streams` holds None for a planned stream without counts. Rates are sums of the rates of the streams, each over its
+    own duration ("accumulated throughput" in Schlosser et al. 2011, section 4). `frame_size` is None for a guest that
+    forwards nothing. `used_s` is CPU time in seconds by whose it is, `counted_s` the seconds it was counted over.
+    """
+
+    streams: tuple[StreamCounts | None, ...]
+    frame_size: int | None
+    used_s: Mapping[str, float]
+    counted_s: float | None
+
+    @property
+    def intended_fps(self) -> float | None:
+        """Intended frames per second."""
+        return self._total(lambda counts: counts.intended_fps)
+
+    @property
+    def offered_fps(self) -> float | None:
+        """Offered frames per second."""
+        return self._total(lambda counts: counts.offered_fps)
+
+    @property
+    def throughput_fps(self) -> float | None:
+        """Received frames per second."""
+        return self._total(lambda counts: counts.throughput_fps)
+
+    @property
+    def intended_frames(self) -> int | None:
+        """Frames to be sent; None for a `max` load, which intends no number."""
+        return self._total(lambda counts: counts.intended_frames)
+
+    @property
+    def sent_frames(self) -> int | None:
+        """Frames sent."""
+        return self._total(lambda counts: counts.sent_frames)
+
+    @property
+    def unsent_frames(self) -> int | None:
+        """Intended − sent; None for a `max` load."""
+        return self._total(lambda counts: counts.unsent_frames)
+
+    @property
+    def received_frames(self) -> int | None:
+        """Distinct frames received."""
+        return self._total(lambda counts: counts.received_frames)
+
+    @property
+    def lost_frames(self) -> int | None:
+        """Frames sent that neither arrived nor were dropped by the capture."""
+        return self._total(lambda counts: counts.lost_frames)
+
+    @property
+    def loss_ratio(self) -> float | None:
+        """Lost ÷ offered over all streams; None where unknown or nothing was sent."""
+        return ratio(self.lost_frames, self.sent_frames)
+
+    @property
+    def unsent_ratio(self) -> float | None:
+        """Unsent ÷ intended over all streams; None for a `max` load."""
+        return ratio(self.unsent_frames, self.intended_frames)
+
+    @property
+    def offered_mbps(self) -> float | None:
+        """Offered load in Mbit/s (L1)."""
+        return self._l1(self.offered_fps)
+
+    @property
+    def throughput_mbps(self) -> float | None:
+        """Throughput in Mbit/s (L1)."""
+        return self._l1(self.throughput_fps)
+
+    def cpu_s(self, whose: str) -> float | None:
+        """CPU time in seconds by whose it is, as TrialResult and NeighbourResult have it; None where unknown."""
+        return self.used_s.get(whose)
+
+    def cpu_share(self, whose: str) -> float | None:
+        """That CPU time ÷ the time it was counted over: 1 is one CPU all the time, several CPUs make it more."""
+        used, period = self.cpu_s(whose), self.counted_s
+        return None if used is None or period is None else used / period
+
+    def _total(self, read: Callable[[StreamCounts], Number | None]) -> Number | None:
+        return total(None if counts is None else read(counts) for counts in self.streams)
+
+    def _l1(self, fps: float | None) -> float | None:
+        return None if self.frame_size is None else l1_mbps(fps, self.frame_size)
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourTotals(Totals):
+    """One neighbour in one trial; a rate of None where it forwards nothing."""
+
+    name: str
+    activity: str
+
+    @classmethod
+    def of(cls, neighbour: NeighbourResult, counted_s: float | None) -> "NeighbourTotals":
+        """Add up the streams of a neighbour."""
+        return cls(
+            streams=neighbour.streams,
+            frame_size=neighbour.frame_size,
+            used_s=neighbour.cpu_s,
+            counted_s=counted_s,
+            name=neighbour.name,
+            activity=neighbour.activity,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTotals(Totals):
+    """The victim in one trial, and beside it each of its neighbours.
+
+    The victim's own CPU time has that of its neighbours' loads among it as `load`, added up.
+    """
+
+    frame_size: int
+    trial: TrialResult
+    neighbours: tuple[NeighbourTotals, ...]
+
+    @classmethod
+    def of(cls, trial: TrialResult) -> "TrialTotals":
+        """Add up the streams of a trial; a planned stream without counts makes every sum unknown."""
+        counted = {counts.stream: counts for counts in trial.streams}
+        period = observed_s(trial)
+        return cls(
+            streams=tuple(counted.get(name) for name in trial.spec.streams),
+            frame_size=trial.spec.frame_size,
+            used_s=cpu_of_victim(trial),
+            counted_s=period,
+            trial=trial,
+            neighbours=tuple(NeighbourTotals.of(one, period) for one in trial.neighbours),
+        )
+
+    def neighbour(self, name: str) -> NeighbourTotals | None:
+        """The neighbour of this name; None where it was not there."""
+        return next((one for one in self.neighbours if one.name == name), None)
+
+    @property
+    def neighbours_offered_mbps(self) -> float | None:
+        """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
+        return total(one.offered_mbps for one in self._forwarding)
+
+    @property
+    def neighbours_throughput_mbps(self) -> float | None:
+        """What they forwarded, in Mbit/s (L1)."""
+        return total(one.throughput_mbps for one in self._forwarding)
+
+    @property
+    def neighbours_loss_ratio(self) -> float | None:
+        """Lost ÷ offered over the frames of all of them."""
+        lost = total(one.lost_frames for one in self._forwarding)
+        return ratio(lost, total(one.sent_frames for one in self._forwarding))
+
+    @property
+    def _forwarding(self) -> tuple[NeighbourTotals, ...]:
+        return tuple(one for one in self.neighbours if one.frame_size is not None)
+
+
+def cpu_of_victim(trial: TrialResult) -> dict[str, float]:
+    """CPU time of a trial in seconds by whose it is, with that of the neighbours' loads, added up, as `load`."""
+    loads = [one.cpu_s[LOAD] for one in trial.neighbours if LOAD in one.cpu_s]
+    return {**trial.cpu_s, LOAD: sum(loads)} if loads else trial.cpu_s
+
+
+def total(numbers: Iterable[Number | None]) -> Number | None:
+    """The sum of some numbers; None for none, or where one is unknown."""
+    everything = list(numbers)
+    known = [number for number in everything if number is not None]
+    return sum(known[1:], start=known[0]) if known and len(known) == len(everything) else None
+
+
+def ratio(part: int | None, whole: int | None) -> float | None:
+    """One number of frames ÷ another; None where one is unknown, or the other is 0."""
+    return None if part is None or not whole else part / whole

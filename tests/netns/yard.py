@@ -1,0 +1,111 @@
+"""Namespaces with the links of two streams, in which UUTs are brought up by hand, side by side."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.generators.base import Traffic
+from netbench.generators.frames import build_frame
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.processes import end_marked_processes
+from netbench.layout import base_changes
+from netbench.links.changes import Machine
+from netbench.links.journal import Journal
+from netbench.links.netlink import Netlink
+from netbench.links.transaction import Transaction
+from netbench.model.entitlement import Entitlement
+from netbench.model.paths import StreamPath, stream_paths
+from netbench.uut.base import EVERYTHING, UnitUnderTest, Workplace
+from tests.unit.inputs import topology
+
+FRAMES = 100
+_SETTLE_S = 0.5
+SEND = """
+import socket, sys
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
+    sender.bind((sys.argv[1], 0))
+    for _ in range(int(sys.argv[2])):
+        sender.send(bytes.fromhex(sys.argv[3]))
+"""
+
+
+@dataclass(frozen=True)
+class Yard:
+    """Namespaces with the links of two streams, in which UUTs are brought up by hand."""
+
+    run_id: str
+    hosts: dict[str, Host]
+    kernel: Transaction
+    paths: tuple[StreamPath, ...]
+
+    @contextmanager
+    def uut(
+        self,
+        uut: UnitUnderTest,
+        name: str,
+        paths: tuple[StreamPath, ...] = (),
+        entitlement: Entitlement = EVERYTHING,
+    ) -> Iterator[UnitUnderTest]:
+        """A UUT, until the block is left."""
+        point = self.kernel.point
+        try:
+            uut.provision(Workplace(name, self.run_id, self.hosts, self.kernel, paths, entitlement, "uut"))
+            uut.ready()
+            uut.reset()
+            yield uut
+        finally:
+            uut.destroy()
+            assert self.kernel.undo(to=point) == []
+
+    def forwarded(self, uut: UnitUnderTest, path: StreamPath) -> int:
+        """How many of FRAMES frames come out at the sink."""
+        before = self._arrived(path)
+        traffic = Traffic(
+            path.name, path.source.mac, uut.next_hop_mac(path), path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1
+        )
+        frame = build_frame(traffic).hex()
+        send = [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame]
+        run_checked(self.hosts["source"], send)
+        arrived = before
+        while (now := self._settled(path, arrived)) != arrived:
+            arrived = now
+        return arrived - before
+
+    def _settled(self, path: StreamPath, arrived: int) -> int:
+        """What has arrived after a while; sooner when that is more than before."""
+        deadline = time.monotonic() + _SETTLE_S
+        while (now := self._arrived(path)) == arrived and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return now
+
+    def _arrived(self, path: StreamPath) -> int:
+        return self.kernel.read_nics([path.sink.place])[path.sink.place].rx
+
+
+@contextmanager
+def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
+    wanted = topology(2, name=name)
+    journal = Journal.create(name)
+    hosts: dict[str, Host] = {
+        host: NamespaceHost(host, journal.run_id, f"nb-{name}-{host}") for host in ("source", "uut", "sink")
+    }
+    with Netlink() as netlink:
+        by_netns: dict[str | None, Host] = {host.netns: host for host in hosts.values()}
+        machine = Machine(netlink, {None: LocalHost("local", journal.run_id), **by_netns})
+        transaction = Transaction(journal, machine)
+        try:
+            transaction.make(base_changes(wanted))
+            yield Yard(journal.run_id, hosts, transaction, stream_paths(wanted))
+        finally:
+            end_marked_processes(journal.run_id)
+            assert transaction.undo() == []
+            journal.remove()
+
+
+def groups() -> list[Path]:
+    """The control groups of netbench's own on this machine."""
+    return sorted(Path("/sys/fs/cgroup").rglob("nb-*"), key=lambda path: path.name)

@@ -1,0 +1,155 @@
+"""A made-up campaign in the manner of the paper's second half: all of its scenarios, a neighbour in most of them."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from netbench.model.counts import HopLoss, StreamCounts
+from netbench.model.maximum import Maximum
+from netbench.model.profile import Profile
+from netbench.model.scenario import Scenario
+from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.units import Load, line_rate_fps
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.results.campaign import CampaignResults
+from tests.unit.results_factory import LINK_BPS, MANIFEST, campaign, stream_counts, trial
+
+SECOND = "second"
+NEIGHBOUR_STREAM = "s2"
+
+# Frames/s that each forwards at most, by frame size: about what the paper's Figures 3 and 4 show.
+CAPACITY = {
+    "raw": lambda size: 430_000,
+    "kvm": lambda size: 113_000,
+    "openvz": lambda size: 200_000,
+    "xen": lambda size: 60_000 + 50 * size,
+}
+# What is left of it beside a neighbour that does this, and, of the last, beside one that forwards at its maximum.
+BESIDE = {
+    "raw": {"cpu-light": 1.0, "cpu-heavy": 1.0, "network": 0.65},
+    "kvm": {"cpu-light": 1.04, "cpu-heavy": 0.97, "network": 0.55},
+    "openvz": {"cpu-light": 0.99, "cpu-heavy": 0.82, "network": 0.3},
+    "xen": {"cpu-light": 1.07, "cpu-heavy": 0.9, "network": 0.45},
+}
+SCENARIOS = (
+    "dedicated",
+    "shared-idle",
+    "cpu-light",
+    "cpu-heavy",
+    {"network": ["25%", "50%", "95%"]},
+)
+LOADS = ("100Mbit/s", "400Mbit/s", "800Mbit/s", "max")
+
+
+def paper_campaign(
+    *,
+    uuts: Sequence[str] = tuple(CAPACITY),
+    sizes: Sequence[int] = (64, 500, 1000, 1500),
+    scenarios: Sequence[object] = SCENARIOS,
+    loads: Sequence[str] = LOADS,
+    repetitions: int = 3,
+    emulated: Sequence[str] = (),
+    mishaps: bool = True,
+    seed: int = 2011,
+) -> CampaignResults:
+    """All of the scenarios with one source; a few trials gone wrong on either side, if `mishaps`."""
+    noise = random.Random(seed)
+    profile = Profile.model_validate({"name": "paper", "frame_sizes": sizes, "loads": loads, "scenarios": scenarios})
+    trials: list[TrialResult] = []
+    for uut in uuts:
+        for scenario in profile.scenarios:
+            for size in sizes:
+                for load in loads:
+                    for repetition in range(1, repetitions + 1):
+                        one = _trial(noise, uut, scenario, size, load, repetition, len(trials))
+                        trials.append(_mishap(noise, one) if mishaps else one)
+    facts = {uut: {"accelerator": "tcg", "emulated": "KVM: there is no /dev/kvm"} for uut in emulated}
+    manifest = {**MANIFEST, "scenarios": [scenario.name for scenario in profile.scenarios]}
+    maxima = tuple(Maximum(uut, 64, CAPACITY[uut](64), "max", repetitions) for uut in uuts)
+    return replace(campaign(trials, uuts=tuple(uuts), manifest=manifest, facts=facts), maxima=maxima)
+
+
+def _trial(
+    noise: random.Random, uut: str, scenario: Scenario, size: int, load: str, repetition: int, index: int
+) -> TrialResult:
+    neighbours = _neighbours(noise, uut, scenario, size)
+    offered = min(Load.parse(load).fps(size, LINK_BPS) or LINK_BPS, line_rate_fps(LINK_BPS, size))
+    capacity = CAPACITY[uut](size) * _left(uut, scenario) * noise.uniform(0.97, 1.03)
+    counts = _counts(noise, "s1", Load.parse(load).fps(size, LINK_BPS), offered, capacity)
+    own = 0.0 if uut == "raw" else min(1.0, offered / capacity) * noise.uniform(0.9, 1.0)
+    cpu = {"machine": 0.3 + 1.2 * own + sum(one.cpu_s.get("host", 0.4) for one in neighbours)}
+    if uut != "raw":
+        cpu |= {"guest": own, "host": 1.2 * own}
+    made = trial(
+        counts,
+        uut=uut,
+        scenario=scenario.name,
+        frame_size=size,
+        load=load,
+        repetition=repetition,
+        index=index,
+        cpu_s=cpu,
+    )
+    return replace(made, neighbours=neighbours, steps_s={"arm": 0.5, "send": 1.0, "drain": 0.1}, lifetime=1)
+
+
+def _left(uut: str, scenario: Scenario) -> float:
+    """The share of its capacity that the neighbour leaves to the victim."""
+    if not scenario.name.startswith("network-"):
+        return BESIDE[uut].get(scenario.name, 1.0)
+    share = getattr(scenario.activity, "share", None) or 0.0
+    return 1 - (1 - BESIDE[uut]["network"]) * share / 100
+
+
+def _neighbours(noise: random.Random, uut: str, scenario: Scenario, size: int) -> tuple[NeighbourResult, ...]:
+    activity = scenario.of(SECOND)
+    cpu = {} if uut == "raw" else {"guest": 0.02, "host": 0.05}
+    match str(activity).split()[0]:
+        case "off":
+            return ()
+        case "stress-ng":
+            cpu = {"guest": 0.99, "host": 1.01, "load": 0.98}
+        case "forwards":
+            return (_forwarding(noise, uut, scenario, size),)
+    return (NeighbourResult(SECOND, str(activity), cpu_s=cpu),)
+
+
+def _forwarding(noise: random.Random, uut: str, scenario: Scenario, size: int) -> NeighbourResult:
+    activity = scenario.of(SECOND)
+    share = (getattr(activity, "share", None) or 0.0) / 100
+    intended = share * CAPACITY[uut](64)
+    capacity = CAPACITY[uut](64) * (0.7 + size / 6000) * noise.uniform(0.97, 1.03)
+    counts = _counts(noise, NEIGHBOUR_STREAM, intended, intended, capacity)
+    cpu = {} if uut == "raw" else {"guest": 0.9 * share, "host": 1.1 * share}
+    return NeighbourResult(SECOND, str(activity), 64, (counts,), cpu_s=cpu)
+
+
+def _counts(noise: random.Random, stream: str, intended: float | None, offered: float, capacity: float) -> StreamCounts:
+    sent = round(offered * noise.uniform(0.9995, 1.0))
+    received = min(sent, round(capacity))
+    return stream_counts(
+        stream,
+        sent=sent,
+        received=received,
+        intended_fps=intended,
+        intended_frames=None if intended is None else round(intended),
+        lost_at=(HopLoss("ingress tap", sent - received),) if sent > received else (),
+    )
+
+
+def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
+    """Now and then something goes wrong with the neighbour."""
+    if not one.neighbours:
+        return one
+    (second,) = one.neighbours
+    match noise.randrange(150):
+        case 0:
+            died = Reason(ReasonKind.NEIGHBOUR_FAILED, "", "second: the guest went away 0.3 s after the start")
+            return replace(one, reasons=(died,), neighbours=(replace(second, streams=(), cpu_s={}),))
+        case 1 if second.streams:
+            foreign = Reason(ReasonKind.FOREIGN_FRAMES, NEIGHBOUR_STREAM, "12 frames of others at the sink")
+            return replace(one, reasons=(foreign,))
+        case 2 if second.streams:
+            unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle tells the maximum")
+            return replace(one, streams=(), reasons=(unknown,), neighbours=(), cpu_s={}, steps_s={})
+    return one

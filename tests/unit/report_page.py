@@ -1,0 +1,58 @@
+"""What a reader sees of a report: the text of the page, and the table on the console."""
+
+import io
+from html.parser import HTMLParser
+
+from rich.console import Console
+
+from netbench.report.console import summary_table
+from netbench.report.page import report_page
+from netbench.results.campaign import CampaignResults
+
+_VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """The visible text of a page, checked for well-formed nesting; scripts and styles left aside."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.pieces: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self.open == []
+        self.text = " ".join(" ".join(self.pieces).split())
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+        for name, value in attributes:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name == "href" and value:
+                (self.loaded if tag == "link" else self.links).append(value)
+            if name == "src" and value:
+                self.loaded.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.pieces.append(data)
+
+
+def page_of(results: CampaignResults) -> Page:
+    return Page(report_page(results))
+
+
+def printed(results: CampaignResults, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(summary_table(results))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()

@@ -1,0 +1,54 @@
+"""Processes like those of stress-ng, for machines without it: a parent, workers, and children of memory workers.
+
+The variable STAND_IN has it misbehave: `refuses` its options, `ends` at once, or starts one worker too `few`.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+
+def worker(work: Callable[[], None]) -> int:
+    """A child that works as long as its parent lives; its number."""
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    return pid
+
+
+def compute() -> None:
+    """Until the parent dies."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        sum(range(1000))
+
+
+def fill() -> None:
+    """Have a child compute; another when it is killed."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        os.waitpid(worker(compute), 0)
+
+
+def main(words: list[str]) -> int:
+    """The exit code."""
+    manner = os.environ.get("STAND_IN", "")
+    if "--version" in words:
+        return 0
+    if manner == "refuses":
+        print("stress-ng: unrecognized option", file=sys.stderr)
+        return 2
+    if manner == "ends" or "--dry-run" in words:
+        return 0
+    numbers = {name: int(words[words.index(name) + 1]) if name in words else 0 for name in ("--cpu", "--vm")}
+    for _ in range(numbers["--cpu"] - (manner == "few")):
+        worker(compute)
+    for _ in range(numbers["--vm"]):
+        worker(fill)
+    while True:
+        os.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

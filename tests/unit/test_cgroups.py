@@ -1,0 +1,220 @@
+"""Control groups of both versions, on a machine that has them as files."""
+
+import os
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
+from netbench.links import changes
+from netbench.links.cgroups import CpuController, confined, door, find_controller
+from netbench.links.changes import AddCgroup, Machine, from_json, to_json
+from netbench.model.entitlement import Entitlement
+from netbench.uut.entitling import group_changes, planned_way_in, way_in
+from tests.unit.fakes import FakeHost
+
+V1 = """proc /proc proc rw 0 0
+cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0
+cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
+"""
+V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev 0 0\n"
+# A machine that shares no files is seen from its first process.
+ROOT = "/proc/1/root"
+NAME = "nb-0123456789ab-u.second"
+GROUP = AddCgroup(None, NAME, 50, 0.2)
+
+
+class GroupHost(FakeHost):
+    """A machine whose groups are made and removed as directories are; `busy` groups cannot be removed yet."""
+
+    def __init__(self, mounts=V2, controllers="cpuset cpu memory", switched="cpu", refuses=(), writable=True) -> None:
+        files = {"/proc/1/mounts": mounts}
+        files |= {f"{ROOT}/sys/fs/cgroup{unified}/cgroup.controllers": controllers for unified in ("", "/unified")}
+        super().__init__(files=files | {"/sys/fs/cgroup/cgroup.subtree_control": switched})
+        self.groups = {"system.slice"}
+        self.busy = 0
+        self.written: list[tuple[str, str]] = []
+        self._refuses = refuses
+        self._writable = writable
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        self.commands.append(tuple(argv))
+        *command, path = argv
+        name = path.rpartition("/")[2]
+        match command:
+            case ["test", "-w"]:
+                done = self._writable
+            case ["test", _]:
+                done = name in self.groups
+            case ["mkdir"]:
+                self.groups.add(name)
+                self.files |= {f"{path}/{file}": "" for file in ("cpu.weight", "cpu.max", "cpu.shares", "cgroup.procs")}
+                self.files |= {f"{path}/cpu.cfs_{file}_us": "" for file in ("period", "quota")}
+                done = True
+            case ["rmdir"]:
+                self.busy -= 1
+                done = self.busy < 0
+                if done:
+                    self.groups.remove(name)
+            case _:
+                assert command == ["ls"]
+                return Completed(tuple(argv), 0, "\n".join(self.groups), "")
+        return Completed(tuple(argv), 0 if done else 1, "", "")
+
+    def write(self, path, text):
+        if text in self._refuses:
+            raise TestbedError(f"host fake: {path} cannot be written: Device or resource busy")
+        self.written.append((path, text))
+        super().write(path, text)
+
+
+def machine(host) -> Machine:
+    return Machine(None, {None: host})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "weight", "limit", "settings"),
+    [
+        (2, 50, 0.2, [("cpu.weight", "50"), ("cpu.max", "20000 100000")]),
+        (2, None, 1.5, [("cpu.max", "150000 100000")]),
+        (2, 10_000, None, [("cpu.weight", "10000")]),
+        (1, 50, 0.2, [("cpu.shares", "512"), ("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "20000")]),
+        (1, 100, None, [("cpu.shares", "1024")]),
+        (1, 1, None, [("cpu.shares", "10")]),
+        (1, None, 0.01, [("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "1000")]),
+        (1, None, None, []),
+    ],
+)
+def test_what_a_group_is_told(version, weight, limit, settings):
+    assert list(CpuController("/x", version).settings(weight, limit)) == settings
+
+
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [(V2, CpuController("/sys/fs/cgroup", 2)), (V1, CpuController("/sys/fs/cgroup/cpu,cpuacct", 1))],
+)
+def test_where_the_groups_are(mounts, found):
+    assert find_controller(GroupHost(mounts)) == found
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        (GroupHost("proc /proc proc rw 0 0\n"), "which this machine has not"),
+        (GroupHost(V2, controllers="cpuset memory"), "which this machine has not"),
+        (GroupHost(V2, writable=False), "none may be made in /sys/fs/cgroup: run netbench as root and outside"),
+    ],
+)
+def test_where_there_are_none_to_be_had(host, says):
+    with pytest.raises(MissingError, match="^cpu_weight and cpu_limit need control groups") as missing:
+        find_controller(host)
+    assert says in str(missing.value)
+
+
+@pytest.mark.parametrize(
+    ("mounts", "path", "written"),
+    [
+        (V2, "/sys/fs/cgroup", {"cpu.weight": "50", "cpu.max": "20000 100000"}),
+        (V1, "/sys/fs/cgroup/cpu,cpuacct", {"cpu.shares": "512", "cpu.cfs_quota_us": "20000"}),
+    ],
+)
+def test_a_group_is_made_told_and_removed(mounts, path, written):
+    host = GroupHost(mounts)
+    made = GROUP.as_found(machine(host))
+    assert host.groups == {"system.slice"}
+    made.make(machine(host))
+    assert host.groups == {"system.slice", NAME}
+    assert written.items() <= {file.rpartition("/")[2]: text for file, text in host.written}.items()
+    assert {file.rpartition("/")[0] for file, _ in host.written} == {f"{path}/{NAME}"}
+    assert made.command.startswith(f"mkdir {path}/{NAME} && echo ")
+    again = from_json(to_json(made))
+    assert again == made
+    host.busy = 2
+    again.undo(machine(host))
+    assert host.groups == {"system.slice"}
+    again.undo(machine(host))
+
+
+def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last():
+    host = GroupHost(switched="memory")
+    first = GROUP.as_found(machine(host))
+    first.make(machine(host))
+    assert host.written[0] == ("/sys/fs/cgroup/cgroup.subtree_control", "+cpu")
+    host.groups.add("nb-another")
+    first.undo(machine(host))
+    assert ("/sys/fs/cgroup/cgroup.subtree_control", "-cpu") not in host.written
+    host.groups.remove("nb-another")
+    first.undo(machine(host))
+    assert host.written[-1] == ("/sys/fs/cgroup/cgroup.subtree_control", "-cpu")
+
+
+def test_a_controller_that_was_on_stays_on():
+    host = GroupHost()
+    made = GROUP.as_found(machine(host))
+    made.make(machine(host))
+    made.undo(machine(host))
+    assert not any(file.endswith("subtree_control") for file, _ in host.written)
+
+
+def test_a_controller_that_cannot_be_switched_on_is_a_reason():
+    host = GroupHost(switched="", refuses=("+cpu", "-cpu"))
+    change = GROUP.as_found(machine(host))
+    with pytest.raises(TestbedError, match="^the cpu controller cannot be switched on for control groups in /sys/fs/"):
+        change.make(machine(host))
+    change.undo(machine(host))
+    assert host.groups == {"system.slice"}
+
+
+def test_a_group_of_somebody_else_is_not_taken():
+    host = GroupHost()
+    host.groups.add(NAME)
+    with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
+        GROUP.as_found(machine(host))
+
+
+@pytest.mark.parametrize("name", ["system.slice", "nb-x/../system.slice"])
+def test_only_groups_of_netbenchs_own_are_ever_removed(name):
+    host = GroupHost()
+    AddCgroup(None, name).undo(machine(host))
+    assert host.commands == []
+
+
+def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
+    monkeypatch.setattr(changes, "_EMPTY_S", 0.0)
+    host = GroupHost()
+    made = GROUP.as_found(machine(host))
+    made.make(machine(host))
+    host.busy = 1000
+    host.files[f"{made.path}/cgroup.procs"] = "41\n42\n"
+    with pytest.raises(TestbedError, match=f"^the control group {made.path} is still used by the processes 41, 42$"):
+        made.undo(machine(host))
+
+
+def test_a_command_is_bound_and_enters_its_group_before_anything_else():
+    assert confined(["a", "b c"], (), "") == ["a", "b c"]
+    assert confined(["a"], (1, 3), "") == ["taskset", "-c", "1,3", "a"]
+    shell, flag, script, *rest = confined(["a", "b c"], (0,), "/x/cgroup.procs")
+    assert (shell, flag, rest) == ("sh", "-c", ["/x/cgroup.procs", "taskset", "-c", "0", "a", "b c"])
+    assert script == 'echo 0 >"$0" && exec "$@"'
+
+
+def test_namespaces_see_the_groups_through_a_process_outside():
+    v1 = CpuController("/sys/fs/cgroup/cpu", 1)
+    assert door(FakeHost(), v1, "nb-x") == "/proc/1/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
+    here = LocalHost("local", "x")
+    assert door(here, v1, "nb-x") == f"/proc/{os.getpid()}/root/sys/fs/cgroup/cpu/nb-x/cgroup.procs"
+
+
+RUN = "lab-0123456789ab"
+
+
+def test_a_group_is_only_made_for_a_weight_or_a_limit():
+    assert group_changes(Entitlement((0, 1)), RUN, "u") == []
+    assert way_in(FakeHost(), Entitlement((0, 1)), RUN, "u") == planned_way_in(Entitlement(), RUN, "u") == ""
+    for entitlement in (Entitlement(weight=50), Entitlement(limit=0.2)):
+        (change,) = group_changes(entitlement, RUN, "u.second")
+        assert (change.name, change.weight, change.limit) == (NAME, entitlement.weight, entitlement.limit)
+        assert way_in(GroupHost(), entitlement, RUN, "u.second") == f"{ROOT}{change.path}/cgroup.procs"
+        assert planned_way_in(entitlement, RUN, "u.second") == f"{change.path}/cgroup.procs"

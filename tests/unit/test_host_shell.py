@@ -1,0 +1,60 @@
+"""The way into a UUT that is this machine's own kernel: real commands, and how they are bound."""
+
+import os
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.local import LocalHost
+from netbench.model.entitlement import Entitlement
+from netbench.model.paths import stream_paths
+from netbench.uut.base import Workplace
+from netbench.uut.host_shell import HostShell
+from netbench.uut.raw import Raw, RawOptions
+from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology
+
+HERE = LocalHost("uut", "netbench-host-shell-test")
+FIRST = min(os.sched_getaffinity(0))
+
+
+def test_a_command_its_input_output_and_exit_code():
+    shell = HostShell(HERE)
+    shell.hello(0.0, str)
+    assert shell.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], "ä\n".encode()) == (3, "ä\n".encode(), b"wrong\n")
+    with pytest.raises(TestbedError, match="host uut: .* did not end within 0.1 s"):
+        shell.run(["sleep", "5"], timeout_s=0.1)
+    shell.close()
+
+
+def test_a_command_and_all_it_starts_are_bound_to_cpus():
+    said = HostShell(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
+    assert said.stdout.split() == [b"Cpus_allowed_list:", str(FIRST).encode()]
+
+
+def test_a_command_that_cannot_enter_its_group_does_not_run(tmp_path):
+    done = HostShell(HERE, (), f"{tmp_path}/gone/cgroup.procs").run(["touch", str(tmp_path / "ran")])
+    assert done.exit_code != 0
+    assert b"gone/cgroup.procs" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+class Nothing:
+    """A kernel that is asked for changes, and makes none."""
+
+    def make(self, changes):
+        self.asked = list(changes)
+
+
+@pytest.mark.parametrize("paths", [stream_paths(topology()), ()], ids=["with streams", "without"])
+def test_the_shell_of_a_kernel_is_that_of_its_host_within_what_it_may_take(paths):
+    uut, host = Raw(RawOptions()), HERE
+    kernel: object = Nothing()
+    hosts = {"uut": host, "source": FakeHost()}
+    uut.provision(Workplace("u", "x", hosts, kernel, paths, Entitlement((FIRST,)), "uut"))  # type: ignore[arg-type]
+    said = uut.shell().run(["grep", "Cpus_allowed_list", "/proc/self/status"])
+    assert said.stdout.split()[1] == str(FIRST).encode()
+    assert uut.facts() == {"host_cpus": str(FIRST)}
+    uut.destroy()
+    with pytest.raises(TestbedError, match="is not provisioned"):
+        uut.shell()

@@ -1,0 +1,135 @@
+"""Guests under QEMU side by side, and what each takes of its machine's CPUs; loads of this kind inside a VM too."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import run_checked
+from netbench.layout import usable_cpus
+from netbench.model.entitlement import Entitlement
+from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.uut.qemu import QemuGuest
+from netbench.uut.qemu_options import QemuOptions
+from netbench.uut.raw import Raw, RawOptions
+from netbench.vm.kernel import GuestKernel
+from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+
+BUSY_S = 3
+
+
+@pytest.fixture
+def yard():
+    with fresh_yard() as yard:
+        yield yard
+
+
+def guest(**options) -> QemuGuest:
+    return QemuGuest(QemuOptions.model_validate({"forward": "route", **options}))
+
+
+def pid_of(yard: Yard, name: str) -> int:
+    return int(Path(f"/run/netbench/vm/{yard.run_id[-12:]}-uut-{name}/pid").read_text())
+
+
+def allowed(pid: int) -> set[str]:
+    """The CPUs that the threads of a process may run on, each kind once."""
+    statuses = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    assert len(statuses) > 2
+    return {line.split()[1] for text in statuses for line in text.splitlines() if line.startswith("Cpus_allowed_list:")}
+
+
+def cost_of_being_busy(uut: UnitUnderTest) -> float:
+    """CPU time in seconds that this machine has spent on a guest which computes for BUSY_S seconds of its own."""
+    shell = uut.shell()
+    assert shell is not None
+    before, begin = uut.read().cpu_s["host"], time.monotonic()
+    done = shell.run(["timeout", str(BUSY_S), "sh", "-c", "while :; do :; done"], timeout_s=60)
+    assert done.exit_code != 0, "it was stopped"
+    return (uut.read().cpu_s["host"] - before) / (time.monotonic() - begin)
+
+
+def test_two_guests_each_with_its_own_part_of_the_machine(yard):
+    """One has streams; the other has none, and no NICs."""
+    first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
+    s1, _ = yard.paths
+    free, limited = Entitlement((first_cpu,), weight=200), Entitlement((last_cpu,), weight=50, limit=0.2)
+    with yard.uut(guest(), "g", (s1,), free) as one, yard.uut(guest(), "g.second", (), limited) as other:
+        pids = pid_of(yard, "g"), pid_of(yard, "g.second")
+        assert [allowed(pid) for pid in pids] == [{str(first_cpu)}, {str(last_cpu)}]
+        places = groups()
+        assert [place.name for place in places] == [f"nb-{yard.run_id[-12:]}-{name}" for name in ("g", "g.second")]
+        assert [(place / "cgroup.procs").read_text().split() for place in places] == [[str(pid)] for pid in pids]
+        told = [
+            [(place / file).read_text().split() for file in ("cpu.weight", "cpu.max") if (place / file).exists()]
+            or [(place / file).read_text().split() for file in ("cpu.shares", "cpu.cfs_quota_us")]
+            for place in places
+        ]
+        assert told in (
+            [[["2048"], ["-1"]], [["512"], ["20000"]]],
+            [[["200"], ["max", "100000"]], [["50"], ["20000", "100000"]]],
+        )
+        with ThreadPoolExecutor() as at_once:
+            unbound, bound = at_once.map(cost_of_being_busy, (one, other))
+        assert bound < 0.45, "a fifth of a CPU"
+        assert unbound > 1.5 * bound
+        assert {hop.stream for hop in other.read().hops} == {""}
+        assert yard.forwarded(one, s1) == FRAMES
+        assert {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}.items() <= other.facts().items()
+        assert "nic" not in other.facts()
+    assert groups() == []
+    assert [Path(f"/proc/{pid}").exists() for pid in pids] == [False, False]
+
+
+def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
+    first_cpu, last_cpu = usable_cpus()[0], usable_cpus()[-1]
+    s1, s2 = yard.paths
+    everywhere = Entitlement(tuple(usable_cpus()))
+    pinned = guest(forward="bridge", pin={"vcpus": [[last_cpu]], "io": [first_cpu]})
+    with yard.uut(guest(), "g", (s1,)) as first:
+        with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
+            assert allowed(pid_of(yard, "g.second")) == {str(first_cpu), str(last_cpu)}
+            assert yard.forwarded(first, s1) == yard.forwarded(second, s2) == FRAMES
+            shell = second.shell()
+            assert shell is not None
+            os.kill(pid_of(yard, "g.second"), signal.SIGKILL)
+            with pytest.raises(TestbedError, match=r"guest g\.second: QEMU was killed by signal 9"):
+                shell.run(["true"])
+            assert yard.forwarded(second, s2) == 0
+            assert yard.forwarded(first, s1) == FRAMES
+        assert yard.forwarded(first, s1) == FRAMES
+        first.read()
+
+
+def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
+    """Its kernel has control groups of version 2."""
+    host = lab.host("lab")
+    kernel = GuestKernel(lambda netns: host)
+    before = run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"])
+    uut = Raw(RawOptions())
+    entitlement = Entitlement((1,), weight=50, limit=0.2)
+    uut.provision(Workplace("u", "nbt-lab-0123456789ab", {"uut": lab.host("uut")}, kernel, (), entitlement, "uut"))
+    group = "/sys/fs/cgroup/nb-0123456789ab-u"
+    try:
+        assert lab.host("uut").netns, "where /sys has no groups"
+        told = run_checked(host, ["cat", f"{group}/cpu.weight", f"{group}/cpu.max"])
+        assert told.split() == ["50", "20000", "100000"]
+        burn = f"import time\nend = time.monotonic() + {BUSY_S}\nwhile time.monotonic() < end: pass\n"
+        tell = "print(time.process_time(), open('/proc/self/cgroup').read(), open('/proc/self/status').read())"
+        done = uut.shell().run(["python3", "-I", "-S", "-c", burn + tell], timeout_s=60)
+        assert done.exit_code == 0, done.stderr
+        cpu_s, *words = done.stdout.decode().split()
+        assert float(cpu_s) / BUSY_S < 0.45, "a fifth of a CPU"
+        assert "0::/nb-0123456789ab-u" in words
+        assert words[words.index("Cpus_allowed_list:") + 1] == "1"
+    finally:
+        uut.destroy()
+        assert kernel.undo() == []
+    assert host.run(["test", "-d", group]).exit_code != 0
+    assert run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"]) == before

@@ -1,0 +1,107 @@
+"""The paper's loads inside a real guest that is as small as guests get: 1 vCPU, 256 MiB, emulated."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import run_checked
+from netbench.model.scenario import Stress
+from netbench.model.topology import VmSpec
+from netbench.neighbours.stress import StressLoad
+from netbench.vm.channel import Ended
+from netbench.vm.running import running_vm
+from tests.netns.watching import wait_for
+from tests.vm.lab import UnmarkedHost
+
+pytestmark = pytest.mark.vm
+
+
+class HostAsShell:
+    """What a guest's shell does, by way of a VM that is a host."""
+
+    def __init__(self, host):
+        self._host = host
+
+    def hello(self, timeout_s, hopeless):
+        pass
+
+    def run(self, argv, stdin=b"", timeout_s=20.0):
+        done = self._host.run(argv, stdin=stdin.decode(), timeout_s=timeout_s)
+        return Ended(done.exit_code, done.stdout.encode(), done.stderr.encode())
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def guest():
+    with tempfile.TemporaryDirectory(prefix="nbt-") as directory:
+        spec = VmSpec(cpus=1, memory=256)
+        with running_vm("small", spec, UnmarkedHost("here", "nbt-stress"), Path(directory)) as vm:
+            yield vm.host("small", None)
+
+
+def do(guest, script, *words):
+    return run_checked(guest, ["sh", "-c", script, "sh", *map(str, words)])
+
+
+def stress_processes(guest):
+    """Pid, state and parent of each process that has the name of stress-ng."""
+    found = do(guest, "grep -hs '(stress-ng)' /proc/[0-9]*/stat; true")
+    lines = [line.partition(")") for line in found.splitlines()]
+    return [(int(start.split()[0]), rest.split()[0], int(rest.split()[1])) for start, _, rest in lines]
+
+
+def busy_s(guest):
+    """CPU time of the guest's kernel, all but idle."""
+    words = do(guest, "cat /proc/stat").split()
+    return sum(map(int, (*words[1:4], *words[6:8]))) / 100
+
+
+def test_the_papers_loads_run_are_watched_and_are_gone_after(guest):
+    """One after the other: what is unpacked when first wanted stays, and nothing is added to it."""
+    before = None
+    for workers, processes in ((Stress(cpu=1), 2), (Stress(cpu=8, vm=4), 17), (Stress(cpu=8, vm=4), 17)):
+        load = StressLoad("guest small", HostAsShell(guest), workers)
+        load.start()
+        assert len(stress_processes(guest)) == processes
+        first, busy_first = load.cpu_s(), busy_s(guest)
+        time.sleep(2)
+        busy_then, then = busy_s(guest), load.cpu_s()
+        # The load has nearly all of the CPU, by the guest's count of both.
+        assert 0.5 * (busy_then - busy_first) < then - first
+        assert then - first > 0.5
+        load.stop()
+        assert [state for _, state, _ in stress_processes(guest) if state != "Z"] == []
+        assert "killed process" not in do(guest, "dmesg").lower(), "for want of memory"
+        left = (do(guest, "ls /tmp /usr/lib/netbench"), do(guest, "du -s /usr").split()[0])
+        assert left == (before or left)
+        before = left
+
+
+def test_a_worker_that_dies_in_the_guest_is_noticed_one_that_is_replaced_is_not(guest):
+    load = StressLoad("guest small", HostAsShell(guest), Stress(cpu=1, vm=1))
+    load.start()
+    found = stress_processes(guest)
+    parents = {parent for _, _, parent in found}
+    (filler,) = (pid for pid, _, parent in found if pid not in parents and parent in {p for p, _, _ in found[1:]})
+    before = load.cpu_s()
+    do(guest, "kill -9 $1", filler)
+    wait_for(lambda: len([state for _, state, _ in stress_processes(guest) if state != "Z"]) == len(found))
+    assert load.cpu_s() >= before
+    (computing,) = (pid for pid, _, parent in found if parent == found[0][0] and pid not in parents)
+    do(guest, "kill -9 $1", computing)
+    with pytest.raises(TestbedError, match="^guest small: its load .* 1 of 2 workers run"):
+        load.cpu_s()
+    load.stop()
+    assert [state for _, state, _ in stress_processes(guest) if state != "Z"] == []
+
+
+def test_a_guest_without_stress_ng_says_so(guest):
+    do(guest, "mv /usr/bin/stress-ng /tmp/aside")
+    with pytest.raises(TestbedError, match="^guest small: there is no stress-ng for its load; install the package"):
+        StressLoad("guest small", HostAsShell(guest), Stress(cpu=1)).start()
+    do(guest, "mv /tmp/aside /usr/bin/stress-ng")
