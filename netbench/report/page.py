@@ -74,7 +74,7 @@ def _result_sections(
     )
     yield section(
         "maximum",
-        "Most throughput by number of sources",
+        "Most throughput by scenario" if _one_number_each(groups) else "Most throughput by number of sources",
         note(
             "As Figure 4 of the paper. The highest mean throughput at any load, all sources added up, from valid trials"
             " only. It is not always reached at the highest load."
@@ -126,6 +126,12 @@ def _result_sections(
             ),
             counters,
         )
+
+
+def _one_number_each(groups: Sequence[Group]) -> bool:
+    """Whether there are several scenarios, each with one number of sources."""
+    pairs = {(group.scenario, group.sources) for group in groups}
+    return 1 < len(pairs) == len({scenario for scenario, _ in pairs})
 
 
 def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:

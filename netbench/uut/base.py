@@ -112,6 +112,9 @@ class UnitUnderTest(Protocol):
     def reset(self) -> None:
         """Bring it to the same state before every trial."""
 
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time used so far, as in a Reading; TestbedError when it no longer answers. Cheaper than read()."""
+
     def read(self) -> Reading:
         """What its own counters say now; TestbedError when it no longer answers."""
 

@@ -71,6 +71,10 @@ class External:
     def reset(self) -> None:
         """Not netbench's to change."""
 
+    def cpu_s(self) -> dict[str, float]:
+        """Nobody counts it."""
+        return {}
+
     def read(self) -> Reading:
         """Unknown: netbench does not see inside."""
         return Reading()

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from netbench.errors import TestbedError
+from netbench.hosts.cpu_time import busy_s
 from netbench.links.counters import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.uut.forwarding import forwards
@@ -57,6 +58,14 @@ class Guest:
     def counters(self) -> GuestCounters:
         """All its counters, read at nearly one moment."""
         return parse_counters(run_in_guest(self._shell, self._name, read_command(self._interfaces)), self._name)
+
+    def cpu_s(self) -> float:
+        """CPU time it has used since it was started, in seconds, as its kernel counts it."""
+        text = run_in_guest(self._shell, self._name, ("cat", "/proc/stat"))
+        try:
+            return busy_s(text)
+        except (ValueError, IndexError) as error:
+            raise TestbedError(f"{self._name}: its CPU time makes no sense: {error}") from error
 
     @property
     def _interfaces(self) -> list[str]:

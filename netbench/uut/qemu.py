@@ -174,13 +174,15 @@ class QemuGuest:
     def reset(self) -> None:
         """A kernel that forwards has no state to bring back."""
 
+    def cpu_s(self) -> dict[str, float]:
+        """As the guest's kernel counts it, and what QEMU takes; TestbedError when the guest is not well."""
+        qemu, guest = self._ready
+        return {"guest": guest.cpu_s(), "host": qemu.cpu_s()}
+
     def read(self) -> Reading:
         """Counters of taps and of every hop in the guest, and CPU times; TestbedError when the guest is not well."""
         workplace, running = self._provisioned
-        qemu, guest = running.qemu, running.guest
-        if guest is None:
-            raise TestbedError(f"{qemu.guest} is not ready")
-        qemu.require_running()
+        qemu, guest = self._ready
         taps = read_taps(workplace.kernel, workplace.paths, running.attached, qemu.guest)
         counters = guest.counters()
         inside = list(readings(counters, guest.nics))
@@ -206,6 +208,15 @@ class QemuGuest:
                 if self._running.shell is not None:
                     stack.callback(self._running.shell.close)
         self._running = self._workplace = None
+
+    @property
+    def _ready(self) -> tuple[Qemu, Guest]:
+        """The guest, if it is ready and runs."""
+        _, running = self._provisioned
+        if running.guest is None:
+            raise TestbedError(f"{running.qemu.guest} is not ready")
+        running.qemu.require_running()
+        return running.qemu, running.guest
 
     @property
     def _provisioned(self) -> tuple[Workplace, _Running]:

@@ -84,6 +84,10 @@ class Raw:
     def reset(self) -> None:
         """A kernel that forwards has no state to bring back."""
 
+    def cpu_s(self) -> dict[str, float]:
+        """Nobody counts it."""
+        return {}
+
     def read(self) -> Reading:
         """None of its own: what dies here shows between the counters of its NICs."""
         return Reading()

@@ -15,6 +15,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import write_report
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import best_groups, group_trials
+from tests.unit.interference_factory import paper_campaign
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
 
 pytestmark = pytest.mark.chromium
@@ -39,6 +40,26 @@ const notes = () => [...document.querySelectorAll(".js-plotly-plot .annotation")
   return inner.width > 0 && inner.left >= outer.left && inner.right <= outer.right && inner.bottom <= outer.bottom
     && panels.every(panel => panel.bottom <= inner.top);
 }).length;
+// Pairs of texts in the same visible chart that lie on each other.
+const overlaps = () => {
+  const found = [];
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) {
+    if (!chart.offsetHeight) continue;
+    const texts = [...chart.querySelectorAll(
+      ".xtick text, .ytick text, [class^='g-x'] text, [class^='g-y'] text, .annotation, .legendtext")];
+    const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width);
+    boxes.forEach(([text, one], place) => boxes.slice(place + 1).forEach(([other, two]) => {
+      const wide = Math.min(one.right, two.right) - Math.max(one.left, two.left);
+      const high = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
+      if (wide > 1 && high > 1) found.push(`${chart.id}: ${text} / ${other}`);
+    }));
+  }
+  return found;
+};
+// Charts that something below them on the page covers.
+const covered = () => [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight
+  && chart.querySelector(".main-svg").getBoundingClientRect().bottom
+    > chart.closest(".figure").getBoundingClientRect().bottom + 1).length;
 addEventListener("load", () => {
   const seen = {
     charts: many(".js-plotly-plot .main-svg:first-child"),
@@ -47,6 +68,10 @@ addEventListener("load", () => {
     bands: many(".scatterlayer .errorbar .yerror") + many(".barlayer .errorbar .yerror"),
     notes: notes(),
     pageWidth: document.documentElement.scrollWidth,
+    overlaps: overlaps(),
+    covered: covered(),
+    columns: new Set([...document.querySelectorAll("#figure-throughput-view-0 .gridlayer")]
+      .map(grid => Math.round(grid.getBoundingClientRect().left))).size,
     before: shown(),
   };
   document.querySelector('.choice button[data-view="view-1"]')?.click();
@@ -135,6 +160,19 @@ def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp
     assert seen["charts"] == 3
     assert seen["notes"] == 3
     assert seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path, width)["notes"] == 0
+
+
+@pytest.mark.parametrize(("width", "columns"), [(1366, 2), (500, 1)])
+def test_the_whole_paper_fits_any_width_without_texts_on_each_other(
+    browse: Browse, tmp_path: Path, width: int, columns: int
+) -> None:
+    seen = seen_in(browse, paper_campaign(emulated=("kvm", "xen"), mishaps=False), tmp_path, width)
+    # Two figures for each of seven scenarios, the maxima by scenario, Figure 5 and two figures of curves.
+    assert seen["charts"] == 2 * 7 + 1 + 1 + 2
+    assert seen["overlaps"] == []
+    assert seen["covered"] == 0
+    assert seen["columns"] == columns
+    assert seen["pageWidth"] <= width
 
 
 def test_a_single_repetition_has_no_error_bars(browse: Browse, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from netbench.results.groups import group_trials
 from netbench.results.interference.curves import curves
 from netbench.results.interference.maxima import relative_maxima
 from tests.unit.interference_factory import CAPACITY, paper_campaign
-from tests.unit.report_page import page_of, printed
+from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 OF_SHARED_HOSTS = {
@@ -87,14 +87,24 @@ def whole() -> CampaignResults:
     return paper_campaign(emulated=("kvm",), mishaps=False)
 
 
+@pytest.fixture(scope="module")
+def whole_source(whole: CampaignResults) -> str:
+    return report_page(whole)
+
+
+@pytest.fixture(scope="module")
+def whole_page(whole_source: str) -> Page:
+    return Page(whole_source)
+
+
 def test_a_campaign_of_one_guest_says_nothing_of_others() -> None:
     page = page_of(comparison(sizes=(64,), repetitions=1))
     assert not OF_SHARED_HOSTS & set(page.ids)
     assert "isolation" not in page.text
 
 
-def test_every_section_is_there_in_the_order_of_the_paper(whole: CampaignResults) -> None:
-    page = page_of(whole)
+def test_every_section_is_there_in_the_order_of_the_paper(whole_page: Page) -> None:
+    page = whole_page
     of_paper = ["throughput", "maximum", "second-guest-forwards", "second-guest-computes", "second-guest-itself"]
     assert [name for name in page.ids if name in of_paper] == of_paper
     assert set(page.ids) >= OF_SHARED_HOSTS
@@ -104,8 +114,8 @@ def test_every_section_is_there_in_the_order_of_the_paper(whole: CampaignResults
         assert f"As Figure {number} of the paper" in page.text
 
 
-def test_the_published_tables_appear_as_printed_below_the_measured_ones(whole: CampaignResults) -> None:
-    text = page_of(whole).text
+def test_the_published_tables_appear_as_printed_below_the_measured_ones(whole_page: Page) -> None:
+    text = whole_page.text
     assert text.count("Measured here, %") == text.count("Table 1 of the paper , %") == 1
     assert text.index("Measured here, %") < text.index("Table 1 of the paper ,")
     assert "packet size KVM OpenVZ VM-E1000 VM-VMXNET3 Xen VirtualBox light heavy light heavy" in text
@@ -114,8 +124,8 @@ def test_the_published_tables_appear_as_printed_below_the_measured_ones(whole: C
     assert "64 274.9 269.3 72.1 64.6 124.4 62.7 126.6 126.6 274.4 268.4 72.0 47.2 72.1 42.4" in text
 
 
-def test_a_published_table_stands_beside_the_measurement_of_its_share_only(whole: CampaignResults) -> None:
-    text = page_of(whole).text
+def test_a_published_table_stands_beside_the_measurement_of_its_share_only(whole_page: Page) -> None:
+    text = whole_page.text
     places = [
         text.index(f"network-{share}: forwards 64-byte frames at {share}% of the maximum") for share in (25, 50, 95)
     ]
@@ -275,7 +285,9 @@ def test_figures_say_which_uuts_are_emulated(
     assert named == {"kvm (emulated)"}
 
 
-def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figure(whole: CampaignResults) -> None:
+def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figure(
+    whole: CampaignResults, whole_page: Page
+) -> None:
     figure = most_throughput(group_trials(whole), styles(whole.uuts), by_scenario=True)
     assert figure.layout.xaxis.categoryarray == (
         "dedicated",
@@ -286,8 +298,7 @@ def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figu
         "network-<br>50",
         "network-<br>95",
     )
-    page = page_of(whole)
-    assert [name for name in page.ids if name.startswith("figure-maximum")] == ["figure-maximum-scenarios"]
+    assert [name for name in whole_page.ids if name.startswith("figure-maximum")] == ["figure-maximum-scenarios"]
 
 
 def test_views_are_named_by_what_tells_them_apart(whole: CampaignResults) -> None:
@@ -324,9 +335,9 @@ def test_names_of_users_are_escaped() -> None:
     assert "<img" not in source
 
 
-def test_a_whole_campaign_makes_a_page_of_a_few_megabytes(whole: CampaignResults) -> None:
+def test_a_whole_campaign_makes_a_page_of_a_few_megabytes(whole: CampaignResults, whole_source: str) -> None:
     assert len(whole.trials) == 4 * 4 * 7 * 4 * 3
-    assert len(report_page(whole)) - len(get_plotlyjs()) < 3_000_000
+    assert len(whole_source) - len(get_plotlyjs()) < 3_000_000
 
 
 def rows(text: str) -> Sequence[list[str]]:
