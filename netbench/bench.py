@@ -16,10 +16,6 @@ from netbench.uut.base import UnitUnderTest
 
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
 
-# How much longer a neighbour's sources send than the victim's: in seconds, and as a part of the duration.
-_LONGER_S = 0.1
-_LONGER_PART = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -73,12 +69,10 @@ def sides_of(bench: Bench, spec: TrialSpec, profile: Profile) -> Iterator[Side]:
     """The victim, then each neighbour."""
     lanes = [bench.lanes[name] for name in spec.streams]
     yield _side("", bench.uut, None, lanes, spec.frame_size, spec.load, profile, profile.duration)
-    # The neighbours are there before the victim's first frame is sent, and until after its last one.
-    longer_s = profile.settle.before + _LONGER_S + _LONGER_PART * profile.duration
     for one in bench.companions:
         lanes = [bench.lanes[name] for name in one.streams] if one.rate is not None else []
         frame_size, rate = one.frame_size or spec.frame_size, one.rate or spec.load
-        yield _side(one.name, one.uut, one.load, lanes, frame_size, rate, profile, profile.duration + longer_s)
+        yield _side(one.name, one.uut, one.load, lanes, frame_size, rate, profile, profile.neighbours_duration)
 
 
 def _side(

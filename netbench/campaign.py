@@ -13,6 +13,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.layout import activities_of, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
 from netbench.maxima import Maxima
+from netbench.model.pace import Pace
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
@@ -213,13 +214,13 @@ def _measure_missing(
 
 
 def _costs(topology: Topology) -> Costs:
-    guest_s: dict[str, float] = {}
+    guests: dict[str, Pace] = {}
     for uut in topology.uuts:
-        guest_s[uut.name] = make_uut(uut).bring_up_s
+        guests[uut.name] = make_uut(uut).pace
         for one in neighbours_of(topology, uut):
-            guest_s[f"{uut.name}.{one.name}"] = make_uut(one.as_uut(uut)).bring_up_s
+            guests[f"{uut.name}.{one.name}"] = make_uut(one.as_uut(uut)).pace
     vms = len(topology.vms)
-    usual = Costs(guest_s=guest_s)
+    usual = Costs(guests=guests)
     return replace(usual, start_s=vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
 
 

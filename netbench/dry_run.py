@@ -21,7 +21,7 @@ from netbench.layout import (
 from netbench.links.changes import AddRunDirectory
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.topology import Topology, UutSpec
-from netbench.plan import company_of
+from netbench.order import company_of
 from netbench.sinks.base import Catch
 from netbench.sinks.tcpdump import flush_command, flush_wait_s, tcpdump_command, there
 from netbench.vm.machine import RunFiles, qemu_command, vm_directory

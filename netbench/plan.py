@@ -1,33 +1,40 @@
 """Topology × profile → the ordered trials. Pure, and the same for the same seed."""
 
-import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from netbench.errors import UsageError
+from netbench.model.pace import Pace
 from netbench.model.profile import Profile
-from netbench.model.scenario import SHARED_IDLE, Network, Off, Scenario, Stress
+from netbench.model.scenario import SHARED_IDLE, Idle, Network, Off, Scenario, Stress
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load, LoadKind
+from netbench.order import Cell, Order, company_of
 
 MAX_TRIALS = 1_000_000
+
+
+_NO_TIME = Pace()
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
 
-    `trial_s` is for arming, draining, analysing and storing, `lane_s` for each further stream in a trial, `load_s` for
-    a neighbour's load to start and end; `guest_s` for bringing each UUT (`NAME`) and neighbour (`UUT.NAME`) up.
+    `trial_s` is for arming, draining, analysing and storing, `lane_s` for each further stream in a trial; `guests` has
+    what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that.
     """
 
     start_s: float = 0.0
-    trial_s: float = 0.18
-    lane_s: float = 0.1
-    load_s: float = 1.0
-    guest_s: Mapping[str, float] = field(default_factory=dict)
+    trial_s: float = 0.16
+    lane_s: float = 0.08
+    guests: Mapping[str, Pace] = field(default_factory=dict)
+
+    def of(self, guest: str) -> Pace:
+        """What a guest takes; nothing for one that is not known."""
+        return self.guests.get(guest, _NO_TIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +60,6 @@ class Plan:
     def trials(self) -> tuple[TrialSpec, ...]:
         """All of them."""
         return tuple(trial for visit in self.visits for trial in visit.trials)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """What a trial measures, whatever the UUT and the repetition."""
-
-    scenario: str
-    sources: int
-    frame_size: int
-    load: Load
 
 
 def make_plan(
@@ -92,7 +89,7 @@ def make_plan(
     names = tuple(stream.name for stream in topology.own_streams)
     visits: list[Visit] = []
     index = 0
-    for uut, stage, measured in _Order(topology, profile).visits(chosen, stages):
+    for uut, stage, measured in Order(topology, profile).visits(chosen, stages):
         trials = tuple(
             TrialSpec(number, uut, cell.scenario, names[: cell.sources], cell.frame_size, cell.load, repetition)
             for number, (cell, repetition) in enumerate(measured, start=index)
@@ -108,9 +105,9 @@ def expected_seconds(visits: Iterable[Visit], topology: Topology, profile: Profi
     """How long these visits should take, in seconds, guests brought up included."""
     expected = costs.start_s
     for visit in visits:
-        expected += costs.guest_s.get(visit.uut, 0.0)
+        expected += costs.of(visit.uut).bring_up_s
         for company, trials in groupby(visit.trials, key=lambda trial: company_of(topology, profile, trial.scenario)):
-            expected += sum(costs.guest_s.get(f"{visit.uut}.{name}", 0.0) for name in company)
+            expected += sum(costs.of(f"{visit.uut}.{name}").bring_up_s for name in company)
             expected += sum(_trial_s(topology, profile, trial, costs) for trial in trials)
     return expected
 
@@ -120,12 +117,6 @@ def missing_visits(plan: Plan, done: Iterable[str]) -> list[Visit]:
     known = frozenset(done)
     left = [replace(one, trials=tuple(trial for trial in one.trials if trial.key not in known)) for one in plan.visits]
     return [visit for visit in left if visit.trials]
-
-
-def company_of(topology: Topology, profile: Profile, scenario: str) -> tuple[str, ...]:
-    """The neighbours that are there in a scenario."""
-    case = profile.scenario(scenario)
-    return tuple(one.name for one in topology.neighbours if not isinstance(case.of(one.name), Off))
 
 
 def most_sources(topology: Topology, profile: Profile) -> int:
@@ -150,15 +141,21 @@ def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
 
 def _trial_s(topology: Topology, profile: Profile, trial: TrialSpec, costs: Costs) -> float:
     case = profile.scenario(trial.scenario)
-    lanes, loads = len(trial.streams), 0
+    pause_s = profile.settle.before + profile.settle.after
+    expected = profile.duration + pause_s + costs.trial_s + costs.of(trial.uut).trial_s
+    expected += (len(trial.streams) - 1) * costs.lane_s
+    longer_s = 0.0
     for neighbour in topology.neighbours:
+        pace = costs.of(f"{trial.uut}.{neighbour.name}")
         match case.of(neighbour.name):
             case Network():
-                lanes += len(neighbour.streams)
-            case Stress():
-                loads += 1
-    fixed = profile.duration + profile.settle.before + profile.settle.after + costs.trial_s
-    return fixed + (lanes - 1) * costs.lane_s + loads * costs.load_s
+                longer_s = profile.neighbours_duration - profile.duration - profile.settle.before
+                expected += pace.trial_s + len(neighbour.streams) * costs.lane_s
+            case Stress(cpu, vm):
+                expected += pace.idle_s + pace.load_s + (cpu + vm) * pace.worker_s
+            case Idle():
+                expected += pace.idle_s
+    return expected + longer_s
 
 
 def _source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tuple[int, ...]:
@@ -170,82 +167,21 @@ def _source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tup
     return profile.streams or (there,)
 
 
-def _cells(topology: Topology, profile: Profile, case: Scenario) -> list[_Cell]:
+def _cells(topology: Topology, profile: Profile, case: Scenario) -> list[Cell]:
     return [
-        _Cell(case.name, number, size, load)
+        Cell(case.name, number, size, load)
         for number in _source_numbers(topology, profile, case)
         for size in profile.frame_sizes
         for load in profile.loads
     ]
 
 
-def _cells_of_maxima(topology: Topology, profile: Profile, cases: Sequence[Scenario]) -> list[_Cell]:
+def _cells_of_maxima(topology: Topology, profile: Profile, cases: Sequence[Scenario]) -> list[Cell]:
     """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
     activities = [case.of(neighbour.name) for case in cases for neighbour in topology.neighbours]
     sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
     fewest = min(_source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
-    return [_Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """In which order the cells of a profile are measured."""
-
-    topology: Topology
-    profile: Profile
-
-    def visits(
-        self, uuts: Sequence[str], stages: Sequence[Sequence[_Cell]]
-    ) -> Iterator[tuple[str, int, list[tuple[_Cell, int]]]]:
-        """Each visit's UUT, stage, and cells with their repetition."""
-        generator = random.Random(self.profile.seed)
-        for uut, stage, measured in self._uncut(uuts, stages, generator):
-            for part in self._cut(measured):
-                yield uut, stage, part
-
-    def _uncut(
-        self, uuts: Sequence[str], stages: Sequence[Sequence[_Cell]], generator: random.Random
-    ) -> Iterator[tuple[str, int, list[tuple[_Cell, int]]]]:
-        repetitions = range(1, self.profile.repetitions + 1)
-        if self.profile.order == "sequential":
-            for uut in uuts:
-                for stage, cells in enumerate(stages, start=1):
-                    yield uut, stage, [(cell, repetition) for cell in cells for repetition in repetitions]
-            return
-        for stage, cells in enumerate(stages, start=1):
-            if self.profile.order == "random":
-                every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
-                generator.shuffle(every)
-                for uut, same in groupby(every, key=lambda one: one[0]):
-                    yield uut, stage, [(cell, repetition) for _, cell, repetition in same]
-                continue
-            for repetition in repetitions:
-                for uut in generator.sample(uuts, len(uuts)):
-                    yield uut, stage, [(cell, repetition) for cell in self._shuffled(cells, generator)]
-
-    def _shuffled(self, cells: Sequence[_Cell], generator: random.Random) -> Iterator[_Cell]:
-        """The cells at random; those that share a set of neighbours, or a boot, stay together."""
-        together: dict[tuple[str, ...], list[_Cell]] = {}
-        for cell in cells:
-            together.setdefault(self._lot(cell), []).append(cell)
-        lots = list(together.values())
-        for lot in generator.sample(lots, len(lots)):
-            yield from generator.sample(lot, len(lot))
-
-    def _lot(self, cell: _Cell) -> tuple[str, ...]:
-        company = company_of(self.topology, self.profile, cell.scenario)
-        return (cell.scenario,) if self.profile.reboot == "scenario" else company
-
-    def _cut(self, measured: list[tuple[_Cell, int]]) -> Iterator[list[tuple[_Cell, int]]]:
-        """The parts of a visit between which guests are brought up anew."""
-        match self.profile.reboot:
-            case "trial":
-                yield from ([one] for one in measured)
-            case "scenario":
-                for _, same in groupby(measured, key=lambda one: one[0].scenario):
-                    yield list(same)
-            case "visit":
-                yield measured
+    return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
 
 
 def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:

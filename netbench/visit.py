@@ -14,7 +14,7 @@ from netbench.model.scenario import Network
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
-from netbench.plan import company_of
+from netbench.order import company_of
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
 from netbench.results.store import Store

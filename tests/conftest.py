@@ -25,6 +25,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="needs root: sudo make test"))
         if item.get_closest_marker("vm") and (lacking := _lacking_for_guests()):
             item.add_marker(pytest.mark.skip(reason=lacking))
+        if item.get_closest_marker("stress") and shutil.which("stress-ng") is None:
+            item.add_marker(pytest.mark.skip(reason="needs stress-ng: apt-get install stress-ng"))
         if item.get_closest_marker("chromium") and shutil.which("chromium") is None:
             item.add_marker(pytest.mark.skip(reason="needs headless Chromium: apt-get install chromium"))
 

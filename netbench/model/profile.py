@@ -12,6 +12,9 @@ from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
 MAX_SECONDS = 86_400.0
+# How much longer than the victim's a neighbour's sources send: a part of the duration, and seconds.
+_LONGER_PART = 0.05
+_LONGER_S = 0.1
 
 T = TypeVar("T")
 
@@ -115,3 +118,8 @@ class Profile(BaseModel):
         """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""
         found = {scenario.name: scenario for scenario in self.scenarios}
         return found[name] if name in found else {SHARED_IDLE: Scenario(name=SHARED_IDLE, activity=Idle())}[name]
+
+    @property
+    def neighbours_duration(self) -> float:
+        """How long a neighbour's sources send: from before the trial settles until the victim's are surely done."""
+        return self.settle.before + self.duration * (1 + _LONGER_PART) + _LONGER_S

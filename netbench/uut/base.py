@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from netbench.hosts.base import Host
 from netbench.links.kernel import Kernel
 from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.vm.shell import Shell
 
@@ -96,8 +97,8 @@ class UnitUnderTest(Protocol):
         """Make it forward; TestbedError when it cannot."""
 
     @property
-    def bring_up_s(self) -> float:
-        """About how long it takes to come up, for the expected time of a campaign."""
+    def pace(self) -> Pace:
+        """About how long things take with it, for the expected time of a campaign."""
 
     @property
     def patience_s(self) -> float:

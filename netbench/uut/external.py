@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import UsageError
 from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 
@@ -52,9 +53,9 @@ class External:
         """It is there already."""
 
     @property
-    def bring_up_s(self) -> float:
+    def pace(self) -> Pace:
         """It is there already."""
-        return 0.0
+        return Pace()
 
     @property
     def patience_s(self) -> float:

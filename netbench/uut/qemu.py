@@ -15,6 +15,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
 from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
 from netbench.model.paths import Place, StreamPath
 from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
@@ -46,7 +47,7 @@ from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell, free_port
 
 _PLANNED_SSH_PORT = 2222
-_BOOT_S = 8.0
+_EMULATED_PACE = Pace(bring_up_s=3.6, trial_s=0.38, idle_s=0.12, load_s=0.7, worker_s=0.16)
 _EMULATED_PATIENCE_S = 0.2
 _PATIENCE_S = 0.05
 
@@ -158,9 +159,9 @@ class QemuGuest:
         self._facts = self._describe(running.guest, workplace)
 
     @property
-    def bring_up_s(self) -> float:
-        """A boot, emulated for all one knows before."""
-        return _BOOT_S
+    def pace(self) -> Pace:
+        """A boot and whatever is asked of the guest, emulated for all one knows before."""
+        return _EMULATED_PACE
 
     @property
     def patience_s(self) -> float:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from netbench.errors import TestbedError
 from netbench.links.changes import Change
 from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
@@ -63,9 +64,9 @@ class Raw:
         workplace.kernel.make([*group, *self._changes(workplace.paths)])
 
     @property
-    def bring_up_s(self) -> float:
+    def pace(self) -> Pace:
         """Links are made and removed."""
-        return 0.4
+        return Pace(bring_up_s=0.4, load_s=0.1, worker_s=0.015)
 
     @property
     def patience_s(self) -> float:

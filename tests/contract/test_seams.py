@@ -313,7 +313,7 @@ def test_a_uut_says_whom_the_source_must_address(uut, request):
 
 
 def test_a_uut_tells_how_patient_a_campaign_must_be(uut):
-    assert 0 < uut.patience_s < 1 < 60 > uut.bring_up_s >= 0
+    assert 0 < uut.patience_s < 1 < 60 > uut.pace.bring_up_s >= 0
     assert uut.facts() == {}, "nothing, before it is ready"
 
 

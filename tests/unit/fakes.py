@@ -18,6 +18,7 @@ from netbench.generators.base import Sent, Traffic
 from netbench.hosts.base import Completed, Host, Process
 from netbench.links.counters import NicCounters
 from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import Arrived, Catch
@@ -288,9 +289,9 @@ class FakeUut:
         self._log.append("uut provision")
 
     @property
-    def bring_up_s(self) -> float:
+    def pace(self) -> Pace:
         """A moment."""
-        return 0.1
+        return Pace(bring_up_s=0.1)
 
     @property
     def patience_s(self) -> float:

@@ -7,9 +7,8 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.links import changes
 from netbench.links.cgroups import CpuController, confined, door, find_controller
-from netbench.links.changes import AddCgroup, Machine, from_json, to_json
+from netbench.links.changes import AddCgroup, Machine, from_json, groups, to_json
 from netbench.model.entitlement import Entitlement
 from netbench.uut.entitling import group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost
@@ -182,7 +181,7 @@ def test_only_groups_of_netbenchs_own_are_ever_removed(name):
 
 
 def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
-    monkeypatch.setattr(changes, "_EMPTY_S", 0.0)
+    monkeypatch.setattr(groups, "_EMPTY_S", 0.0)
     host = GroupHost()
     made = GROUP.as_found(machine(host))
     made.make(machine(host))

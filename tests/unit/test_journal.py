@@ -216,7 +216,7 @@ def child(tmp_path):
     """A process that bears the mark of an abandoned run."""
     run_id = leave(tmp_path, ONE, STUCK)
     process = LocalHost("local", run_id).spawn(["sleep", "60"])
-    while not any("sleep" in words for _, words in marked_processes(run_id)):
+    while not any(words.startswith("sleep") for _, words in marked_processes(run_id)):
         pass
     yield run_id, process
     process.kill()

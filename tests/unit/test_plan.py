@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
+from netbench.model.pace import Pace
 from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
 from tests.unit.inputs import profile, topology
 
@@ -98,7 +99,7 @@ def test_the_expected_time_counts_traffic_and_settling():
 def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions):
     """One that takes long to come up does so at each of its visits, and a UUT that is not known at none."""
     wanted = profile(order=order, seed=seed, repetitions=repetitions, frame_sizes=[64, 65])
-    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guest_s={"a": 8.0, "elsewhere": 1000.0})
+    costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guests={"a": Pace(8.0), "elsewhere": Pace(1000.0)})
     plan = make_plan(topology(1, UUTS), wanted, costs=costs)
     visits = [name for name, _ in itertools.groupby(trial.uut for trial in plan.trials)]
     plain = make_plan(topology(1, UUTS), wanted).expected_s
@@ -234,17 +235,16 @@ def test_the_beginning_of_a_name_stands_for_all_that_begin_so():
 
 
 def test_neighbours_and_their_loads_have_a_cost():
-    costs = Costs(start_s=0, trial_s=0, lane_s=3, load_s=5, guest_s={"a": 100, "a.second": 1000})
-    one = {
-        "uuts": UUTS[:1],
-        "frame_sizes": [64],
-        "loads": ["1fps"],
-        "duration": "1s",
-        "settle": {"before": 0, "after": 0},
-    }
+    second = Pace(bring_up_s=1000, trial_s=2, idle_s=4, load_s=5, worker_s=1)
+    costs = Costs(start_s=0, trial_s=0, lane_s=3, guests={"a": Pace(100, trial_s=7), "a.second": second})
+    at_once = {"before": 0, "after": 0}
+    one = {"uuts": UUTS[:1], "frame_sizes": [64], "loads": ["1fps"], "duration": "1s", "settle": at_once}
     alone = shared_plan(scenarios=["dedicated"], costs=costs, **one)
     idle = shared_plan(scenarios=["shared-idle"], costs=costs, **one)
     heavy = shared_plan(scenarios=["cpu-heavy"], costs=costs, **one)
     network = shared_plan(scenarios=["network-50"], costs=costs, **one)
-    assert [plan.expected_s for plan in (alone, idle, heavy)] == [101, 1101, 1106]
-    assert network.expected_s == 2 * 1100 + 1 + (1 + 3), "a visit to find the maximum, and another"
+    assert alone.expected_s == 100 + 1 + 7
+    assert idle.expected_s == 1100 + 1 + 7 + 4
+    assert heavy.expected_s == 1100 + 1 + 7 + 4 + 5 + 12
+    both_visits = 2 * 1100 + (1 + 7 + 4) + (1 + 7 + 2 + 3)
+    assert network.expected_s == pytest.approx(both_visits + 0.05 + 0.1), "it sends a little longer than the victim"

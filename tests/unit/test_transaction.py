@@ -8,8 +8,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.links import changes
-from netbench.links.changes import AddNamespace, Change, Machine, MovePort, OffloadsOff
+from netbench.links.changes import AddNamespace, Change, Machine, MovePort, OffloadsOff, stored
 from netbench.links.journal import Journal
 from netbench.links.transaction import Transaction
 from tests.unit.fakes import FakeHost
@@ -81,7 +80,7 @@ def machine(**hosts) -> Machine:
 
 @pytest.fixture
 def journal(tmp_path, monkeypatch):
-    monkeypatch.setattr(changes, "_KINDS", (*changes._KINDS, Noted))
+    monkeypatch.setattr(stored, "_KINDS", (*stored._KINDS, Noted))
     LOG.clear()
     journal = Journal.create("lab", tmp_path)
     yield journal

@@ -1,0 +1,44 @@
+"""Changes as the journal holds them."""
+
+from dataclasses import asdict
+from typing import Any
+
+from netbench.links.changes.addresses import AddAddress, AddForwardingEntry, AddNeighbour
+from netbench.links.changes.base import Change
+from netbench.links.changes.directories import AddRunDirectory
+from netbench.links.changes.groups import AddCgroup
+from netbench.links.changes.links import AddBridge, AddTap, AddVeth
+from netbench.links.changes.namespaces import AddNamespace
+from netbench.links.changes.ports import Enslave, MovePort, SetUp
+from netbench.links.changes.settings import OffloadsOff, SetSysctl
+from netbench.links.changes.tables import AddTable
+
+_KINDS: tuple[type[Change], ...] = (
+    AddNamespace,
+    AddVeth,
+    AddBridge,
+    AddTap,
+    AddRunDirectory,
+    MovePort,
+    SetUp,
+    Enslave,
+    AddAddress,
+    AddNeighbour,
+    AddForwardingEntry,
+    SetSysctl,
+    OffloadsOff,
+    AddTable,
+    AddCgroup,
+)
+
+
+def to_json(change: Change) -> dict[str, object]:
+    """A change as JSON-able data."""
+    return {"change": type(change).__name__, **asdict(change)}
+
+
+def from_json(data: dict[str, Any]) -> Change:
+    """The change that `to_json` made this of; KeyError or TypeError for anything else."""
+    fields = dict(data)
+    kind = {kind.__name__: kind for kind in _KINDS}[str(fields.pop("change"))]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})

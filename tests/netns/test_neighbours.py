@@ -1,0 +1,156 @@
+"""Neighbours that are pairs of NICs of this machine's kernel, and what becomes of a campaign when something happens."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from netbench.hosts.local import MARK
+from tests.commands import netbench, rows, settings
+from tests.netns.watching import events, stored, wait_for
+
+pytestmark = [pytest.mark.root, pytest.mark.stress]
+
+SMALL = settings(
+    frame_sizes=64, loads="2000fps", duration="300ms", repetitions=1, order="sequential", tolerance="100%",
+    max_lateness="1min",
+)  # fmt: skip
+EXTERNAL = settings(topology__neighbours__0__kind="external", scenarios="cpu-light")
+RUN = ("run", "netns-neighbour", "schlosser2011-short", "--uut", "raw", *SMALL)
+
+
+def loads() -> list[int]:
+    """The stress-ng processes that any netbench started, the first one of each load before its workers."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        try:
+            words = (directory / "cmdline").read_bytes().split(b"\0")
+            ours = MARK.encode() + b"=" in (directory / "environ").read_bytes()
+        except OSError:
+            continue
+        if directory.name.isdecimal() and ours and words[0].endswith(b"stress-ng"):
+            found.append(int(directory.name))
+    return sorted(found)
+
+
+def reasons(results: Path) -> dict[str, str]:
+    """What speaks against the trials of each scenario; empty for nothing."""
+    return {row["scenario"]: row["reasons"] for row in rows(results) if not row["guest"]}
+
+
+def test_every_scenario_of_the_paper(results):
+    """Their order is on record, the loads are seen to run, and both sides are in every export."""
+    done = netbench(*RUN, "-o", results)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {(row["scenario"], row["guest"]): row for row in rows(results)}
+    assert set(found) == {
+        ("dedicated", ""), ("shared-idle", ""), ("cpu-light", ""), ("cpu-heavy", ""),
+        ("network-50", ""), ("network-50", "second"), ("network-95", ""), ("network-95", "second"),
+    }  # fmt: skip
+    for (scenario, guest), row in found.items():
+        assert (row["lost_frames"], row["unexplained_frames"], row["verdict"]) == ("0", "0", "valid"), row
+        assert row["lifetime"] == ("1" if scenario == "shared-idle" else "2"), "its maximum is a visit of its own"
+        busy = scenario.startswith("cpu") and not guest
+        assert (float(row["cpu_load_s"] or 0) > 0) is busy, row
+        assert float(row["cpu_machine_s"]) > 0
+    assert found["cpu-heavy", ""]["activity"] == "second: stress-ng --cpu 8 --vm 4"
+    light, heavy = (float(found[name, ""]["cpu_load_s"]) for name in ("cpu-light", "cpu-heavy"))
+    assert heavy > 0 < light
+    assert float(found["network-50", "second"]["intended_fps"]) == pytest.approx(1000, rel=0.2)
+    assert loads() == []
+
+
+def test_a_load_that_dies_costs_its_trial_and_no_other(results, start):
+    campaign = start(*RUN, "-o", results, *settings(duration="2s", retries=0))
+    wait_for(lambda: len(loads()) == 2, 60)  # the one worker of cpu-light, and its parent
+    os.kill(loads()[-1], signal.SIGKILL)
+    assert campaign.wait(timeout=120) == 1, campaign.communicate()
+    found = reasons(results)
+    assert found.pop("cpu-light") == "neighbour-load-failed"
+    assert set(found.values()) == {""}, found
+    [why] = [event["reasons"] for event in events(results) if event["kind"] == "trial-finished" and event["reasons"]]
+    assert "neighbour second: its load `stress-ng --cpu 1`" in why[0]
+    assert loads() == []
+
+
+def test_a_load_that_dies_is_started_again_where_the_profile_allows_it(results, start):
+    campaign = start(*RUN, "-o", results, *settings(duration="2s"), "--scenario", "cpu-light")
+    wait_for(lambda: len(loads()) == 2, 60)
+    os.kill(loads()[0], signal.SIGKILL)
+    assert campaign.wait(timeout=120) == 0, campaign.communicate()
+    [row] = rows(results)
+    assert (row["verdict"], row["attempt"]) == ("valid", "2")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_stopped_under_load_nothing_is_left_and_it_goes_on_later(results, start, how):
+    campaign = start(*RUN, "-o", results, *settings(duration="2s"))
+    wait_for(lambda: len(loads()) >= 13, 60)  # 8 + 4 workers and the parent, with children of the memory workers
+    campaign.send_signal(how)
+    assert campaign.wait(timeout=60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    if how == signal.SIGKILL:
+        cleaned = netbench("clean")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert "stress-ng" in cleaned.stdout
+    assert loads() == []
+    before = stored(results)
+    done = netbench("resume", results, timeout_s=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert before < stored(results) == 6
+    assert set(reasons(results).values()) == {""}
+
+
+@pytest.mark.parametrize("trials", range(6))
+def test_interrupted_in_every_stage_the_loads_stay_what_they_were(results, start, trials):
+    """The first trial finds the maximum, the others follow; the order of UUTs and scenarios is that of the plan."""
+    wanted = ("--scenario", "network", "--scenario", "dedicated", *settings(loads="2000fps,3000fps", repetitions=1))
+    campaign = start(*RUN, "-o", results, *wanted)
+    wait_for(lambda: stored(results) > trials or campaign.poll() is not None, 60)
+    campaign.send_signal(signal.SIGINT)
+    assert campaign.wait(timeout=60) in (0, 130)
+    done = netbench("resume", results)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = rows(results)
+    assert len([row for row in found if not row["guest"]]) == 2 + 2 + 2 * 2
+    for name in ("network-50", "network-95"):
+        assert len({row["intended_fps"] for row in found if (row["scenario"], row["guest"]) == (name, "second")}) == 1
+
+
+def test_a_maximum_that_cannot_be_found_costs_what_refers_to_it(results):
+    """A UUT that lets nothing pass has none."""
+    nothing = ("--set", "topology.uuts.1.drop={k: 1, n: 1}")
+    done = netbench("run", "netns-neighbour", "schlosser2011-short", "--uut", "drops", *SMALL, *nothing, "-o", results)
+    assert done.returncode == 1
+    found = reasons(results)
+    assert {name for name, why in found.items() if why} == {"network-50", "network-95"}
+    assert {why for why in found.values() if why} == {"maximum-unknown"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("netns", "schlosser2011-short"), "needs a second guest, and topology netns has no `neighbours`"),
+        (("netns-neighbour", "quick", "--set", "scenarios=busy"), "'busy' is no scenario; there are dedicated"),
+        (
+            ("netns-neighbour", "quick", "--set", "topology.neighbours.0.placement=[999]"),
+            "there is no CPU 999 to use",
+        ),
+        (
+            (
+                "netns-neighbour",
+                "quick",
+                "--set",
+                "topology.neighbours.0.kind=external",
+                "--set",
+                "scenarios=cpu-light",
+            ),
+            "nothing can be run inside a UUT of kind external",
+        ),
+    ],
+)
+def test_what_cannot_be_played_is_refused_before_anything_is_touched(results, arguments, says):
+    done = netbench("run", *arguments, "-o", results)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert not results.exists()

@@ -1,0 +1,109 @@
+"""Guests beside guests: a second one under QEMU that is idle, computes or forwards, dies or never comes."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from netbench.results.directory import ResultDirectory
+from netbench.results.groups import group_trials
+from netbench.results.interference.maxima import relative_maxima
+from tests.commands import netbench, rows, settings
+from tests.netns.watching import events, wait_for
+
+pytestmark = pytest.mark.vm
+
+EXACT = settings(
+    frame_sizes=64, loads="500fps", duration="500ms", repetitions=1, order="sequential", tolerance="100%",
+    max_lateness="1min", generator="afpacket",
+)  # fmt: skip
+RUN = ("run", "netns-vmm", "schlosser2011-short", "--uut", "virtio")
+
+
+def qemu_of(guest: str) -> list[int]:
+    """The processes of the guest that bears this name."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        try:
+            words = (directory / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"-name" in words and f"{guest},debug-threads=on".encode() in words and words[0].startswith(b"qemu"):
+            found.append(int(directory.name))
+    return found
+
+
+def test_both_guests_are_measured_to_the_frame(results):
+    """At rates that an emulated guest forwards without loss, whatever the other does."""
+    wanted = settings(scenarios="[dedicated, shared-idle, cpu-light, cpu-heavy, {network: [50%, 700fps]}]")
+    done = netbench(*RUN, "-o", results, *EXACT, *wanted, timeout_s=180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = {trial.spec.scenario: trial for trial in ResultDirectory(results).results().trials}
+    assert len(trials) == 6
+    for scenario, trial in trials.items():
+        [victim] = trial.streams
+        assert (victim.sent_frames, victim.received_frames, victim.unexplained_frames) == (250, 250, 0), scenario
+        assert trial.verdict.value == "valid", trial.reasons
+        assert trial.cpu_s["machine"] > trial.cpu_s["host"] / 2 > 0
+        if scenario == "dedicated":
+            assert trial.neighbours == ()
+            continue
+        [second] = trial.neighbours
+        assert {"guest", "host"} <= set(second.cpu_s)
+        observed = trial.steps_s["observe"]
+        if scenario.startswith("cpu"):
+            assert second.cpu_s["load"] > observed / 4, "it has most of its guest's CPU"
+            assert second.cpu_s["guest"] > observed / 4
+        if scenario.startswith("network"):
+            [counts] = second.streams
+            assert counts.sent_frames == counts.received_frames
+            assert counts.sent_frames > 0
+            assert (counts.unexplained_frames, counts.foreign_frames) == (0, 0)
+    facts = ResultDirectory(results).results().facts["virtio"]
+    assert facts["second: nic"] == "virtio-net-pci"
+
+
+def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(results):
+    """And an idle one does not, as far as can be told."""
+    done = netbench(
+        "run", "netns-isolation", "schlosser2011-short", "--uut", "same-cpu", "-o", results,
+        "--scenario", "dedicated", "--scenario", "shared-idle", "--scenario", "cpu-heavy",
+        *settings(frame_sizes=64, loads="100Mbit/s", duration="500ms", repetitions=3, tolerance="100%"), timeout_s=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    campaign = ResultDirectory(results).results()
+    changes = {one.scenario: one.ratio for one in relative_maxima(group_trials(campaign))}
+    assert changes["cpu-heavy"].ratio is not None
+    assert changes["cpu-heavy"].ratio < 0.9
+    assert changes["shared-idle"].ratio is not None
+    assert changes["cpu-heavy"].ratio < changes["shared-idle"].ratio
+    for trial in campaign.trials:
+        if trial.spec.scenario == "cpu-heavy":
+            assert trial.neighbours[0].cpu_s["load"] > 0.1
+
+
+def test_a_neighbour_that_is_killed_is_brought_up_again(results, start):
+    wanted = (*EXACT, *settings(scenarios="[dedicated, shared-idle, {network: 700fps}]", duration="2s"))
+    campaign = start(*RUN, "-o", results, *wanted)
+    wait_for(lambda: any(event["kind"] == "neighbours-ready" for event in events(results)), 60)
+    [pid] = qemu_of("virtio.second")
+    os.kill(pid, signal.SIGKILL)
+    assert campaign.wait(timeout=120) == 0, campaign.communicate()
+    assert {row["verdict"] for row in rows(results)} == {"valid"}
+    failed = [event["reasons"] for event in events(results) if event["kind"] == "trial-finished" and event["reasons"]]
+    assert "neighbour-failed: neighbour second: guest virtio.second: QEMU was killed by signal 9" in str(failed)
+    assert len([event for event in events(results) if event["kind"] == "neighbours-ready"]) == 2
+    assert (results / "consoles" / "virtio.second.log").exists()
+
+
+def test_a_neighbour_that_never_comes_up_costs_what_needs_it(results):
+    wanted = settings(scenarios="[dedicated, shared-idle, {network: 700fps}]", topology__neighbours__0__memory="64M")
+    done = netbench(*RUN, "-o", results, *EXACT, *wanted, timeout_s=180)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {row["scenario"]: (row["verdict"], row["reasons"]) for row in rows(results)}
+    assert found == {
+        "dedicated": ("valid", ""),
+        "shared-idle": ("invalid", "neighbour-failed"),
+        "network-700fps": ("invalid", "neighbour-failed"),
+    }
