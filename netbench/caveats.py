@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from netbench.model.profile import Profile
+from netbench.model.scenario import Network
 from netbench.model.topology import Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
@@ -18,15 +19,22 @@ def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
 
 
 def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
-    streams = most_sources(topology, profile)
+    of_neighbours = _streams_of_neighbours(topology, profile)
+    streams = most_sources(topology, profile) + of_neighbours
     on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
     needed = 3 * streams if on_one_machine else 2 * streams
     if cpus < needed:
         roles = "sources, UUT and sinks" if on_one_machine else "sources and sinks"
+        neighbours = f", {of_neighbours} of them of neighbours," if of_neighbours else ""
+        in_part = (
+            " What a forwarding neighbour seems to take of the victim's throughput is in part what its own sources and "
+            "sinks take."
+        )
         yield (
             WarningKind.SHARED_CPUS,
-            f"{roles} of {streams} stream{'s' * (streams > 1)} share {cpus} CPU{'s' * (cpus > 1)} of this machine "
-            f"({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT. "
+            f"{roles} of {streams} stream{'s' * (streams > 1)}{neighbours} share {cpus} CPU{'s' * (cpus > 1)} of this "
+            f"machine ({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT."
+            f"{in_part if of_neighbours else ''} "
             "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
         )
     if on_one_machine:
@@ -58,6 +66,14 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
             "the reference method uses 9 (--set repetitions=9).",
         )
+
+
+def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
+    """How many streams run through neighbours, at most, in any scenario."""
+    return max(
+        sum(len(one.streams) for one in topology.neighbours if isinstance(case.of(one.name), Network))
+        for case in profile.scenarios
+    )
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:

@@ -91,4 +91,4 @@ class Household:
         shell = guest.shell()
         if shell is None:
             raise TestbedError(f"neighbour {name}: there is no way to run a load inside it")
-        return StressLoad(f"neighbour {name}", shell, activity)
+        return StressLoad(f"neighbour {name}", shell, activity, gives_way=guest.has_own_kernel)

@@ -39,11 +39,16 @@ class StressLoad:
     that a small guest is not killed for want of memory. If it comes to that nevertheless, the kernel takes the children
     of memory workers first (oom_score_adj), and stress-ng starts others.
 
+    In a guest with a kernel of its own the load runs at idle priority (SCHED_IDLE, sched(7)): its CPUs are as busy for
+    whoever else is on the machine, but what netbench asks the guest is answered at once, and not after seconds.
+
     All its processes are in one session, keep their environment (`--keep-name`: otherwise their titles are written
     over it), and end by themselves when the first of them dies (PR_SET_PDEATHSIG).
     """
 
-    def __init__(self, guest: str, shell: Shell, stress: Stress) -> None:
+    def __init__(self, guest: str, shell: Shell, stress: Stress, *, gives_way: bool = False) -> None:
+        """`gives_way`: to everything else in the guest, which must have a kernel of its own."""
+        self._gives_way = gives_way
         self._guest = guest
         self._shell = shell
         self._stress = stress
@@ -98,6 +103,8 @@ class StressLoad:
 
     def _options(self) -> Iterator[str]:
         yield from ("--keep-name", "--timeout", "0", "--temp-path", "/tmp")
+        if self._gives_way:
+            yield from ("--sched", "idle")
         if self._stress.cpu:
             yield from ("--cpu", str(self._stress.cpu), "--cpu-method", "sqrt")
         if self._stress.vm:

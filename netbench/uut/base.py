@@ -85,6 +85,10 @@ class UnitUnderTest(Protocol):
         """What the host must be able to do for it, in the words of `netbench doctor`."""
 
     @property
+    def has_own_kernel(self) -> bool:
+        """Whether what runs inside it is scheduled by a kernel of its own, not that of its machine."""
+
+    @property
     def load_needs(self) -> frozenset[str] | None:
         """What the host must have, as in needs(), for a load to run inside it; None where nothing can."""
 

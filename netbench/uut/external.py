@@ -39,6 +39,11 @@ class External:
         return frozenset()
 
     @property
+    def has_own_kernel(self) -> bool:
+        """Nobody knows."""
+        return False
+
+    @property
     def load_needs(self) -> frozenset[str] | None:
         """None: there is no way in."""
         return None

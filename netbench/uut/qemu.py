@@ -47,7 +47,7 @@ from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell, free_port
 
 _PLANNED_SSH_PORT = 2222
-_EMULATED_PACE = Pace(bring_up_s=3.6, trial_s=0.38, idle_s=0.12, load_s=0.7, worker_s=0.16)
+_EMULATED_PACE = Pace(bring_up_s=3.6, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
 _EMULATED_PATIENCE_S = 0.2
 _PATIENCE_S = 0.05
 
@@ -102,6 +102,11 @@ class QemuGuest:
         if self._options.accelerator == "kvm":
             needs.add("kvm")
         return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
+
+    @property
+    def has_own_kernel(self) -> bool:
+        """A guest has one."""
+        return True
 
     @property
     def load_needs(self) -> frozenset[str] | None:

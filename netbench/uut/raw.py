@@ -47,6 +47,11 @@ class Raw:
         return frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"})
 
     @property
+    def has_own_kernel(self) -> bool:
+        """It is the kernel of its machine."""
+        return False
+
+    @property
     def load_needs(self) -> frozenset[str] | None:
         """Its load is processes of this machine, or of the VM it is in, which has what it needs."""
         return frozenset({"stress-ng"})

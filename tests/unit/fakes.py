@@ -274,6 +274,11 @@ class FakeUut:
         return frozenset()
 
     @property
+    def has_own_kernel(self) -> bool:
+        """Nobody knows."""
+        return False
+
+    @property
     def load_needs(self) -> frozenset[str] | None:
         """None."""
         return None
