@@ -11,7 +11,7 @@ from netbench.caveats import caveats, refused_loads
 from netbench.config.loading import load_profile, load_topology
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
-from netbench.layout import activities_of, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
+from netbench.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
 from netbench.maxima import Maxima
 from netbench.model.pace import Pace
 from netbench.model.paths import stream_paths
@@ -84,7 +84,7 @@ def make_request(
 def _check_guests(topology: Topology, uut: UutSpec) -> None:
     """UsageError when a UUT, or a neighbour beside it, cannot be what the topology says."""
     paths = stream_paths(topology)
-    guests = {"": uut, **{one.name: one.as_uut(uut) for one in neighbours_of(topology, uut)}}
+    guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
     for name, spec in guests.items():
         try:
             make_uut(spec).check(own_paths(topology, paths, name))
@@ -104,7 +104,7 @@ def _check_loads(topology: Topology, profile: Profile, plan: Plan, uut: UutSpec)
     activities = activities_of(topology, planned)
     for one in neighbours_of(topology, uut):
         computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
-        spec = one.as_uut(uut)
+        spec = as_uut(one, uut)
         if computes and make_uut(spec).load_needs is None:
             raise UsageError(
                 f"UUT {uut.name}: neighbour {one.name}: nothing can be run inside a UUT of kind {spec.kind}; choose "
@@ -218,7 +218,7 @@ def _costs(topology: Topology) -> Costs:
     for uut in topology.uuts:
         guests[uut.name] = make_uut(uut).pace
         for one in neighbours_of(topology, uut):
-            guests[f"{uut.name}.{one.name}"] = make_uut(one.as_uut(uut)).pace
+            guests[f"{uut.name}.{one.name}"] = make_uut(as_uut(one, uut)).pace
     vms = len(topology.vms)
     usual = Costs(guests=guests)
     return replace(usual, start_s=vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual

@@ -8,6 +8,7 @@ from pathlib import Path
 from netbench.campaign import Request
 from netbench.layout import (
     activities_of,
+    as_uut,
     base_changes,
     cpu_plans,
     entitlements,
@@ -77,7 +78,7 @@ def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iter
     """What brings a UUT up, and each neighbour that any trial needs."""
     topology = request.topology
     entitled = entitlements(topology, uut, _cpus(topology))
-    guests = {"": uut, **{one.name: one.as_uut(uut) for one in neighbours_of(topology, uut)}}
+    guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
     needed = {name for trial in request.plan.trials for name in company_of(topology, request.profile, trial.scenario)}
     for name, spec in guests.items():
         if name and name not in needed:

@@ -49,9 +49,9 @@ def needs_of(
             needs |= _guest_needs(uut)
             for one in neighbours_of(topology, uut):
                 if activities is None or one.name in activities:
-                    needs |= _guest_needs(one.as_uut(uut))
+                    needs |= _guest_needs(as_uut(one, uut))
                 if activities is not None and any(isinstance(does, Stress) for does in activities.get(one.name, ())):
-                    needs |= make_uut(one.as_uut(uut)).load_needs or set()
+                    needs |= make_uut(as_uut(one, uut)).load_needs or set()
     return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 
@@ -101,6 +101,11 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
 def neighbours_of(topology: Topology, uut: UutSpec) -> list[NeighbourSpec]:
     """The neighbours as they are beside this UUT."""
     return [one.beside(uut) for one in topology.neighbours]
+
+
+def as_uut(neighbour: NeighbourSpec, uut: UutSpec) -> UutSpec:
+    """A neighbour, as it is beside this UUT, as something that forwards."""
+    return neighbour.as_uut(uut, plugins(UUTS)[neighbour.kind or uut.kind].Options.model_fields)
 
 
 def entitlements(topology: Topology, uut: UutSpec, cpus: Sequence[int]) -> dict[str, Entitlement]:

@@ -15,6 +15,7 @@ from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
 from netbench.layout import (
     activities_of,
+    as_uut,
     base_changes,
     cpu_plans,
     entitlements,
@@ -128,7 +129,7 @@ class Testbed:
         spec = next(one for one in neighbours_of(self._topology, beside) if one.name == name)
         with ExitStack() as stack:
             try:
-                guest = stack.enter_context(self._guest(spec.as_uut(beside), beside, name))
+                guest = stack.enter_context(self._guest(as_uut(spec, beside), beside, name))
             except UutError as error:
                 raise NeighbourError(f"neighbour {name}: {error}", error.log) from error
             yield guest

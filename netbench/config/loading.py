@@ -57,6 +57,8 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
         problems.check_kind("UUT", uut.kind, uut.options, uut_kinds, ("uuts", index))
     problems.raise_if_any()
     assert topology is not None
+    for index, neighbour in enumerate(topology.neighbours):
+        problems.check_meant_for_somebody(neighbour, topology.uuts, uut_kinds, ("neighbours", index))
     for uut_index, uut in enumerate(topology.uuts):
         for index, neighbour in enumerate(topology.neighbours):
             changed = neighbour.name in uut.neighbours
@@ -137,12 +139,31 @@ class _Problems:
     ) -> None:
         """Check what a neighbour is beside a UUT, as if it were written at `prefix`."""
         try:
-            spec = neighbour.beside(uut).as_uut(uut)
+            beside = neighbour.beside(uut)
+            kind = kinds.get(beside.kind or uut.kind)
+            spec = beside.as_uut(uut, kind.model_fields if kind else ())
         except ValidationError as error:
             for problem in error.errors(include_url=False, include_context=True):
                 self._note(problem, NeighbourSpec, prefix)
             return
         self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
+
+    def check_meant_for_somebody(
+        self, neighbour: NeighbourSpec, uuts: Iterable[UutSpec], kinds: Kinds, prefix: tuple[str | int, ...]
+    ) -> None:
+        """Check that each option of a neighbour that takes the kinds of its UUTs is one of any of these kinds."""
+        if neighbour.kind is not None:
+            return
+        known = {field for uut in uuts if uut.kind in kinds for field in kinds[uut.kind].model_fields}
+        for option in neighbour.options:
+            if option not in known:
+                allowed = sorted({*NeighbourSpec.model_fields, *known})
+                close = difflib.get_close_matches(option, allowed, n=1)
+                hint = f"did you mean {close[0]!r}? " if close else ""
+                path = (*prefix, option)
+                self._found.append(
+                    f"{self._where(path)}: {_field_name(path)}: unknown key; {hint}allowed here: {', '.join(allowed)}"
+                )
 
     def raise_if_any(self) -> None:
         """UsageError with every problem found, in the order of the file."""

@@ -1,7 +1,7 @@
 """What exists: hosts, NICs, links, streams and units under test."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -199,11 +199,19 @@ class NeighbourSpec(BaseModel):
         changes = uut.neighbours.get(self.name, {})
         return type(self).model_validate({**self.model_dump(mode="json", exclude_none=True), **changes})
 
-    def as_uut(self, uut: UutSpec) -> UutSpec:
-        """Itself as something that forwards, beside this UUT; which CPUs it gets is not decided here."""
+    def as_uut(self, uut: UutSpec, known: Collection[str]) -> UutSpec:
+        """Itself as something that forwards, beside this UUT; which CPUs it gets is not decided here.
+
+        `known` are the options of its kind. Where that is the UUT's, those that were given for all UUTs and that this
+        kind does not know are left out: they are meant for others.
+        """
         kind = self.kind or uut.kind
         inherited = uut.options if kind == uut.kind else {}
-        options = {name: value for name, value in inherited.items() if name != "pin"} | self.options
+        meant = self.options
+        if self.kind is None:
+            for_this = uut.neighbours.get(self.name, {})
+            meant = {name: value for name, value in meant.items() if name in known or name in for_this}
+        options = {name: value for name, value in inherited.items() if name != "pin"} | meant
         spec = {"name": f"{uut.name}.{self.name}", "kind": kind, **options}
         if self.cpu_weight is not None:
             spec["cpu_weight"] = self.cpu_weight

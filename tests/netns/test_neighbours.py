@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_every_scenario_of_the_paper(results):
 def test_a_load_that_dies_costs_its_trial_and_no_other(results, start):
     campaign = start(*RUN, "-o", results, *settings(duration="2s", retries=0))
     wait_for(lambda: len(loads()) == 2, 60)  # the one worker of cpu-light, and its parent
+    time.sleep(1)  # the trial sends for two
     os.kill(loads()[-1], signal.SIGKILL)
     assert campaign.wait(timeout=120) == 1, campaign.communicate()
     found = reasons(results)
@@ -77,6 +79,7 @@ def test_a_load_that_dies_costs_its_trial_and_no_other(results, start):
 def test_a_load_that_dies_is_started_again_where_the_profile_allows_it(results, start):
     campaign = start(*RUN, "-o", results, *settings(duration="2s"), "--scenario", "cpu-light")
     wait_for(lambda: len(loads()) == 2, 60)
+    time.sleep(1)
     os.kill(loads()[0], signal.SIGKILL)
     assert campaign.wait(timeout=120) == 0, campaign.communicate()
     [row] = rows(results)
@@ -101,7 +104,7 @@ def test_stopped_under_load_nothing_is_left_and_it_goes_on_later(results, start,
     assert set(reasons(results).values()) == {""}
 
 
-@pytest.mark.parametrize("trials", range(6))
+@pytest.mark.parametrize("trials", [1, 4])
 def test_interrupted_in_every_stage_the_loads_stay_what_they_were(results, start, trials):
     """The first trial finds the maximum, the others follow; the order of UUTs and scenarios is that of the plan."""
     wanted = ("--scenario", "network", "--scenario", "dedicated", *settings(loads="2000fps,3000fps", repetitions=1))
