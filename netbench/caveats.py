@@ -71,7 +71,7 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
 def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
     """How many streams run through neighbours, at most, in any scenario."""
     return max(
-        sum(len(one.streams) for one in topology.neighbours if isinstance(case.of(one.name), Network))
+        sum(len(one.streams) for one in topology.neighbours if isinstance(topology.activity(case, one.name), Network))
         for case in profile.scenarios
     )
 

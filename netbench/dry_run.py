@@ -98,7 +98,9 @@ def _neighbours(request: Request) -> Iterator[str]:
     yield "# what the neighbours do, in each trial from before it settles until it is over"
     for name in dict.fromkeys(trial.scenario for trial in request.plan.trials):
         scenario = profile.scenario(name)
-        yield f"  {name}: " + "; ".join(f"{one.name} {scenario.of(one.name)}" for one in topology.neighbours)
+        yield f"  {name}: " + "; ".join(
+            f"{one.name} {topology.activity(scenario, one.name)}" for one in topology.neighbours
+        )
 
 
 def _cpus(topology: Topology) -> Sequence[int]:

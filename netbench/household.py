@@ -73,7 +73,7 @@ class Household:
         `maxima` has the frames per second that shares of a maximum refer to, by frame size.
         """
         scenario = profile.scenario(spec.scenario)
-        return tuple(self._companion(name, scenario.of(name), maxima) for name in self._present)
+        return tuple(self._companion(name, self._topology.activity(scenario, name), maxima) for name in self._present)
 
     def _companion(self, name: str, activity: Activity, maxima: Mapping[int, float]) -> Companion:
         guest = self._present[name]

@@ -65,7 +65,7 @@ def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str
     found: dict[str, list[Activity]] = {}
     for scenario in scenarios:
         for one in topology.neighbours:
-            if not isinstance(does := scenario.of(one.name), Off):
+            if not isinstance(does := topology.activity(scenario, one.name), Off):
                 found.setdefault(one.name, []).append(does)
     return found
 

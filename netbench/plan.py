@@ -147,7 +147,7 @@ def _trial_s(topology: Topology, profile: Profile, trial: TrialSpec, costs: Cost
     longer_s = 0.0
     for neighbour in topology.neighbours:
         pace = costs.of(f"{trial.uut}.{neighbour.name}")
-        match case.of(neighbour.name):
+        match topology.activity(case, neighbour.name):
             case Network():
                 longer_s = profile.neighbours_duration - profile.duration - profile.settle.before
                 expected += pace.trial_s + len(neighbour.streams) * costs.lane_s
@@ -178,7 +178,7 @@ def _cells(topology: Topology, profile: Profile, case: Scenario) -> list[Cell]:
 
 def _cells_of_maxima(topology: Topology, profile: Profile, cases: Sequence[Scenario]) -> list[Cell]:
     """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
-    activities = [case.of(neighbour.name) for case in cases for neighbour in topology.neighbours]
+    activities = [topology.activity(case, neighbour.name) for case in cases for neighbour in topology.neighbours]
     sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
     fewest = min(_source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
     return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
@@ -197,11 +197,10 @@ def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
             raise UsageError(
                 f"{where}: topology {topology.name} has no neighbour {name!r}; there are {', '.join(known)}"
             )
-    for neighbour in topology.neighbours:
-        if isinstance(case.of(neighbour.name), Network) and not neighbour.streams:
-            raise UsageError(
-                f"{where}: neighbour {neighbour.name} has no streams to forward; name some in the topology"
-            )
+    to_forward = [one for one in topology.neighbours if isinstance(case.of(one.name), Network)]
+    silent = [one.name for one in to_forward if not one.streams]
+    if silent and (len(silent) == len(to_forward) or set(silent) & set(case.neighbours)):
+        raise UsageError(f"{where}: neighbour {silent[0]} has no streams to forward; name some in the topology")
     asked, there = max(_source_numbers(topology, profile, case)), len(topology.own_streams)
     if asked > there:
         raise UsageError(

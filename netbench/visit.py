@@ -142,7 +142,7 @@ class Visits:
     def _companions(self, household: Household, trial: TrialSpec) -> tuple[Companion, ...] | None:
         """What the neighbours do in a trial; None when that depends on a maximum that nobody knows."""
         scenario = self.profile.scenario(trial.scenario)
-        activities = [scenario.of(name) for name in household.company]
+        activities = [self.topology.activity(scenario, name) for name in household.company]
         known = {}
         for size in {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}:
             maximum = self.maxima.of(trial.uut, size)

@@ -18,6 +18,7 @@ from pydantic import (
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import BootLimit, Memory, Vcpus, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
+from netbench.model.scenario import Activity, Idle, Network, Scenario
 from netbench.model.units import format_bit_rate, parse_bit_rate
 
 MAX_STREAMS = 250
@@ -333,6 +334,12 @@ class Topology(_Strict):
         """The streams that run through the UUT itself."""
         taken = {stream for neighbour in self.neighbours for stream in neighbour.streams}
         return tuple(stream for stream in self.streams if stream.name not in taken)
+
+    def activity(self, scenario: Scenario, name: str) -> Activity:
+        """What a neighbour does in a scenario: one without streams is idle where all are to forward."""
+        does = scenario.of(name)
+        silent = any(one.name == name and not one.streams for one in self.neighbours)
+        return Idle() if isinstance(does, Network) and silent and name not in scenario.neighbours else does
 
     def stream_link(self, stream: StreamSpec) -> LinkSpec:
         """The link a stream's source sends on; its rate is what a share of line rate refers to."""

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from netbench.errors import UsageError
 from netbench.model.pace import Pace
+from netbench.order import company_of
 from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
 from tests.unit.inputs import profile, topology
 
@@ -248,3 +249,15 @@ def test_neighbours_and_their_loads_have_a_cost():
     assert heavy.expected_s == 1100 + 1 + 7 + 4 + 5 + 12
     both_visits = 2 * 1100 + (1 + 7 + 4) + (1 + 7 + 2 + 3)
     assert network.expected_s == pytest.approx(both_visits + 0.05 + 0.1), "it sends a little longer than the victim"
+
+
+def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
+    there = topology(2, UUTS, neighbours=[*NEIGHBOURS, {"name": "third"}])
+    [network] = profile(scenarios=[{"network": "50%"}]).scenarios
+    assert [str(there.activity(network, name)) for name in ("second", "third")] == [
+        "forwards 64-byte frames at 50% of the maximum", "idle",
+    ]  # fmt: skip
+    assert company_of(there, profile(scenarios=[{"network": "50%"}]), "network-50") == ("second", "third")
+    told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
+    with pytest.raises(UsageError, match="neighbour third has no streams to forward"):
+        make_plan(there, profile(scenarios=[told]))
