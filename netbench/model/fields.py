@@ -8,6 +8,11 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from netbench.model.units import parse_mebibytes, parse_seconds
 
 
+def listed(value: object) -> object:
+    """A single value stands for a list of it."""
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def _seconds(value: object) -> float:
     if not isinstance(value, str | int | float):
         raise ValueError("not a time; write for example 500ms or 2s")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from netbench.model.fields import Seconds, parse_percent, percent_text
+from netbench.model.fields import Seconds, listed, parse_percent, percent_text
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
 from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
@@ -17,10 +17,6 @@ _LONGER_PART = 0.05
 _LONGER_S = 0.1
 
 T = TypeVar("T")
-
-
-def _listed(value: object) -> object:
-    return value if isinstance(value, list | tuple) else [value]
 
 
 def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -87,15 +83,15 @@ class Profile(BaseModel):
     name: Name
     description: str = ""
     frame_sizes: Annotated[
-        tuple[FrameSize, ...], BeforeValidator(_listed), AfterValidator(_distinct), Field(min_length=1)
+        tuple[FrameSize, ...], BeforeValidator(listed), AfterValidator(_distinct), Field(min_length=1)
     ]
     loads: Annotated[
         tuple[Annotated[Load, BeforeValidator(_load), PlainSerializer(str)], ...],
-        BeforeValidator(_listed),
+        BeforeValidator(listed),
         AfterValidator(_distinct),
         Field(min_length=1),
     ]
-    streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(_listed), AfterValidator(_distinct)] = ()
+    streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     scenarios: Annotated[
         tuple[Scenario, ...], BeforeValidator(expanded), AfterValidator(_differently_named), Field(min_length=1)
     ] = (Scenario(name=DEDICATED, activity=Off()),)

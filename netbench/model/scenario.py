@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
+from netbench.model.fields import listed
 from netbench.model.names import Name, NicName
 from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
 
@@ -145,7 +146,7 @@ class Scenario(BaseModel):
     name: Name
     activity: ActivityField = Idle()
     neighbours: dict[NicName, ActivityField] = {}
-    streams: tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...] = ()
+    streams: Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...], BeforeValidator(listed)] = ()
 
     def of(self, neighbour: str) -> Activity:
         """What one neighbour does."""

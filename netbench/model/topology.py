@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
-from netbench.model.fields import BootLimit, Memory, Vcpus, percent_text
+from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.scenario import Activity, Idle, Network, Scenario
 from netbench.model.units import format_bit_rate, parse_bit_rate
@@ -185,7 +185,7 @@ class NeighbourSpec(BaseModel):
 
     name: NicName
     kind: Name | None = None
-    streams: tuple[StreamName, ...] = ()
+    streams: Annotated[tuple[StreamName, ...], BeforeValidator(listed)] = ()
     placement: Placement | None = None
     cpu_weight: CpuWeight | None = None
     cpu_limit: CpuLimit | None = None

@@ -1,0 +1,149 @@
+"""Neighbours as topologies have them: what they are beside each UUT, where they run, and what is refused in words."""
+
+import pytest
+import yaml
+
+from netbench.config.loading import load_topology
+from netbench.config.shipped import TOPOLOGIES, shipped
+from netbench.errors import MissingError, UsageError
+from netbench.layout import activities_of, as_uut, entitlements, needs_of, neighbours_of, own_paths, paths_in_use
+from netbench.model.entitlement import Entitlement
+from netbench.model.paths import stream_paths
+from netbench.model.topology import Topology
+from netbench.plugins import UUTS, option_models
+from tests.unit.inputs import profile, shared_topology, topology
+
+QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}
+RAW = {"name": "r", "kind": "raw", "forward": "route"}
+
+
+def beside(uut, neighbour, **more):
+    lab = shared_topology([{"name": "second", "streams": ["s2"], **neighbour}], uuts=[{**uut, **more}])
+    [one] = neighbours_of(lab, lab.uuts[0])
+    return as_uut(one, lab.uuts[0])
+
+
+def loaded(tmp_path, *changes, name="netns-vmm"):
+    return load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS), changes)
+
+
+def test_a_neighbour_is_what_the_uut_is_unless_told_otherwise():
+    assert beside(QEMU, {}).options == {"nic": "virtio-net-pci", "forward": "route"}, "its threads are not the UUT's"
+    assert beside(QEMU, {"nic": "e1000", "cpus": 2}).options == {"nic": "e1000", "forward": "route", "cpus": 2}
+    assert beside(RAW, {}).name == "r.second"
+
+
+def test_an_option_that_a_uuts_kind_does_not_know_is_meant_for_others():
+    assert beside(RAW, {"memory": "512M"}).options == {"forward": "route"}
+
+
+def test_a_kind_of_its_own_inherits_nothing():
+    drops = {"kind": "reference", "forward": "bridge", "drop": {"k": 1, "n": 10}}
+    spec = beside(QEMU, drops)
+    assert (spec.kind, spec.options) == ("reference", {"forward": "bridge", "drop": {"k": 1, "n": 10}})
+
+
+def test_beside_one_uut_a_neighbour_may_differ():
+    spec = beside(RAW, {"cpu_limit": "50%"}, neighbours={"second": {"kind": "qemu", "cpu_weight": 10}})
+    assert (spec.kind, spec.cpu_weight, spec.cpu_limit) == ("qemu", 10, 0.5)
+
+
+def test_streams_that_a_neighbour_names_are_its_own():
+    lab = topology(3, neighbours=[{"name": "second", "streams": ["s2"]}, {"name": "third"}])
+    paths = stream_paths(lab)
+    assert [path.name for path in own_paths(lab, paths)] == ["s1", "s3"]
+    assert [path.name for path in own_paths(lab, paths, "second")] == ["s2"]
+    assert own_paths(lab, paths, "third") == ()
+
+
+def test_sources_and_sinks_are_needed_only_where_frames_run():
+    lab = shared_topology()
+    idle, network = profile(scenarios=["shared-idle"]).scenarios, profile(scenarios=[{"network": "50%"}]).scenarios
+    assert [path.name for path in paths_in_use(lab, stream_paths(lab), activities_of(lab, idle))] == ["s1"]
+    assert [path.name for path in paths_in_use(lab, stream_paths(lab), activities_of(lab, network))] == ["s1", "s2"]
+
+
+def test_what_a_campaign_needs_is_what_its_scenarios_need():
+    lab = shared_topology([{"name": "second", "kind": "qemu", "cpu_weight": 10}], uuts=[RAW])
+    heavy = profile(scenarios=["dedicated", "cpu-heavy"]).scenarios
+    alone = needs_of(lab, (), activities_of(lab, heavy[:1]))
+    shared = needs_of(lab, (), activities_of(lab, heavy))
+    assert "cgroup-cpu" in shared - alone
+    assert "image:micro" in shared - alone
+    assert "stress-ng" not in shared, "a guest has its own"
+    same_kind = shared_topology(uuts=[RAW])
+    assert "stress-ng" in needs_of(same_kind, (), activities_of(same_kind, heavy))
+    assert "stress-ng" not in needs_of(same_kind, (), activities_of(same_kind, heavy[:1]))
+
+
+@pytest.mark.parametrize(
+    ("placement", "victim", "neighbour"),
+    [
+        (None, (), ()),
+        ("same-cpu", (0,), (0,)),
+        ("other-core", (0,), (1,)),
+        ([1], (), (1,)),
+    ],
+)
+def test_where_the_two_run(monkeypatch, placement, victim, neighbour):
+    monkeypatch.setattr("netbench.hosts.cpus.siblings_here", lambda cpu: frozenset({cpu}))
+    spec = {"name": "second", "streams": ["s2"], "cpu_weight": 50}
+    lab = shared_topology([spec if placement is None else {**spec, "placement": placement}], uuts=[RAW])
+    found = entitlements(lab, lab.uuts[0], [0, 1])
+    assert found == {"": Entitlement(victim), "second": Entitlement(neighbour, 50)}
+
+
+def test_a_uut_may_say_where_it_runs():
+    lab = shared_topology(
+        [{"name": "second", "streams": ["s2"], "placement": "same-cpu"}], uuts=[{**RAW, "host_cpus": [1]}]
+    )
+    assert entitlements(lab, lab.uuts[0], [0, 1]) == {"": Entitlement((1,)), "second": Entitlement((1,))}
+    with pytest.raises(UsageError, match="there is no CPU 1 to use"):
+        entitlements(lab, lab.uuts[0], [0])
+
+
+def test_a_place_that_the_machine_has_not():
+    lab = shared_topology([{"name": "second", "streams": ["s2"], "placement": "other-core"}], uuts=[RAW])
+    with pytest.raises(MissingError, match="placement: other-core"):
+        entitlements(lab, lab.uuts[0], [0])
+
+
+def test_what_is_written_down_reads_the_same():
+    lab = shared_topology(
+        [{"name": "second", "streams": ["s2"], "placement": [0, 1], "cpu_limit": "12.5%", "nic": "e1000"}],
+        uuts=[{**QEMU, "host_cpus": [1], "cpu_weight": 7, "neighbours": {"second": {"placement": "same-cpu"}}}],
+    )
+    kept = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True))
+    again = Topology.model_validate(yaml.safe_load(kept))
+    assert again == lab
+    assert as_uut(neighbours_of(again, again.uuts[0])[0], again.uuts[0]).cpu_limit == 0.125
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ("neighbours.0.memry=64M", "neighbours[0].memry: unknown key; did you mean 'memory'?"),
+        ("neighbours.0.streams=n2", "neighbour second: there is no stream 'n2'; there are s1, n1"),
+        ("neighbours.0.streams=s1,n1", "every stream runs through one of them; leave at least one to the UUT"),
+        ("neighbours.0.placement=near", "a neighbour's place is one of same-cpu, sibling, other-core, or CPUs"),
+        ("neighbours.0.cpu_limit=20", "neighbours[0].cpu_limit: 20 is not allowed: not a percentage"),
+        ("neighbours.0.cpu_weight=0", "neighbours[0].cpu_weight: 0 is not allowed"),
+        ("neighbours.0.kind=xen", "'xen' is no kind of UUT; there are external, qemu, raw, reference"),
+        ("neighbours.0.nic=e100", "neighbours[0].nic: 'e100' is not allowed"),
+        ("uuts.1.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),
+        ("uuts.1.neighbours={second: {streams: [s1]}}", "second: streams is the same beside every UUT"),
+        ("uuts.0.neighbours={second: {memory: 1G}}", "uuts[0].neighbours.second.memory: unknown key"),
+        ("uuts.1.neighbours={second: {cpu_limit: 0%}}", "uuts[1].neighbours.second.cpu_limit"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_place(tmp_path, changes, says):
+    with pytest.raises(UsageError) as refused:
+        loaded(tmp_path, f"topology.{changes}")
+    assert says in str(refused.value)
+
+
+def test_two_of_one_name_and_a_stream_through_two(tmp_path):
+    with pytest.raises(ValueError, match="neighbour 'a' is there twice"):
+        shared_topology([{"name": "a"}, {"name": "a"}])
+    with pytest.raises(ValueError, match="stream s2 runs through more than one neighbour"):
+        shared_topology([{"name": "a", "streams": ["s2"]}, {"name": "b", "streams": ["s2"]}])
