@@ -1,7 +1,7 @@
 """Repetitions to a mean with its confidence interval."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
@@ -39,6 +39,12 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if n == 1:
         return Interval(mean, None, 1)
     return Interval(mean, _student_t(n - 1) * statistics.stdev(values) / sqrt(n), n)
+
+
+def known_interval(values: Iterable[float | None]) -> Interval | None:
+    """The mean of the numbers that are known, with its interval; None without any."""
+    known = [value for value in values if value is not None]
+    return mean_interval(known) if known else None
 
 
 def _student_t(degrees: int) -> float:

@@ -6,7 +6,7 @@ Only valid trials are averaged. Suspicious and invalid ones stay beside them, to
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from netbench.analysis.intervals import Interval, mean_interval
+from netbench.analysis.intervals import Interval, known_interval
 from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load, LoadKind
@@ -29,12 +29,12 @@ class Repetitions:
     @property
     def offered_fps(self) -> Interval | None:
         """Offered frames per second, all sources together."""
-        return _interval(one.offered_fps for one in self.valid)
+        return known_interval(one.offered_fps for one in self.valid)
 
     @property
     def throughput_fps(self) -> Interval | None:
         """Received frames per second, all sources together."""
-        return _interval(one.throughput_fps for one in self.valid)
+        return known_interval(one.throughput_fps for one in self.valid)
 
     @property
     def offered_mbps(self) -> Interval | None:
@@ -59,20 +59,20 @@ class Repetitions:
     @property
     def loss_ratio(self) -> Interval | None:
         """Lost ÷ offered, the mean of the ratios of the repetitions."""
-        return _interval(one.loss_ratio for one in self.valid)
+        return known_interval(one.loss_ratio for one in self.valid)
 
     @property
     def unsent_ratio(self) -> Interval | None:
         """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
-        return _interval(one.unsent_ratio for one in self.valid)
+        return known_interval(one.unsent_ratio for one in self.valid)
 
     def cpu_s(self, whose: str) -> Interval | None:
         """CPU time of a trial in seconds by whose it is, as Totals have it; None where no repetition knows it."""
-        return _interval(one.cpu_s(whose) for one in self.valid)
+        return known_interval(one.cpu_s(whose) for one in self.valid)
 
     def cpu_share(self, whose: str) -> Interval | None:
         """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
-        return _interval(one.cpu_share(whose) for one in self.valid)
+        return known_interval(one.cpu_share(whose) for one in self.valid)
 
     def _l1(self, fps: Interval | None) -> Interval | None:
         factor = None if self.frame_size is None else l1_mbps(1.0, self.frame_size)
@@ -146,17 +146,17 @@ class Group(Repetitions):
     @property
     def neighbours_offered_mbps(self) -> Interval | None:
         """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
-        return _interval(one.neighbours_offered_mbps for one in self.valid)
+        return known_interval(one.neighbours_offered_mbps for one in self.valid)
 
     @property
     def neighbours_throughput_mbps(self) -> Interval | None:
         """What they forwarded, in Mbit/s (L1)."""
-        return _interval(one.neighbours_throughput_mbps for one in self.valid)
+        return known_interval(one.neighbours_throughput_mbps for one in self.valid)
 
     @property
     def neighbours_loss_ratio(self) -> Interval | None:
         """Lost ÷ offered over the frames of all of them, the mean of the ratios of the repetitions."""
-        return _interval(one.neighbours_loss_ratio for one in self.valid)
+        return known_interval(one.neighbours_loss_ratio for one in self.valid)
 
     @property
     def neighbours_frame_size(self) -> int | None:
@@ -235,8 +235,3 @@ def _group(trials: list[TrialTotals]) -> Group:
         sources=len(spec.streams),
         load=spec.load,
     )
-
-
-def _interval(values: Iterable[float | None]) -> Interval | None:
-    known = [value for value in values if value is not None]
-    return mean_interval(known) if known else None

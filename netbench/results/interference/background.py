@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from netbench.analysis.intervals import Interval
+from netbench.analysis.intervals import Interval, known_interval
 from netbench.results.groups import Group
-from netbench.results.interference.averages import known_interval
 from netbench.results.interference.maxima import Victim
 
 
