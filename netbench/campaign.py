@@ -216,12 +216,15 @@ def _measure_missing(
 def _costs(topology: Topology) -> Costs:
     guests: dict[str, Pace] = {}
     for uut in topology.uuts:
-        guests[uut.name] = make_uut(uut).pace
-        for one in neighbours_of(topology, uut):
-            guests[f"{uut.name}.{one.name}"] = make_uut(as_uut(one, uut)).pace
+        guests[uut.name] = _pace(uut)
+        guests |= {f"{uut.name}.{one.name}": _pace(as_uut(one, uut)) for one in neighbours_of(topology, uut)}
     vms = len(topology.vms)
     usual = Costs(guests=guests)
     return replace(usual, start_s=vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
+
+
+def _pace(spec: UutSpec) -> Pace:
+    return make_uut(spec).pace.with_share(spec.cpu_limit)
 
 
 def _note_end(announcer: Announcer, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """How long things take with a UUT, about: what the expected time of a campaign is made of."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +16,8 @@ class Pace:
     idle_s: float = 0.0
     load_s: float = 0.0
     worker_s: float = 0.0
+
+    def with_share(self, share: float | None) -> "Pace":
+        """The pace of one that gets at most this share of one CPU; None: as much as it wants."""
+        slower = 1 / min(1.0, share or 1.0)
+        return Pace(*(seconds * slower for seconds in astuple(self)))

@@ -251,6 +251,11 @@ def test_neighbours_and_their_loads_have_a_cost():
     assert network.expected_s == pytest.approx(both_visits + 0.05 + 0.1), "it sends a little longer than the victim"
 
 
+def test_who_gets_less_of_a_cpu_takes_longer():
+    assert Pace(1, 2, 3, 4, 5).with_share(0.2) == Pace(5, 10, 15, 20, 25)
+    assert Pace(1, 2, 3, 4, 5).with_share(None) == Pace(1, 2, 3, 4, 5).with_share(2.0) == Pace(1, 2, 3, 4, 5)
+
+
 def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
     there = topology(2, UUTS, neighbours=[*NEIGHBOURS, {"name": "third"}])
     [network] = profile(scenarios=[{"network": "50%"}]).scenarios
