@@ -213,7 +213,7 @@ def _chosen_scenarios(profile: Profile, wanted: Sequence[str]) -> list[Scenario]
     known = [scenario.name for scenario in profile.scenarios]
     names: list[str] = []
     for name in wanted:
-        names += [name] if name in known else [one for one in known if one.startswith(f"{name}-")] or [name]
+        names += [one for one in known if one == name or one.startswith(f"{name}-")] or [name]
     return [profile.scenario(name) for name in _chosen("scenario", names, known)]
 
 

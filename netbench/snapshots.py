@@ -39,10 +39,12 @@ class Trouble:
         except MachineGoneError:
             raise
         except TestbedError as error:
-            kind = ReasonKind.UUT_FAILED
-            if guest:
-                kind = ReasonKind.NEIGHBOUR_LOAD_FAILED if of_load else ReasonKind.NEIGHBOUR_FAILED
-            self.reasons[Reason(kind, "", f"neighbour {guest}: {error}" if guest else str(error))] = None
+            kind, detail = ReasonKind.UUT_FAILED, str(error)
+            if of_load:
+                kind = ReasonKind.NEIGHBOUR_LOAD_FAILED  # which says whose load it is
+            elif guest:
+                kind, detail = ReasonKind.NEIGHBOUR_FAILED, f"neighbour {guest}: {error}"
+            self.reasons[Reason(kind, "", detail)] = None
 
 
 def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snapshot:

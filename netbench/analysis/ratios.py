@@ -17,13 +17,15 @@ class Unknown(Enum):
     ONE_REPETITION = "one repetition"
     BASE_IS_ZERO = "the baseline is 0"
     BASE_MAY_BE_ZERO = "the baseline may be 0"
+    NOT_MEASURED = "no valid trial at the load of the baseline's maximum"
 
 
 @dataclass(frozen=True, slots=True)
 class RatioOfMeans:
     """The mean of `n_new` repetitions ÷ the mean of `n_base` others, and the limits of its 95 % interval.
 
-    The limits are None when they are unknown, and `unknown` says why; `ratio` is None only when the baseline is 0.
+    The limits are None when they are unknown, and `unknown` says why; `ratio` is None when the baseline is 0, or
+    when there is nothing that could be compared to it.
     """
 
     ratio: float | None

@@ -40,7 +40,7 @@ def victim_cpus(spec: UutSpec, neighbours: Iterable[NeighbourSpec], usable: Sequ
     Where a neighbour beside it is placed relative to the victim, the victim needs a place of its own: the first CPU.
     UsageError for `host_cpus` that may not be used.
     """
-    require_cpus(spec.host_cpus, usable, f"UUT {spec.name}: host_cpus")
+    require_cpus(spec.host_cpus, usable, "host_cpus")
     named = spec.host_cpus or _numbers(spec.options.get("pin"))
     if not named and any(isinstance(neighbour.placement, str) for neighbour in neighbours):
         return tuple(usable[:1])

@@ -22,7 +22,16 @@ def _placement(value: object) -> object:
 # Where a neighbour runs, seen from the victim: on its CPU, on that CPU's hardware sibling, on another core.
 Placement = Annotated[Literal["same-cpu", "sibling", "other-core"] | Cpus, BeforeValidator(_placement)]
 CpuWeight = Annotated[int, Field(strict=True, ge=1, le=10_000)]
-CpuLimit = Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text), Field(ge=0.01, le=1024)]
+
+
+def _limit(value: object) -> float:
+    limit = parse_percent(value)
+    if not 0.01 <= limit <= 1024:
+        raise ValueError("a limit is at least 1% of one CPU")
+    return limit
+
+
+CpuLimit = Annotated[float, BeforeValidator(_limit), PlainSerializer(percent_text)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from netbench.model.fields import listed
 from netbench.model.names import Name, NicName
@@ -79,6 +79,13 @@ _NAMED: Mapping[str, Activity] = {
 }
 
 
+_MEANT: Mapping[str, Activity] = {
+    DEDICATED: Off(),
+    SHARED_IDLE: Idle(),
+    **{name: activity for name, activity in _NAMED.items() if isinstance(activity, Stress)},
+}
+
+
 def _activity(value: object) -> Activity:
     if isinstance(value, Activity):
         return value
@@ -148,6 +155,14 @@ class Scenario(BaseModel):
     neighbours: dict[NicName, ActivityField] = {}
     streams: Annotated[tuple[Annotated[int, Field(strict=True, ge=1, le=1000)], ...], BeforeValidator(listed)] = ()
 
+    @model_validator(mode="after")
+    def _is_what_it_is_called(self) -> Self:
+        """The names that comparisons and the report rely on mean what they say."""
+        meant = _MEANT.get(self.name)
+        if meant is not None and {self.activity, *self.neighbours.values()} != {meant}:
+            raise ValueError(f"{self.name} means that every neighbour is or does: {meant}; choose another name")
+        return self
+
     def of(self, neighbour: str) -> Activity:
         """What one neighbour does."""
         return self.neighbours.get(neighbour, self.activity)
@@ -159,6 +174,8 @@ def expanded(items: object) -> object:
     A name stands for a scenario of that name; `{network: [50%, 95%]}` for one scenario a rate, all beginning with the
     name of the item (`network` without one): `network-50`, `network-95`. What makes no sense is left for validation.
     """
+    if items in (None, [None]):
+        raise ValueError("name at least one scenario, for example dedicated")
     found: list[object] = []
     for item in items if isinstance(items, list | tuple) else [items]:
         if isinstance(item, str):
@@ -171,12 +188,8 @@ def expanded(items: object) -> object:
 
 
 def _named(name: str) -> dict[str, object]:
-    if name == DEDICATED:
-        return {"name": name, "activity": Off()}
-    if name == SHARED_IDLE:
-        return {"name": name, "activity": Idle()}
-    if isinstance(_NAMED.get(name), Stress):
-        return {"name": name, "activity": _NAMED[name]}
+    if name in _MEANT:
+        return {"name": name, "activity": _MEANT[name]}
     raise ValueError(
         f"{name!r} is no scenario; there are {DEDICATED}, {SHARED_IDLE}, cpu-light, cpu-heavy, "
         "{network: [50%, 95%]}, and those you name yourself: {name: …, activity: …}"

@@ -282,7 +282,8 @@ class Topology(_Strict):
             for stream in neighbour.streams:
                 if stream not in known:
                     yield (f"neighbour {neighbour.name}: there is no stream {stream!r}; streams are {', '.join(known)}")
-        taken = Counter(stream for neighbour in self.neighbours for stream in neighbour.streams)
+            yield from _twice(f"neighbour {neighbour.name}: stream", list(neighbour.streams))
+        taken = Counter(stream for neighbour in self.neighbours for stream in set(neighbour.streams))
         yield from (f"stream {stream} runs through more than one neighbour" for stream, n in taken.items() if n > 1)
         if known and not self.own_streams:
             yield "neighbours: every stream runs through one of them; leave at least one to the UUT"

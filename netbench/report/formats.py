@@ -45,9 +45,9 @@ def change(relative: float | None) -> str:
 
 
 def change_limits(ratio: RatioOfMeans) -> str:
-    """The limits of a relative change in percent, those of a significant one never 0; empty where unknown."""
+    """The limits of a relative change in percent, those of a significant one never 0; why, where unknown."""
     if ratio.change_low is None or ratio.change_high is None:
-        return ""
+        return ratio.unknown.value if ratio.unknown else ""
     limits = (100 * ratio.change_low, 100 * ratio.change_high)
     decimals = _decimals(1, limits) if ratio.significant else 1
     return " … ".join(_signed(limit, decimals) for limit in limits)

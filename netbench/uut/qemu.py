@@ -47,7 +47,7 @@ from netbench.vm.shell import Shell
 from netbench.vm.ssh import SshShell, free_port
 
 _PLANNED_SSH_PORT = 2222
-_EMULATED_PACE = Pace(bring_up_s=3.6, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
+_EMULATED_PACE = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
 _EMULATED_PATIENCE_S = 0.2
 _PATIENCE_S = 0.05
 

@@ -89,7 +89,7 @@ def test_the_victim_is_where_it_was_told_to_be_or_has_a_place_where_others_refer
 
 def test_the_victims_cpus_have_to_be_there_too():
     spec = UutSpec(name="u", kind="raw", host_cpus=(0, 9))
-    with pytest.raises(UsageError, match="^UUT u: host_cpus: there is no CPU 9 to use; there are 0, 1$"):
+    with pytest.raises(UsageError, match="^host_cpus: there is no CPU 9 to use; there are 0, 1$"):
         victim_cpus(spec, [], (0, 1))
 
 

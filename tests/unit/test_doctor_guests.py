@@ -71,6 +71,7 @@ def test_an_image_that_is_built(tmp_path):
 def test_without_a_topology_nothing_of_it_is_missing(tried):
     tried[0] = Acceleration("tcg", "this host has no /dev/kvm")
     found = checks(None)
+    assert found.pop("cgroup-cpu").status is not Status.MISSING, "whatever this machine has"
     assert {name: check.status for name, check in found.items()} == {
         "image:micro": Status.ABSENT,
         "kvm": Status.ABSENT,
@@ -134,3 +135,15 @@ def test_the_doctor_looks_at_guests_where_a_topology_has_them():
     names = set(by_name(diagnose(frozenset({"image:new", "kvm"}), which=which(*TOOLS), euid=USER)))
     assert {"image:new", "kvm"} <= names
     assert not names & {"image:micro", "vhost"}
+
+
+def test_shares_of_cpu_time_need_a_controller(monkeypatch):
+    def none(host):
+        raise MissingError("this host has no cpu controller")
+
+    monkeypatch.setattr(guests, "find_controller", none)
+    (check,) = checks({"cgroup-cpu"}).values()
+    assert (check.status, check.found, check.remedy) == (
+        Status.MISSING, "this host has no cpu controller", "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+    )  # fmt: skip
+    assert checks(None)["cgroup-cpu"].status is Status.ABSENT

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.analysis.intervals import Interval
-from netbench.analysis.ratios import Unknown, ratio_of_means
+from netbench.analysis.ratios import Unknown, ratio_of_means, statement
 from netbench.model.counts import StreamCounts
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.verdict import Reason, ReasonKind
@@ -107,6 +107,21 @@ def test_only_valid_trials_have_a_say():
     )
     (one,) = relative_maxima(groups)
     assert (one.scenario, one.isolation_index) == ("cpu-light", 0.5)
+
+
+def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown():
+    """All that was left there are loads so low that nothing could be lost: their ratio would tell of the loads."""
+    invalid = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 800 of 1,000 frames/s"),)
+    groups = groups_of(
+        *measured(900, 900), *measured(500, 500, load="500fps"),
+        *measured(700, 700, scenario="cpu-heavy", reasons=invalid),
+        *measured(500, 500, load="500fps", scenario="cpu-heavy"),
+    )  # fmt: skip
+    [heavy] = relative_maxima(groups)
+    assert (heavy.ratio.ratio, heavy.ratio.unknown) == (None, Unknown.NOT_MEASURED)
+    assert heavy.isolation_index is None
+    assert statement(heavy.ratio) == "unknown: no valid trial at the load of the baseline's maximum"
+    assert worst_isolation([heavy]) == ()
 
 
 def test_the_worst_isolation_of_each_uut():

@@ -83,6 +83,16 @@ def test_what_is_written_down_reads_the_same(given_activities):
         ({"name": "x", "activity": {"stress": {"disk": 1}}}, "stress: numbers of workers"),
         ({"name": "x", "activity": "busy"}, "a neighbour does one of off, idle, cpu-light, cpu-heavy"),
         ({"name": "a/b"}, "String should match pattern"),
+        ({"name": "dedicated", "activity": "cpu-heavy"}, "dedicated means that every neighbour is or does: off"),
+        (
+            {"name": "shared-idle", "neighbours": {"n": "off"}},
+            "shared-idle means that every neighbour is or does: idle",
+        ),
+        (
+            {"name": "cpu-heavy", "activity": "idle"},
+            "cpu-heavy means that every neighbour is or does: stress-ng --cpu 8",
+        ),
+        (None, "name at least one scenario"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(item, words):

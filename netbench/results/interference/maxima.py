@@ -5,7 +5,7 @@ index, and the matrix of victims and scenarios.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from netbench.analysis.ratios import RatioOfMeans, ratio_of_means
+from netbench.analysis.ratios import RatioOfMeans, Unknown, ratio_of_means
 from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.results.groups import Group, best_groups
 
@@ -53,7 +53,7 @@ class RelativeMaximum:
 
     @property
     def isolation_index(self) -> float | None:
-        """1 when the victim is undisturbed, less when it lost throughput; None when the baseline forwarded nothing."""
+        """1 when the victim is undisturbed, less when it lost throughput; None where the ratio is unknown."""
         return self.ratio.ratio
 
 
@@ -79,16 +79,25 @@ def baselines(best: Iterable[Group]) -> dict[Victim, Group]:
 def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
 
-    What has no baseline, or no valid trial, is left out.
+    What has no baseline, or no valid trial, is left out. Where the maximum is at another load than in the baseline, and
+    lower, because no trial at that load is valid, there is nothing to compare: the ratio is unknown.
     """
-    best = best_groups(groups)
+    everything = tuple(groups)
+    best = best_groups(everything)
     bases = baselines(best)
-    pairs = [(group, bases[Victim.of(group)]) for group in best if Victim.of(group) in bases]
-    return tuple(
-        RelativeMaximum(group, base, ratio_of_means(_throughputs(group), _throughputs(base)))
-        for group, base in pairs
-        if group is not base
-    )
+    unmeasured = {(Victim.of(one), one.scenario, one.load) for one in everything if not one.valid}
+    found = []
+    for group in best:
+        victim = Victim.of(group)
+        base = bases.get(victim)
+        if base is None or group is base:
+            continue
+        ratio = ratio_of_means(_throughputs(group), _throughputs(base))
+        lower = ratio.ratio is not None and ratio.ratio < 1
+        if lower and (victim, group.scenario, base.load) in unmeasured:
+            ratio = RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, Unknown.NOT_MEASURED)
+        found.append(RelativeMaximum(group, base, ratio))
+    return tuple(found)
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:
