@@ -57,7 +57,7 @@ def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, st
     (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", "route"))
     campaign = start("run", tmp_path / "local.yaml", "quick", "-o", results, *SMALL, "--set", "duration=20s")
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
-    assert "table ip netbench" in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
+    assert "table ip nb-drops" in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
     campaign.kill()
     campaign.communicate()
     assert netbench("clean").returncode == 0
