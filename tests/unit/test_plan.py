@@ -2,7 +2,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import UsageError
@@ -133,6 +133,7 @@ def shared_plan(uuts=UUTS, scenarios=(), costs=None, **more):
     return make_plan(there, wanted, scenarios=scenarios, costs=costs or Costs())
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), ORDERS, st.sampled_from(["visit", "scenario", "trial"]))
 def test_every_scenario_once_and_maxima_before_what_refers_to_them(seed, repetitions, order, reboot):
     plan = shared_plan(seed=seed, repetitions=repetitions, order=order, reboot=reboot)
