@@ -14,9 +14,14 @@ from tests.netns.watching import events, stored, wait_for
 pytestmark = [pytest.mark.root, pytest.mark.stress]
 
 SMALL = settings(
-    frame_sizes=64, loads="2000fps", duration="300ms", repetitions=1, order="sequential", tolerance="100%",
+    frame_sizes=64,
+    loads="2000fps",
+    duration="300ms",
+    repetitions=1,
+    order="sequential",
+    tolerance="100%",
     max_lateness="1min",
-)  # fmt: skip
+)
 EXTERNAL = settings(topology__neighbours__0__kind="external", scenarios="cpu-light")
 RUN = ("run", "netns-neighbour", "schlosser2011-short", "--uut", "raw", *SMALL)
 
@@ -46,9 +51,15 @@ def test_every_scenario_of_the_paper(results):
     assert done.returncode == 0, done.stdout + done.stderr
     found = {(row["scenario"], row["guest"]): row for row in rows(results)}
     assert set(found) == {
-        ("dedicated", ""), ("shared-idle", ""), ("cpu-light", ""), ("cpu-heavy", ""),
-        ("network-50", ""), ("network-50", "second"), ("network-95", ""), ("network-95", "second"),
-    }  # fmt: skip
+        ("dedicated", ""),
+        ("shared-idle", ""),
+        ("cpu-light", ""),
+        ("cpu-heavy", ""),
+        ("network-50", ""),
+        ("network-50", "second"),
+        ("network-95", ""),
+        ("network-95", "second"),
+    }
     for (scenario, guest), row in found.items():
         assert (row["lost_frames"], row["unexplained_frames"], row["verdict"]) == ("0", "0", "valid"), row
         assert row["lifetime"] == ("1" if scenario == "shared-idle" else "2"), "its maximum is a visit of its own"

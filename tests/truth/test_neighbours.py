@@ -41,12 +41,22 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
             uuts += f"  - {json.dumps(spec)}\n"
     (tmp_path / "pair.yaml").write_text(TOPOLOGY + uuts)
     done = netbench(
-        "run", tmp_path / "pair.yaml", "quick", "-o", results,
+        "run",
+        tmp_path / "pair.yaml",
+        "quick",
+        "-o",
+        results,
         *settings(
-            frame_sizes="64,1518", loads="4999fps", duration="200ms", repetitions=1, tolerance="100%", retries=1,
-            max_lateness="1min", scenarios="[shared-idle, {network: [50%, 3001fps], frame_size: 65}]",
+            frame_sizes="64,1518",
+            loads="4999fps",
+            duration="200ms",
+            repetitions=1,
+            tolerance="100%",
+            retries=1,
+            max_lateness="1min",
+            scenarios="[shared-idle, {network: [50%, 3001fps], frame_size: 65}]",
         ),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     trials = ResultDirectory(results).results().trials
     # Three scenarios for two sizes, and shared-idle for frames of 65 bytes, whose maximum the share refers to.
@@ -76,9 +86,17 @@ def test_each_guests_loss_is_its_own(tmp_path, results, forward):
 def test_counts_of_both_sides_are_those_of_their_nics(results):
     """The second pair of NICs as neighbour, at half and nearly all of the maximum: what Tables 2 and 3 are made of."""
     done = netbench(
-        "run", "netns-neighbour", "schlosser2011-short", "-o", results, "--uut", "raw", "--scenario", "network",
+        "run",
+        "netns-neighbour",
+        "schlosser2011-short",
+        "-o",
+        results,
+        "--uut",
+        "raw",
+        "--scenario",
+        "network",
         *settings(frame_sizes="64,1500", loads="2000fps,9000fps", duration="200ms", repetitions=2),
-    )  # fmt: skip
+    )
     assert done.returncode in (0, 1), done.stderr
     campaign = ResultDirectory(results).results()
     [maximum] = campaign.maxima

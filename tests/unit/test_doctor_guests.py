@@ -144,6 +144,8 @@ def test_shares_of_cpu_time_need_a_controller(monkeypatch):
     monkeypatch.setattr(guests, "find_controller", none)
     (check,) = checks({"cgroup-cpu"}).values()
     assert (check.status, check.found, check.remedy) == (
-        Status.MISSING, "this host has no cpu controller", "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
-    )  # fmt: skip
+        Status.MISSING,
+        "this host has no cpu controller",
+        "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
+    )
     assert checks(None)["cgroup-cpu"].status is Status.ABSENT

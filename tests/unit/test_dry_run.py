@@ -108,8 +108,9 @@ def test_only_the_chosen_uuts_are_told():
 def test_the_shared_host_is_told_with_stages_and_what_the_neighbours_do():
     lines = told("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
     assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [
-        "# UUT virtio (qemu)", "# neighbour second of UUT virtio (qemu)",
-    ]  # fmt: skip
+        "# UUT virtio (qemu)",
+        "# neighbour second of UUT virtio (qemu)",
+    ]
     second = section(lines, "# neighbour second")
     assert [line for line in second if line.startswith(qemu_program())]
     assert "address add 198.18.2.1/24 dev INGRESS-n1" in second

@@ -51,7 +51,7 @@ def test_the_shell_of_a_kernel_is_that_of_its_host_within_what_it_may_take(paths
     uut, host = Raw(RawOptions()), HERE
     kernel: object = Nothing()
     hosts = {"uut": host, "source": FakeHost()}
-    uut.provision(Workplace("u", "x", hosts, kernel, paths, Entitlement((FIRST,)), "uut"))  # type: ignore[arg-type]
+    uut.provision(Workplace("u", "x", hosts, kernel, paths, Entitlement((FIRST,)), "uut"))  # type: ignore[arg-type]  # fakes
     said = uut.shell().run(["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert said.stdout.split()[1] == str(FIRST).encode()
     assert uut.facts() == {"host_cpus": str(FIRST)}

@@ -113,10 +113,11 @@ def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown
     """All that was left there are loads so low that nothing could be lost: their ratio would tell of the loads."""
     invalid = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 800 of 1,000 frames/s"),)
     groups = groups_of(
-        *measured(900, 900), *measured(500, 500, load="500fps"),
+        *measured(900, 900),
+        *measured(500, 500, load="500fps"),
         *measured(700, 700, scenario="cpu-heavy", reasons=invalid),
         *measured(500, 500, load="500fps", scenario="cpu-heavy"),
-    )  # fmt: skip
+    )
     [heavy] = relative_maxima(groups)
     assert (heavy.ratio.ratio, heavy.ratio.unknown) == (None, Unknown.NOT_MEASURED)
     assert heavy.isolation_index is None

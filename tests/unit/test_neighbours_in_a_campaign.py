@@ -140,8 +140,15 @@ def test_a_neighbour_that_dies_is_brought_up_anew_and_the_uut_lives_on(testbed, 
     results = run(directory, request("dedicated", "shared-idle", {"network": "500fps"}))
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     assert testbed.calls == [
-        "open", "up a", "up a.second", "down a.second", "up a.second", "down a.second", "down a", "close",
-    ]  # fmt: skip
+        "open",
+        "up a",
+        "up a.second",
+        "down a.second",
+        "up a.second",
+        "down a.second",
+        "down a",
+        "close",
+    ]
     assert {trial.lifetime for trial in results.trials} == {1}
     failed = [event for event in events(directory) if event["kind"] == "trial-finished" and event["reasons"]]
     assert [event["reasons"] for event in failed] == [["neighbour-failed: neighbour second: " + DIES.uut_error]]
@@ -177,9 +184,17 @@ def test_a_uut_that_dies_takes_its_neighbours_with_it(testbed, directory):
     testbed.fates["a"] = [Fate(uut_error="guest a: QEMU was killed by signal 9")]
     results = run(directory, request("shared-idle"))
     assert testbed.calls == [
-        "open", "up a", "up a.second", "down a.second", "down a", "up a", "up a.second", "down a.second", "down a",
+        "open",
+        "up a",
+        "up a.second",
+        "down a.second",
+        "down a",
+        "up a",
+        "up a.second",
+        "down a.second",
+        "down a",
         "close",
-    ]  # fmt: skip
+    ]
     assert [trial.lifetime for trial in results.trials] == [2]
 
 

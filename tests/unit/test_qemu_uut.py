@@ -171,7 +171,7 @@ class Life:
         self.host = TapHost(self)
         kernel: object = self.kernel
         run_id, hosts = "lab-20250101-120000-1", {"uut": self.host}
-        self.uut.provision(Workplace("g", run_id, hosts, kernel, paths, entitlement, "uut"))  # type: ignore[arg-type]
+        self.uut.provision(Workplace("g", run_id, hosts, kernel, paths, entitlement, "uut"))  # type: ignore[arg-type]  # fakes
 
     def bring_up(self) -> "Life":
         self.provision()

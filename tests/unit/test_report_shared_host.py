@@ -43,7 +43,7 @@ STREAM_RATE = 50_000  # frames/s offered to a neighbour of `small_campaign`, at 
 def forwarding(received: int, share: int = 50, **changes: object) -> NeighbourResult:
     counts = stream_counts("n1", sent=STREAM_RATE, received=received, intended_fps=float(STREAM_RATE))
     activity = f"forwards 64-byte frames at {share}% of the maximum"
-    return replace(NeighbourResult("second", activity, 64, (counts,)), **changes)  # type: ignore[arg-type]
+    return replace(NeighbourResult("second", activity, 64, (counts,)), **changes)  # type: ignore[arg-type]  # any field
 
 
 def computing(workers: str) -> NeighbourResult:

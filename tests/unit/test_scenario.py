@@ -35,8 +35,11 @@ def test_neighbours_may_differ():
         {"name": "mixed", "activity": "idle", "neighbours": {"n1": "cpu-heavy", "n2": {"network": "50%"}, "n3": "off"}}
     ).values()
     assert [mixed.of(name) for name in ("n1", "n2", "n3", "n4")] == [
-        Stress(cpu=8, vm=4), Network(None, 50.0), Off(), Idle(),
-    ]  # fmt: skip
+        Stress(cpu=8, vm=4),
+        Network(None, 50.0),
+        Off(),
+        Idle(),
+    ]
 
 
 def test_yaml_reads_a_bare_off_as_false():

@@ -15,9 +15,15 @@ from tests.netns.watching import events, wait_for
 pytestmark = pytest.mark.vm
 
 EXACT = settings(
-    frame_sizes=64, loads="500fps", duration="500ms", repetitions=1, order="sequential", tolerance="100%",
-    max_lateness="1min", generator="afpacket",
-)  # fmt: skip
+    frame_sizes=64,
+    loads="500fps",
+    duration="500ms",
+    repetitions=1,
+    order="sequential",
+    tolerance="100%",
+    max_lateness="1min",
+    generator="afpacket",
+)
 RUN = ("run", "netns-vmm", "schlosser2011-short", "--uut", "virtio")
 
 
@@ -67,9 +73,14 @@ def test_both_guests_are_measured_to_the_frame(results):
 def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(results):
     """And an idle one does not, as far as can be told."""
     wanted = settings(
-        frame_sizes=64, loads="100Mbit/s", duration="500ms", repetitions=3, tolerance="100%", order="sequential",
+        frame_sizes=64,
+        loads="100Mbit/s",
+        duration="500ms",
+        repetitions=3,
+        tolerance="100%",
+        order="sequential",
         scenarios="[dedicated, shared-idle, cpu-heavy]",
-    )  # fmt: skip
+    )
     done = netbench(
         "run", "netns-isolation", "schlosser2011-short", "--uut", "same-cpu", "-o", results, *wanted, timeout_s=240
     )

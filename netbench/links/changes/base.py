@@ -15,7 +15,7 @@ class Machine:
     netlink: Netlink
     hosts: dict[str | None, Host]
 
-    def link(self, netns: str | None, verb: str, interface: str, **settings: Any) -> None:  # noqa: ANN401
+    def link(self, netns: str | None, verb: str, interface: str, **settings: Any) -> None:  # noqa: ANN401 - pyroute2 is untyped
         """One `ip link` request on an interface that is there."""
         self.netlink.socket(netns).link(verb, index=self.netlink.index(netns, interface), **settings)
 

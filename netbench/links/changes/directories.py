@@ -23,4 +23,4 @@ class AddRunDirectory(Change):
 
     def undo(self, machine: Machine) -> None:
         if Path(self.path).is_relative_to(STATE_DIRECTORY):
-            shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(self.path, ignore_errors=True)  # gone already: undone already

@@ -54,7 +54,7 @@ def delete_link(machine: Machine, netns: str | None, interface: str) -> None:
     tolerating_gone(lambda: machine.link(netns, "del", interface))
 
 
-def tolerant_link(machine: Machine, netns: str | None, interface: str, **settings: Any) -> None:  # noqa: ANN401
+def tolerant_link(machine: Machine, netns: str | None, interface: str, **settings: Any) -> None:  # noqa: ANN401 - pyroute2 is untyped
     """Change an interface, if it is there."""
     tolerating_gone(lambda: machine.link(netns, "set", interface, **settings))
 
