@@ -19,7 +19,7 @@ def analyze_command(path: Path, as_json: bool) -> str:
     """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
     # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from netbench.analysis.capture import analyze_capture  # noqa: PLC0415
+    from netbench.analysis.capture import analyze_capture  # noqa: PLC0415 - --help needs none
 
     counts = analyze_capture(path)
     return _json(path, counts) if as_json else _text(path, counts)
@@ -27,7 +27,7 @@ def analyze_command(path: Path, as_json: bool) -> str:
 
 def _json(path: Path, counts: "CaptureCounts") -> str:
     """Integers where frames, bytes and nanoseconds are counted; null for what is not known."""
-    import json  # noqa: PLC0415
+    import json  # noqa: PLC0415 - likewise
 
     document = {
         "file": str(path),

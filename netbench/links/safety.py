@@ -264,7 +264,7 @@ def _default_route_interfaces(message: Any) -> set[int]:  # noqa: ANN401 - pyrou
     return {index for index in (message.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)) if index}
 
 
-def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401
+def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401 - untyped
     """Interfaces that hold a session's local address, and those its answers leave by."""
     for local, remote in ssh_sessions(os.environ):
         for index, texts in addresses.items():

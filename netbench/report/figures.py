@@ -38,6 +38,9 @@ from netbench.report.panels import (
 )
 from netbench.report.traces import (
     HOVER,
+    LOSS,
+    THROUGHPUT,
+    TINY,
     arrange_bars,
     bars,
     end_of_axis,
@@ -50,9 +53,6 @@ from netbench.results.groups import Group, best_groups
 from netbench.results.totals import TrialTotals
 
 _OFFERED = "Offered load [Mbit/s, L1]"
-_THROUGHPUT = "Throughput [Mbit/s, L1]"
-_LOSS = "Loss [% of offered frames]"
-_TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Point:
 def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
     by_size = groups_by_size(groups)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, _THROUGHPUT)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, THROUGHPUT)
     panels.legend(doubtful(groups))
     for size, members in by_size.items():
         end = max(_end_of_offered(members), end_of_axis([group.throughput_mbps for group in members]))
@@ -85,7 +85,7 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
                     y=[point.throughput.mean for point in points],
                     error_x=error_bars(
                         looks[uut].colour,
-                        half_widths((point.offered for point in points), least=end * _TINY),
+                        half_widths((point.offered for point in points), least=end * TINY),
                     ),
                     error_y=error_bars(looks[uut].colour, half_widths(point.throughput for point in points)),
                 ),
@@ -102,7 +102,7 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
     best = {(group.uut, group.frame_size, _category(group, by_scenario)): group for group in best_groups(groups)}
     by_size = groups_by_size(groups)
     title = "" if by_scenario else "Number of sources"
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, title, _THROUGHPUT)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, title, THROUGHPUT)
     named: set[str] = set()
     for size, members in by_size.items():
         panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
@@ -144,7 +144,7 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
 def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
     by_size = groups_by_size(groups)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, _LOSS)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, LOSS)
     panels.legend(doubtful(groups))
     for size, members in by_size.items():
         scale = LossScale.over(_loss_ratios(members))

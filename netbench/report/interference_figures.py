@@ -15,7 +15,10 @@ from netbench.report.formats import mbps_interval, percent_interval
 from netbench.report.loss_scale import LossScale
 from netbench.report.panels import GREY, INK, Panels, Style, size_titles
 from netbench.report.traces import (
+    LOSS,
     NO_BAR,
+    THROUGHPUT,
+    TINY,
     arrange_bars,
     bars,
     end_of_axis,
@@ -28,9 +31,6 @@ from netbench.results.interference.curves import Curve, CurvePoint
 from netbench.results.interference.maxima import RelativeMaximum
 
 _NEIGHBOURS = "Offered to the neighbours [Mbit/s, L1]"
-_THROUGHPUT = "Throughput [Mbit/s, L1]"
-_LOSS = "Loss [% of offered frames]"
-_TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
 
 Item = TypeVar("Item", Curve, RelativeMaximum)
 
@@ -79,7 +79,7 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
 
 def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size of the victim: its throughput against what its neighbours are offered, a line per UUT."""
-    panels = _curve_panels(curves, looks, _THROUGHPUT)
+    panels = _curve_panels(curves, looks, THROUGHPUT)
     for size, members in _by_size(curves).items():
         end = _end_of_neighbours(members)
         panels.scale(
@@ -96,7 +96,7 @@ def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) ->
                     y=[point.throughput_mbps.mean for point in curve.points],
                     error_x=error_bars(
                         style.colour,
-                        half_widths((point.neighbours_offered_mbps for point in curve.points), least=end * _TINY),
+                        half_widths((point.neighbours_offered_mbps for point in curve.points), least=end * TINY),
                     ),
                     error_y=error_bars(style.colour, half_widths(point.throughput_mbps for point in curve.points)),
                     hover=[_point_hover(curve, point, style) for point in curve.points],
@@ -107,7 +107,7 @@ def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) ->
 
 def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
     """The same for the victim's loss, logarithmic with a band where zero is zero."""
-    panels = _curve_panels(curves, looks, _LOSS)
+    panels = _curve_panels(curves, looks, LOSS)
     for size, members in _by_size(curves).items():
         losses = [point.loss_ratio for one in members for point in one.points if point.loss_ratio is not None]
         scale = LossScale.over(loss.mean for loss in losses)

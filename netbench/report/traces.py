@@ -13,6 +13,10 @@ from netbench.report.panels import Style
 HOVER = "%{hovertext}<extra></extra>"
 NO_BAR = "none"  # in place of a half width; null would be drawn like 0, which is another statement
 
+THROUGHPUT = "Throughput [Mbit/s, L1]"
+LOSS = "Loss [% of offered frames]"
+TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
+
 _HEADROOM = 1.05
 
 

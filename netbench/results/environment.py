@@ -299,7 +299,7 @@ def _offloads(nic: str) -> list[str] | None:
     ethtool = IoctlEthtool(nic)
     try:
         features = ethtool.get_features()
-        return sorted(name for name in features.keys() if name and features.is_active(name))  # noqa: SIM118
+        return sorted(name for name in features.keys() if name and features.is_active(name))  # noqa: SIM118 - no mapping
     except (OSError, NoSuchDevice, NotSupportedError):
         return None
     finally:

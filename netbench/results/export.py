@@ -52,7 +52,7 @@ def _json(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
 def _parquet(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
     try:
         import pyarrow as pa  # noqa: PLC0415 - optional
-        import pyarrow.parquet as pq  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
     except ImportError:
         raise MissingError("Parquet needs pyarrow; add it with: pip install 'netbench[parquet]'") from None
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}

@@ -74,11 +74,23 @@ class Store:
         ]
         with self._writing() as db:
             _insert(
-                db, "trials",
-                spec.key, spec.index, spec.uut, spec.scenario, spec.frame_size, str(spec.load), spec.repetition,
-                trial.attempt, trial.started_ns, trial.verdict.value, json.dumps(trial.steps_s),
-                json.dumps(spec.streams), json.dumps(trial.cpu_s), trial.lifetime,
-            )  # fmt: skip
+                db,
+                "trials",
+                spec.key,
+                spec.index,
+                spec.uut,
+                spec.scenario,
+                spec.frame_size,
+                str(spec.load),
+                spec.repetition,
+                trial.attempt,
+                trial.started_ns,
+                trial.verdict.value,
+                json.dumps(trial.steps_s),
+                json.dumps(spec.streams),
+                json.dumps(trial.cpu_s),
+                trial.lifetime,
+            )
             for position, (guest, counts) in enumerate(streams):
                 _insert(db, "streams", spec.key, position, *(getattr(counts, name) for name in COUNT_COLUMNS), guest)
                 _insert_each(db, "losses", spec.key, counts.stream, counts.lost_at)

@@ -18,9 +18,19 @@ from tests.netns.watching import events, pids_in, stored, wait_for
 pytestmark = pytest.mark.root
 
 SMALL = [
-    "--set", "frame_sizes=64", "--set", "loads=5000fps", "--set", "repetitions=1", "--set", "duration=100ms",
-    "--set", "tolerance=100%", "--set", "max_lateness=1min",
-]  # fmt: skip
+    "--set",
+    "frame_sizes=64",
+    "--set",
+    "loads=5000fps",
+    "--set",
+    "repetitions=1",
+    "--set",
+    "duration=100ms",
+    "--set",
+    "tolerance=100%",
+    "--set",
+    "max_lateness=1min",
+]
 SIX = [*SMALL, "--set", "repetitions=6"]
 
 
@@ -58,8 +68,13 @@ def test_three_streams_at_once(results):
     assert done.returncode == 0, done.stderr
     found = rows(results)
     assert sorted((row["streams"], row["stream"]) for row in found) == [
-        ("1", "s1"), ("2", "s1"), ("2", "s2"), ("3", "s1"), ("3", "s2"), ("3", "s3"),
-    ]  # fmt: skip
+        ("1", "s1"),
+        ("2", "s1"),
+        ("2", "s2"),
+        ("3", "s1"),
+        ("3", "s2"),
+        ("3", "s3"),
+    ]
     assert {(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found} == {("500", "500", "valid")}
 
 

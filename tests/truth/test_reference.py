@@ -46,10 +46,24 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward, streams):
     topology.write_text(f"{hosts}links:\n{links}streams:\n{lanes}uuts:\n{uuts}\n")
     sizes = random.Random(SEED + streams).sample(range(65, 1518), 1)
     done = netbench(
-        "run", topology, "quick", "-o", tmp_path / "results",
-        "--set", f"frame_sizes=64,{sizes[0]},1518", "--set", "loads=9973fps", "--set", "repetitions=1",
-        "--set", "duration=211ms", "--set", "tolerance=100%", "--set", "max_lateness=1min",
-    )  # fmt: skip
+        "run",
+        topology,
+        "quick",
+        "-o",
+        tmp_path / "results",
+        "--set",
+        f"frame_sizes=64,{sizes[0]},1518",
+        "--set",
+        "loads=9973fps",
+        "--set",
+        "repetitions=1",
+        "--set",
+        "duration=211ms",
+        "--set",
+        "tolerance=100%",
+        "--set",
+        "max_lateness=1min",
+    )
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "results")
     assert len(found) == len(DROPS) * 3 * streams

@@ -54,9 +54,17 @@ class Journey:
     @property
     def received(self) -> int:
         return (
-            self.sent - self.source_nic - self.link_in - self.ingress_nic - self.rule - self.uut
-            - self.egress_nic - self.link_out - self.sink_nic - self.capture
-        )  # fmt: skip
+            self.sent
+            - self.source_nic
+            - self.link_in
+            - self.ingress_nic
+            - self.rule
+            - self.uut
+            - self.egress_nic
+            - self.link_out
+            - self.sink_nic
+            - self.capture
+        )
 
     def evidence(self) -> Evidence:
         on_wire = self.sent - self.source_nic + self.foreign_through + self.foreign_stuck
@@ -245,10 +253,20 @@ def test_foreign_frames_that_came_between_the_uut_and_the_sink_are_no_loss():
 def test_without_a_capture_nothing_about_arrival_is_known():
     counts = account(replace(Journey(uut=10).evidence(), capture=None))
     unknown = (
-        "received_frames", "duplicate_frames", "reordered_frames", "foreign_frames", "capture_dropped_frames",
-        "unexplained_frames", "longest_loss_run_frames", "loss_runs", "first_received_ns", "last_received_ns",
-        "lost_frames", "loss_ratio", "throughput_fps",
-    )  # fmt: skip
+        "received_frames",
+        "duplicate_frames",
+        "reordered_frames",
+        "foreign_frames",
+        "capture_dropped_frames",
+        "unexplained_frames",
+        "longest_loss_run_frames",
+        "loss_runs",
+        "first_received_ns",
+        "last_received_ns",
+        "lost_frames",
+        "loss_ratio",
+        "throughput_fps",
+    )
     assert {name: getattr(counts, name) for name in unknown} == dict.fromkeys(unknown)
     assert counts.lost_at == ()
     assert counts.sent_frames == 1000
@@ -301,9 +319,18 @@ def test_frames_that_cannot_be_told_apart_are_counted_only():
 
 
 COUNTERS = NicCounters(
-    rx=9, tx=9, rx_dropped=9, tx_dropped=9, rx_errors=9, tx_errors=9, up=True, carrier_changes=7,
-    mac="02:00:00:00:00:01", index=9, master=3,
-)  # fmt: skip
+    rx=9,
+    tx=9,
+    rx_dropped=9,
+    tx_dropped=9,
+    rx_errors=9,
+    tx_errors=9,
+    up=True,
+    carrier_changes=7,
+    mac="02:00:00:00:00:01",
+    index=9,
+    master=3,
+)
 
 
 def test_growth_between_two_readings():

@@ -61,9 +61,7 @@ def test_short_trials(duration, short):
     assert (WarningKind.SHORT_TRIALS in kinds) is short
 
 
-@pytest.mark.parametrize(
-    ("repetitions", "text"), [(1, "1 repetition:"), (2, "2 repetitions:"), (3, None)]
-)  # fmt: skip
+@pytest.mark.parametrize(("repetitions", "text"), [(1, "1 repetition:"), (2, "2 repetitions:"), (3, None)])
 def test_few_repetitions(repetitions, text):
     said = found(PORTS, profile(duration="10s", repetitions=repetitions)).get(WarningKind.FEW_REPETITIONS)
     assert said is None if text is None else said.startswith(text)

@@ -154,9 +154,23 @@ def test_a_dry_run_needs_no_root_and_touches_nothing(command, monkeypatch, tmp_p
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.chdir(tmp_path)
     code, out, err = command(
-        "run", "netns", "quick", "--dry-run", "--uut", "bridge", "--set", "repetitions=1", "--set", "order=sequential",
-        "--set", "frame_sizes=64,65", "--set", "loads=10fps,max", "--seed", "7",
-    )  # fmt: skip
+        "run",
+        "netns",
+        "quick",
+        "--dry-run",
+        "--uut",
+        "bridge",
+        "--set",
+        "repetitions=1",
+        "--set",
+        "order=sequential",
+        "--set",
+        "frame_sizes=64,65",
+        "--set",
+        "loads=10fps,max",
+        "--seed",
+        "7",
+    )
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0] == "# netns × quick: 4 trials, seed 7"

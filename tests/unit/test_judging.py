@@ -142,7 +142,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
         ),
     ],
     ids=lambda value: value.value if isinstance(value, ReasonKind) else "",
-)  # fmt: skip
+)
 def test_each_reason_from_the_least_that_causes_it(evidence, kind, detail):
     assert reasons(evidence) == [Reason(kind, "s1", detail)]
 

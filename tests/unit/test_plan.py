@@ -20,10 +20,14 @@ def test_every_combination_exactly_once_whatever_the_order(seed, repetitions, st
     plan = make_plan(
         topology(streams, UUTS),
         profile(
-            seed=seed, repetitions=repetitions, order=order, frame_sizes=[64, 512], loads=["1fps", "max"],
+            seed=seed,
+            repetitions=repetitions,
+            order=order,
+            frame_sizes=[64, 512],
+            loads=["1fps", "max"],
             streams=list(range(1, streams + 1)),
         ),
-    )  # fmt: skip
+    )
     assert len(plan.trials) == 2 * 2 * 2 * streams * repetitions
     assert set(Counter(trial.key for trial in plan.trials).values()) == {1}
     assert [trial.index for trial in plan.trials] == list(range(len(plan.trials)))
@@ -165,8 +169,9 @@ def test_a_maximum_that_nobody_asked_for_is_measured_all_the_same():
     plan = shared_plan(scenarios=["network"], frame_sizes=[1500])
     first = [trial for visit in plan.visits if visit.stage == 1 for trial in visit.trials]
     assert {(trial.scenario, trial.frame_size, str(trial.load)) for trial in first} == {
-        ("shared-idle", 64, "1fps"), ("shared-idle", 64, "2fps"),
-    }  # fmt: skip
+        ("shared-idle", 64, "1fps"),
+        ("shared-idle", 64, "2fps"),
+    }
     rest = [trial for visit in plan.visits if visit.stage == 2 for trial in visit.trials]
     assert {(trial.scenario, trial.frame_size) for trial in rest} == {("network-50", 1500), ("network-95", 1500)}
 
@@ -230,8 +235,10 @@ def test_scenarios_that_a_topology_cannot_play_are_refused(topo, scenario, words
 
 def test_the_beginning_of_a_name_stands_for_all_that_begin_so():
     assert {trial.scenario for trial in shared_plan(scenarios=["network"]).trials} == {
-        "network-50", "network-95", "shared-idle",
-    }  # fmt: skip
+        "network-50",
+        "network-95",
+        "shared-idle",
+    }
     with pytest.raises(UsageError, match="no scenario 'net' here; there are dedicated, shared-idle"):
         shared_plan(scenarios=["net"])
 
@@ -261,8 +268,9 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
     there = topology(2, UUTS, neighbours=[*NEIGHBOURS, {"name": "third"}])
     [network] = profile(scenarios=[{"network": "50%"}]).scenarios
     assert [str(there.activity(network, name)) for name in ("second", "third")] == [
-        "forwards 64-byte frames at 50% of the maximum", "idle",
-    ]  # fmt: skip
+        "forwards 64-byte frames at 50% of the maximum",
+        "idle",
+    ]
     assert company_of(there, profile(scenarios=[{"network": "50%"}]), "network-50") == ("second", "third")
     told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
     with pytest.raises(UsageError, match="neighbour third has no streams to forward"):

@@ -348,8 +348,20 @@ def test_the_command(tmp_path):
     command = tcpdump_command("nb-rx1", (), catch)
     *options, expression = command
     assert options == [
-        "tcpdump", "-i", "nb-rx1", "-n", "-p", "-Z", "root", "-s", "64", "-B", "4096", "-w", str(tmp_path / "x.pcap"),
-    ]  # fmt: skip
+        "tcpdump",
+        "-i",
+        "nb-rx1",
+        "-n",
+        "-p",
+        "-Z",
+        "root",
+        "-s",
+        "64",
+        "-B",
+        "4096",
+        "-w",
+        str(tmp_path / "x.pcap"),
+    ]
     assert "udp and src host 198.18.1.2 and dst host 198.19.1.2" in expression
     assert "or ether dst 01:80:c2:00:00:0f" in expression.replace("(outbound and ether", "ether")
     assert tcpdump_command("nb-rx1", (3, 4), catch) == ["taskset", "-c", "3,4", *command]

@@ -138,8 +138,12 @@ def test_only_the_chosen_uuts_need_something():
 def test_what_is_in_a_vm_needs_nothing_of_this_machine_but_the_vm():
     assert needs_of(topology_in_vm()) == {"root", "setpriv", qemu_program(), "image:micro"}
     assert needs_of(topology_in_vm(vm={"image": "new", "accelerator": "kvm"})) == {
-        "root", "setpriv", qemu_program(), "image:new", "kvm",
-    }  # fmt: skip
+        "root",
+        "setpriv",
+        qemu_program(),
+        "image:new",
+        "kvm",
+    }
 
 
 def test_a_vm_beside_a_testbed_of_this_machine():

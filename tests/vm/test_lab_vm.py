@@ -31,10 +31,17 @@ def remarks(results: Path) -> list[str]:
 
 def test_a_campaign_inside_one_vm(results):
     done = netbench(
-        "run", "lab-vm", "quick", "-o", results, *PATIENT, "--uut", "route",
+        "run",
+        "lab-vm",
+        "quick",
+        "-o",
+        results,
+        *PATIENT,
+        "--uut",
+        "route",
         *settings(generator="auto", frame_sizes="64,1518", loads="333fps,7777fps", duration="500ms"),
         *settings(keep_captures="all"),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert not [text for text in remarks(results) if "afpacket" in text]
     found = rows(results)
