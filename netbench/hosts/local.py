@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Completed, run_checked
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
@@ -99,7 +99,7 @@ class NamespaceHost(LocalHost):
     """A named network namespace of this machine; files and CPUs are the machine's own.
 
     `ip netns exec` also gives each command the namespace's own /sys, so that /sys/class/net and
-    /proc/sys/net tell of the namespace and not of the machine.
+    /proc/sys/net tell of the namespace and not of the machine. MachineGoneError where there is none of that name.
     """
 
     def __init__(self, name: str, run_id: str, netns: str) -> None:
@@ -121,6 +121,8 @@ class NamespaceHost(LocalHost):
 
     def _command(self, argv: Sequence[str]) -> list[str]:
         require_tool("ip")
+        if not Path("/run/netns", self._netns).exists():
+            raise MachineGoneError(f"host {self.name}: its namespace {self._netns} is gone: somebody deleted it")
         return ["ip", "netns", "exec", self._netns, *super()._command(argv)]
 
 

@@ -1,6 +1,6 @@
 """Changes made one after the other through the journal, and undone as a whole or back to a point."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from errno import EEXIST
 
 from pyroute2.netlink.exceptions import NetlinkError
@@ -9,11 +9,13 @@ from netbench.errors import TestbedError
 from netbench.links.changes import AddNamespace, Change, Machine, MovePort
 from netbench.links.counters import NicCounters, read_nics
 from netbench.links.journal import Journal
+from netbench.links.local_hops import read_local_hops
+from netbench.model.hops import HopPoint, HopReading
 from netbench.model.paths import Place
 
 
 class Transaction:
-    """The changes of one run on this machine, and the counters of its NICs: the Kernel netbench itself runs on."""
+    """The changes of one run on this machine, and its counters: the Kernel netbench itself runs on."""
 
     def __init__(self, journal: Journal, machine: Machine) -> None:
         self._journal = journal
@@ -59,6 +61,10 @@ class Transaction:
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         """The counters of NICs; one that is gone is left out. TestbedError when a whole namespace is gone."""
         return read_nics(self._machine.netlink, places)
+
+    def read_hops(self, points: Sequence[HopPoint], forwarding: Mapping[str | None, str]) -> tuple[HopReading, ...]:
+        """What drops frames on this machine, beyond its NICs' own counters; TestbedError when a namespace is gone."""
+        return read_local_hops(self._machine.netlink, self._machine.hosts, points, forwarding)
 
 
 def _reason(error: BaseException) -> str:

@@ -4,13 +4,16 @@ A VM is netbench's own and ends with the run: nothing need be put on record, and
 next unit under test is taken back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.links.changes import ByCommand, Change
 from netbench.links.counters import NicCounters
+from netbench.links.hops import namespaces_of
+from netbench.model.hops import HopPoint, HopReading
 from netbench.model.paths import Place
+from netbench.vm.hops import hops_command, parse_hops
 from netbench.vm.links import list_command, parse_links
 
 # What iproute2 says of what is not there any more, and so is undone already.
@@ -74,3 +77,13 @@ class GuestKernel:
             links = parse_links(run_checked(self._host(None), list_command(netns)))
             found |= {place: links[place.interface] for place in there if place.interface in links}
         return found
+
+    def read_hops(self, points: Sequence[HopPoint], forwarding: Mapping[str | None, str]) -> tuple[HopReading, ...]:
+        """What drops frames in the VM, beyond its NICs' own counters; TestbedError when it cannot be asked."""
+        namespaces = namespaces_of(points, forwarding)
+        host = self._host(None)
+        printed = run_checked(host, hops_command(namespaces))
+        try:
+            return parse_hops(printed, namespaces, points, forwarding)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise TestbedError(f"host {host.name}: its counters of hops make no sense: {error}") from error

@@ -1,0 +1,203 @@
+"""The rules of nftables that may drop frames, and how many each has dropped.
+
+From what nft prints as JSON (libnftables-json(5)), and as text, because nft 1.0 leaves the devices of chains out of its
+JSON. Rules of the older ip_tables and ebtables are not among them.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain as chained
+from typing import Any, NamedTuple
+
+from netbench.model.names import PREFIX
+
+LIST_RULES = ("nft", "-j", "list", "ruleset")
+LIST_CHAINS = ("nft", "list", "chains")
+
+# Statements after which every frame goes on to the next one.
+_PASSING = frozenset({"counter", "log", "mangle"})
+_DROPPING = frozenset({"drop", "reject", "fwd"})  # for the path, a frame sent elsewhere is as lost
+_JUMPS = ("jump", "goto")
+
+_TABLE = re.compile(r"table (\S+) (\S+) \{")
+_CHAIN = re.compile(r"\tchain (\S+) \{")
+_DEVICES = re.compile(r"\t\ttype .* devices? (.+) priority ")
+_DEVICE = re.compile(r'[^\s"{},=]+')
+
+_Statement = Mapping[str, Any]
+_Named = tuple[str, str, str]  # a counter or map, with the family and table it is in
+
+
+class Hook(NamedTuple):
+    """Where the kernel calls a base chain; `device` is empty where it is called for all devices."""
+
+    family: str
+    name: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropper:
+    """A rule, or the policy of a chain, that may drop frames, and the hooks from which frames come to it.
+
+    `frames` is None where it does not count what it drops: without a counter, or with one that stands before a
+    condition and so counts frames that pass as well.
+    """
+
+    name: str
+    hooks: frozenset[Hook]
+    frames: int | None
+
+
+class _ChainName(NamedTuple):
+    family: str
+    table: str
+    chain: str
+
+
+@dataclass(slots=True)
+class _Ruleset:
+    """What is in force: tables that are neither dormant nor netbench's own."""
+
+    bases: dict[_ChainName, _Statement] = field(default_factory=dict)
+    rules: dict[_ChainName, list[_Statement]] = field(default_factory=dict)
+    counters: dict[_Named, int] = field(default_factory=dict)
+    maps: dict[_Named, object] = field(default_factory=dict)
+
+
+def droppers(rules: str, chains: str) -> Iterator[Dropper]:
+    """All rules that may drop, by what LIST_RULES and LIST_CHAINS print, in the order of nft.
+
+    ValueError, LookupError or TypeError for what is no such listing.
+    """
+    ruleset = _parse(rules)
+    hooks = _hooks(ruleset, _devices(chains))
+    uses = Counter(
+        use for name, there in ruleset.rules.items() for rule in there for use in _named_counters(name, rule)
+    )
+    counters = {name: frames for name, frames in ruleset.counters.items() if uses[name] == 1}
+    for name, there in ruleset.rules.items():
+        for rule in there:
+            for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
+                yield Dropper(f"nft {' '.join(name)} rule {rule['handle']}", hooks.get(name, frozenset()), frames)
+    for name, base in ruleset.bases.items():
+        if base.get("policy") == "drop":
+            last = ruleset.rules.get(name, [{"expr": []}])[-1]["expr"]
+            counted = last if all(_kind(statement) in _PASSING for statement in last) else []
+            for frames in _dropped(name, [*counted, {"drop": None}], counters, ruleset.maps):
+                yield Dropper(f"nft {' '.join(name)} policy", hooks[name], frames)
+
+
+def _parse(listing: str) -> _Ruleset:
+    ruleset = _Ruleset()
+    asleep = set()
+    for entry in json.loads(listing)["nftables"]:
+        ((kind, body),) = entry.items()
+        if kind == "table" and _dormant(body):
+            asleep.add((body["family"], body["name"]))
+        if kind in ("metainfo", "table") or body["table"].startswith(PREFIX):
+            continue
+        family, table = body["family"], body["table"]
+        if (family, table) in asleep:
+            continue
+        if kind == "chain" and "hook" in body:
+            ruleset.bases[_ChainName(family, table, body["name"])] = body
+        elif kind == "rule":
+            ruleset.rules.setdefault(_ChainName(family, table, body["chain"]), []).append(body)
+        elif kind == "counter":
+            ruleset.counters[family, table, body["name"]] = int(body["packets"])
+        elif kind == "map":
+            ruleset.maps[family, table, body["name"]] = body.get("elem", [])
+    return ruleset
+
+
+def _dormant(table: _Statement) -> bool:
+    flags = table.get("flags", [])
+    return any(flag in ("dormant", "d") for flag in ([flags] if isinstance(flags, str) else flags))  # nft 1.0.6: "d"
+
+
+def _devices(chains: str) -> dict[_ChainName, list[str]]:
+    found = {}
+    family = table = chain = ""
+    for line in chains.splitlines():
+        if match := _TABLE.match(line):
+            family, table = match.groups()
+        elif match := _CHAIN.match(line):
+            chain = match[1]
+        elif match := _DEVICES.match(line):
+            found[_ChainName(family, table, chain)] = _DEVICE.findall(match[1])
+    return found
+
+
+def _hooks(ruleset: _Ruleset, devices: Mapping[_ChainName, Sequence[str]]) -> dict[_ChainName, frozenset[Hook]]:
+    """The hooks from which frames come to each chain, by jumps too."""
+    found: dict[_ChainName, frozenset[Hook]] = {}
+    for name, base in ruleset.bases.items():
+        own = frozenset(Hook(name.family, base["hook"], device) for device in devices.get(name, [""]))
+        reached, ahead = {name}, [name]
+        while ahead:
+            here = ahead.pop()
+            for rule in ruleset.rules.get(here, []):
+                for verdict, target in chained.from_iterable(
+                    _verdicts(here, statement, ruleset.maps) for statement in rule["expr"]
+                ):
+                    there = here._replace(chain=target)
+                    if verdict in _JUMPS and there not in reached:
+                        reached.add(there)
+                        ahead.append(there)
+        for chain in reached:
+            found[chain] = found.get(chain, frozenset()) | own
+    return found
+
+
+def _named_counters(name: _ChainName, rule: _Statement) -> Iterator[_Named]:
+    for statement in rule["expr"]:
+        if _kind(statement) == "counter" and isinstance(statement["counter"], str):
+            yield name.family, name.table, statement["counter"]
+
+
+def _dropped(
+    name: _ChainName,
+    statements: Sequence[_Statement],
+    counters: Mapping[_Named, int],
+    maps: Mapping[_Named, object],
+) -> Iterator[int | None]:
+    """Frames that one rule has dropped, None where it does not count them; nothing for a rule that cannot drop."""
+    counted = None
+    for statement in statements:
+        kind = _kind(statement)
+        if kind in _DROPPING:
+            yield counted
+        elif kind == "queue" or (kind == "xt" and statement is statements[-1]):
+            yield None  # what userspace, or a target of iptables, does with them nft does not tell
+        elif kind == "vmap" and any(verdict in ("drop", "queue") for verdict, _ in _verdicts(name, statement, maps)):
+            yield None
+        elif kind == "counter":
+            own = statement["counter"]
+            counted = counters.get((name.family, name.table, own)) if isinstance(own, str) else int(own["packets"])
+        elif kind not in _PASSING:
+            counted = None  # a condition: not all frames that were counted come this far
+
+
+def _verdicts(name: _ChainName, value: object, maps: Mapping[_Named, object]) -> Iterator[tuple[str, str]]:
+    """All verdicts within a statement, each with the chain it names, the elements of verdict maps among them."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _verdicts(name, one, maps)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key in ("drop", "queue"):
+                yield key, ""
+            elif key in _JUMPS:
+                yield key, inner["target"]
+            elif key == "data" and isinstance(inner, str):
+                yield from _verdicts(name, maps.get((name.family, name.table, inner.removeprefix("@"))), maps)
+            else:
+                yield from _verdicts(name, inner, maps)
+
+
+def _kind(statement: _Statement) -> str:
+    return next(iter(statement))

@@ -1,0 +1,157 @@
+"""What somebody else puts in the way of frames is named, with the count of what it dropped."""
+
+import shlex
+from collections.abc import Mapping
+
+import pytest
+
+from netbench.errors import MachineGoneError
+from netbench.hosts.base import run_checked
+from netbench.hosts.local import LocalHost
+from netbench.model.hops import HopPoint
+from netbench.uut.base import UnitUnderTest
+from netbench.uut.raw import Raw, RawOptions
+from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.vm.kernel import GuestKernel
+from tests.netns.yard import FRAMES, Yard, fresh_yard
+
+pytestmark = pytest.mark.root
+
+# Classic BPF that drops every frame: `ret #2`, TC_ACT_SHOT.
+DROP_ALL = "bpf bytecode '1,6 0 0 2' direct-action"
+# One rule a place; of 100 frames each drops as many as its name says, or some number it does not tell.
+AROUND_A_BRIDGE = {
+    "source": "table netdev x { chain at1 { type filter hook egress device nb-tx1 priority 0; counter; } ; }",
+    "uut": """
+        table netdev x {
+            chain at7 { type filter hook ingress device nb-in1 priority 0; numgen inc mod 100 < 7 counter drop; }
+            chain at3 {
+                type filter hook egress devices = { nb-out1, nb-out2 } priority 0;
+                numgen inc mod 81 vmap { 0 : jump sub }
+                limit rate 1/day burst 2 packets counter log drop
+            }
+            chain sub { counter drop; }
+        }
+        table bridge x {
+            counter mine { }
+            chain at12 { type filter hook forward priority 0; numgen inc mod 8 < 1 counter name mine drop; }
+            chain in { type filter hook input priority 0; policy drop; }
+        }
+        table ip asleep { flags dormant; chain c { type filter hook forward priority 0; policy drop; } ; }
+        table ip off { chain c { type filter hook forward priority 0; policy drop; } ; }
+    """,
+    "sink": "table inet x { chain at78 { type filter hook ingress device nb-rx1 priority 0; counter drop; } ; }",
+}
+
+
+@pytest.fixture
+def yard():
+    with fresh_yard("nbt-hops") as yard:
+        yield yard
+
+
+def raw(forward: str) -> Raw:
+    return Raw(RawOptions.model_validate({"forward": forward}))
+
+
+def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
+    """By stream, hop, counter and role: the same by netlink, as on this machine, and by command, as in a VM."""
+    directions = {"source": "tx", "ingress": "rx", "egress": "tx", "sink": "rx"}
+    points = [
+        HopPoint(path.name, f"{role} NIC", nic.place, directions[role])
+        for path in yard.paths
+        for role, nic in path.nics.items()
+    ]
+    forwarding = {yard.hosts["uut"].netns: stack}
+    found = yard.kernel.read_hops(points, forwarding)
+    assert GuestKernel(lambda netns: LocalHost("vm", yard.run_id)).read_hops(points, forwarding) == found
+    named = {(one.stream, one.hop, one.counter, one.role): one.frames for one in found}
+    assert len(named) == len(found), "each has a name of its own"
+    return named
+
+
+def dropped(yard: Yard, uut: UnitUnderTest, stack: str) -> tuple[int, Mapping[tuple[str, str, str], int | None]]:
+    """How many of FRAMES frames are lost, and the counters of drops that grew or that nobody knows."""
+    before = read(yard, stack)
+    lost = FRAMES - yard.forwarded(uut, yard.paths[0])
+    after = read(yard, stack)
+    grew = {key: None if now is None else now - (before[key] or 0) for key, now in after.items()}
+    return lost, {key[:3]: by for key, by in grew.items() if by != 0 and key[3] == "dropped"}
+
+
+def run(yard: Yard, host: str, command: str, stdin: str = "") -> None:
+    run_checked(yard.hosts[host], shlex.split(command), stdin=stdin)
+
+
+def test_around_a_bridge(yard):
+    with yard.uut(raw("bridge"), "u", yard.paths) as uut:
+        assert dropped(yard, uut, "bridge") == (0, {})
+        for host, rules in AROUND_A_BRIDGE.items():
+            run(yard, host, "nft -f -", stdin=rules)
+        # The sink's rule comes behind its NIC's own count.
+        assert dropped(yard, uut, "bridge") == (
+            7 + 12 + 3,
+            {
+                ("s1", "ingress NIC", "nft netdev x at7 rule 4"): 7,
+                ("", "bridge", "nft bridge x at12 rule 4"): 12,
+                ("", "egress NIC", "nft netdev x at3 rule 7"): 2,
+                ("", "egress NIC", "nft netdev x sub rule 8"): 1,
+                ("s1", "sink NIC", "nft inet x at78 rule 2"): 78,
+            },
+        )
+
+
+def test_attached_to_interfaces(yard):
+    with yard.uut(raw("bridge"), "u", yard.paths) as uut:
+        run(yard, "uut", "tc qdisc add dev nb-out1 root handle 1: htb default 1")
+        run(yard, "uut", "tc class add dev nb-out1 parent 1: classid 1:1 htb rate 1gbit")
+        run(yard, "uut", "tc qdisc add dev nb-out1 parent 1:1 tbf rate 8kbit burst 200 limit 400")
+        lost, counted = dropped(yard, uut, "bridge")
+        assert counted == {("s1", "egress NIC", "qdisc htb"): lost}, "what is below it is not counted twice"
+        assert lost > 0
+        run(yard, "uut", "tc qdisc add dev nb-out1 clsact")
+        run(yard, "uut", f"tc filter add dev nb-out1 egress {DROP_ALL}")
+        assert dropped(yard, uut, "bridge") == (FRAMES, {("s1", "egress NIC", "tc egress"): FRAMES})
+        run(yard, "uut", "tc qdisc add dev nb-in1 ingress")
+        run(yard, "uut", f"tc filter add dev nb-in1 ingress {DROP_ALL}")
+        assert dropped(yard, uut, "bridge") == (FRAMES, {("s1", "ingress NIC", "tc ingress"): FRAMES})
+
+
+def test_the_ip_layer_behind_a_bridge(yard):
+    """Only where br_netfilter hands frames to it, for all bridges or for one."""
+    rules = "table ip x { chain c { type filter hook forward priority 0; numgen inc mod 10 < 1 drop; } ; }"
+    unknown = ("", "bridge", "br_netfilter: nft ip x c rule 2")
+    with yard.uut(raw("bridge"), "u", yard.paths) as uut:
+        run(yard, "uut", "nft -f -", stdin=rules)
+        assert dropped(yard, uut, "bridge") == (0, {})
+        run(yard, "uut", "ip link set nb-br-s1 type bridge nf_call_iptables 1")
+        assert dropped(yard, uut, "bridge") == (10, {unknown: None})
+
+
+def test_the_ip_layer_of_a_router(yard):
+    rules = """
+        table inet x { chain c { type filter hook prerouting priority 0; numgen inc mod 100 < 9 counter drop; } ; }
+        table ip x { chain c { type filter hook forward priority -1; policy drop; ip ttl 1 accept; counter; } ; }
+    """
+    own = Reference(ReferenceOptions.model_validate({"forward": "route", "drop": Drop(k=1, n=100)}))
+    with yard.uut(own, "u", yard.paths) as uut:
+        assert dropped(yard, uut, "IP layer") == (1, {}), "the rule of netbench's own UUT is that UUT's to read"
+        run(yard, "uut", "nft -f -", stdin=rules)
+        assert dropped(yard, uut, "IP layer") == (
+            FRAMES,
+            {
+                ("", "IP layer", "nft inet x c rule 2"): 9,
+                ("", "IP layer", "nft ip x c policy"): 91,
+            },
+        )
+        run(yard, "uut", "nft flush ruleset")
+        run(yard, "uut", "ip address del 198.19.1.1/24 dev nb-out1")
+        assert dropped(yard, uut, "IP layer") == (FRAMES, {("", "IP layer", "InNoRoutes"): FRAMES})
+        run(yard, "uut", "ip address add 198.19.1.2/24 dev nb-out1")
+        assert dropped(yard, uut, "IP layer") == (FRAMES, {("", "IP layer", "UDP NoPorts"): FRAMES})
+
+
+def test_a_namespace_that_is_gone(yard):
+    run(yard, "source", f"ip netns del {yard.hosts['sink'].netns}")
+    with pytest.raises(MachineGoneError, match="network namespace nb-nbt-hops-sink is gone"):
+        read(yard, "bridge")

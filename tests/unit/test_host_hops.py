@@ -1,0 +1,155 @@
+"""Readings of hops on a machine, from what its namespaces count; tests/netns has the same with frames."""
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Completed
+from netbench.links.hops import NamespaceCounters, hop_readings
+from netbench.links.ip_layer import ip_counters
+from netbench.links.pause import PauseFrames
+from netbench.links.queues import Queue
+from netbench.links.rules import Dropper, Hook
+from netbench.model.hops import HopPoint, HopReading
+from netbench.model.paths import Place
+from netbench.vm.kernel import GuestKernel
+from tests.unit.fakes import FakeHost
+
+IN = HopPoint("s1", "ingress NIC", Place(None, "uut", "in1"), "rx")
+OUT = HopPoint("s1", "egress NIC", Place(None, "uut", "out1"), "tx")
+SOURCE = HopPoint("s1", "source NIC", Place(None, "uut", "tx1"), "tx")
+OTHER = HopPoint("s2", "egress NIC", Place(None, "uut", "out2"), "tx")
+
+# Linux 6.18; numbers as a test can tell them apart.
+PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
+Ip: 1 64 1000 21 22 990 991
+Udp: InDatagrams NoPorts InErrors
+Udp: 1 31 2
+TcpExt: SyncookiesSent IPReversePathFilter
+TcpExt: 3 41
+IpExt: InNoRoutes InTruncatedPkts InOctets
+IpExt: 51 52 53
+"""
+
+
+def readings(there: NamespaceCounters, *points: HopPoint, stack: str = "", softnet: str = "") -> list[HopReading]:
+    return list(hop_readings(points, {"uut": stack} if stack else {}, {"uut": there}, softnet))
+
+
+def rules(*hooks: Hook) -> NamespaceCounters:
+    return NamespaceCounters(rules=(Dropper("nft rule", frozenset(hooks), 7),))
+
+
+def test_the_ip_layer_counts_drops_of_many_kinds():
+    assert list(ip_counters(PROC)) == [
+        ("ForwDatagrams", "passed", 990),
+        ("InHdrErrors", "dropped", 21),
+        ("InAddrErrors", "dropped", 22),
+        ("InNoRoutes", "dropped", 51),
+        ("InTruncatedPkts", "dropped", 52),
+        ("IPReversePathFilter", "dropped", 41),
+        ("UDP NoPorts", "dropped", 31),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stack", "bridged_ip", "named"),
+    [
+        ("IP layer", False, ("IP layer", "ForwDatagrams")),
+        ("IP layer", True, ("IP layer", "ForwDatagrams")),
+        ("bridge", True, ("bridge", "br_netfilter: ForwDatagrams")),
+        ("bridge", False, None),
+        ("", True, None),
+    ],
+)
+def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(stack, bridged_ip, named):
+    found = readings(NamespaceCounters(ip=PROC, bridged_ip=bridged_ip), stack=stack)
+    assert (found[0].hop, found[0].counter, found[0].frames) == (*named, 990) if named else found == []
+
+
+@pytest.mark.parametrize(
+    ("hook", "stack", "bridged_ip", "named"),
+    [
+        (Hook("bridge", "forward", ""), "bridge", False, "nft rule"),
+        (Hook("bridge", "forward", ""), "IP layer", False, None),
+        (Hook("bridge", "input", ""), "bridge", False, None),
+        (Hook("ip", "postrouting", ""), "IP layer", False, "nft rule"),
+        (Hook("inet", "prerouting", ""), "IP layer", False, "nft rule"),
+        (Hook("inet", "prerouting", ""), "bridge", True, "br_netfilter: nft rule"),
+        (Hook("inet", "prerouting", ""), "bridge", False, None),
+        (Hook("ip", "forward", ""), "", False, None),
+        (Hook("ip", "output", ""), "IP layer", False, None),
+        (Hook("ip6", "forward", ""), "IP layer", False, None),
+    ],
+)
+def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
+    there = NamespaceCounters(rules=(Dropper("nft rule", frozenset({hook}), 7),), bridged_ip=bridged_ip)
+    assert readings(there, IN, stack=stack) == ([HopReading("", stack, named, "dropped", 7)] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("hooks", "expected"),
+    [
+        ([Hook("netdev", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
+        ([Hook("inet", "ingress", "in1")], ("s1", "ingress NIC", "dropped")),
+        ([Hook("netdev", "egress", "in1")], None),
+        ([Hook("netdev", "ingress", "out1")], None),
+        ([Hook("netdev", "egress", "eth7")], None),
+        ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "eth7")], ("s1", "egress NIC", "dropped")),
+        ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "out2")], ("", "egress NIC", "dropped")),
+        ([Hook("netdev", "egress", "tx1")], ("s1", "source NIC", "repeated")),
+    ],
+)
+def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
+    found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, stack="bridge")
+    assert found == ([HopReading(expected[0], expected[1], "nft rule", expected[2], 7)] if expected else [])
+
+
+def test_rules_that_cannot_be_read_may_drop_everywhere():
+    assert readings(NamespaceCounters(rules=None), IN, stack="bridge") == [
+        HopReading("s1", "ingress NIC", "nft rules", "dropped", None),
+        HopReading("", "bridge", "nft rules", "dropped", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "interface", "expected"),
+    [
+        ("tbf", "out1", ("s1", "egress NIC", "qdisc tbf", "dropped")),
+        ("tbf", "tx1", ("s1", "source NIC", "qdisc tbf", "repeated")),
+        ("tbf", "in1", None),
+        ("noqueue", "out1", None),
+        ("ingress", "in1", ("s1", "ingress NIC", "tc ingress", "dropped")),
+        ("clsact", "in1", ("s1", "ingress NIC", "tc ingress", "dropped")),
+        ("clsact", "out1", ("s1", "egress NIC", "tc egress", "dropped")),
+        ("ingress", "out1", None),
+    ],
+)
+def test_queues_and_classifiers_are_at_the_hop_of_their_interface(kind, interface, expected):
+    found = readings(NamespaceCounters(queues=(Queue(interface, kind, 7),)), SOURCE, IN, OUT)
+    assert found == ([HopReading(expected[0], expected[1], expected[2], expected[3], 7)] if expected else [])
+
+
+def test_a_program_of_xdp_counts_nothing():
+    there = NamespaceCounters(xdp=frozenset({"in1", "out1"}))
+    assert readings(there, IN, OUT) == [HopReading("s1", "ingress NIC", "XDP program", "dropped", None)]
+
+
+def test_pause_frames_hold_the_sender_of_a_link_back():
+    there = NamespaceCounters(pause={name: PauseFrames(rx=5, tx=6) for name in ("tx1", "in1")})
+    assert readings(there, SOURCE, IN, OUT) == [
+        HopReading("s1", "source NIC", "rx_pause", "passed", 5),
+        HopReading("s1", "ingress NIC", "tx_pause", "passed", 6),
+    ]
+
+
+def test_the_backlog_is_one_for_the_machine():
+    softnet = "000003e8 00000010 00000009\n00000001 000000ff 00000000\n"
+    assert readings(NamespaceCounters(), softnet=softnet) == [
+        HopReading("", "softnet backlog", "dropped", "repeated", 0x10F)
+    ]
+
+
+def test_a_vm_that_talks_nonsense_is_named():
+    kernel = GuestKernel(lambda netns: FakeHost({"sh": Completed((), 0, "what?", "")}))
+    with pytest.raises(TestbedError, match="its counters of hops make no sense"):
+        kernel.read_hops([IN], {})
