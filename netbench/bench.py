@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from netbench.generators.base import Source, Traffic
 from netbench.hosts.clock import Clock
 from netbench.links.counters import NicCounters
+from netbench.model.hops import HopPoint, HopReading, Hops
 from netbench.model.paths import Place, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialSpec
@@ -15,6 +16,8 @@ from netbench.sinks.base import Sink
 from netbench.uut.base import UnitUnderTest
 
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
+# What is on the way of these interfaces, and in what UUTs declare of their machine, beside the NICs' own counters.
+HopReader = Callable[[Sequence[HopPoint], Sequence[Hops]], tuple[HopReading, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Bench:
     lanes: Mapping[str, Lane]
     uut: UnitUnderTest
     read_nics: NicReader
+    read_hops: HopReader
     clock: Clock
     machine_cpu_s: Callable[[], float] | None = None
     companions: tuple[Companion, ...] = ()

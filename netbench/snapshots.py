@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from netbench.analysis.accounting import NicDelta
+from netbench.analysis.evidence import Growth, NicDelta
+from netbench.analysis.growth import growth
 from netbench.bench import Bench, Lane, Side
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.links.counters import NicCounters
 from netbench.model.counts import HopCount
+from netbench.model.hops import HopPoint, HopReading, rank
 from netbench.model.paths import Place, StreamPath
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.uut.base import HopReading, Reading
+from netbench.uut.base import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Snapshot:
 
     at_ns: int
     nics: dict[Place, NicCounters]
+    hops: tuple[HopReading, ...]
     guests: dict[str, Reading]
     loads_s: dict[str, float]
     machine_s: float | None
@@ -53,6 +56,9 @@ def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snap
     machine_s = bench.machine_cpu_s() if bench.machine_cpu_s else None
     at_ns = bench.clock.monotonic_ns()
     nics = bench.read_nics(places_of(lanes))
+    hops = bench.read_hops(
+        [point for lane in lanes for point in _points_of(lane.path)], [one.uut.hops() for one in sides]
+    )
     guests, loads_s = {}, {}
     for side in sides:
         with trouble.noted(side.guest):
@@ -63,7 +69,7 @@ def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snap
                 used_s = side.load.cpu_s()
                 if used_s is not None:
                     loads_s[side.guest] = used_s
-    return Snapshot(at_ns, nics, guests, loads_s, machine_s)
+    return Snapshot(at_ns, nics, hops, guests, loads_s, machine_s)
 
 
 def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float]:
@@ -76,9 +82,9 @@ def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float
 
 
 def shared_hops(side: Side, before: Snapshot, after: Snapshot) -> tuple[HopCount, ...]:
-    """What the guest counts for all its streams together."""
-    growth = grown(before.guests.get(side.guest, Reading()), after.guests.get(side.guest, Reading()))
-    return tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in growth if not one.stream)
+    """What is counted on the way of all streams of a guest together."""
+    growths = growths_of(side, "", 0, before, after)
+    return tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in growths)
 
 
 def places_of(lanes: Sequence[Lane]) -> list[Place]:
@@ -97,10 +103,45 @@ def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str,
     return {role: delta(nic.place) for role, nic in path.nics.items()}
 
 
-def grown(before: Reading, after: Reading) -> Iterator[HopReading]:
-    """How each counter of a guest grew; one that went backwards was reset, and says nothing."""
-    earlier = {(reading.stream, reading.hop, reading.counter): reading.frames for reading in before.hops}
-    for reading in after.hops:
-        base = earlier.get((reading.stream, reading.hop, reading.counter))
-        if base is not None and reading.frames >= base:
-            yield replace(reading, frames=reading.frames - base)
+def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
+    """How all counters but those of the NICs grew on the way of one stream, from source to sink.
+
+    `others` are how many more streams the trial has. What does not tell streams apart is this stream's own when no
+    other one can have taken the same way: through the guest, or through its machine.
+    """
+    earlier, later = (_readings(side, one) for one in (before, after))
+    alone = {"guest": len(side.lanes) == 1, "machine": not others}
+    return tuple(
+        Growth(
+            hop=now.hop,
+            counter=now.counter,
+            role=now.role,
+            frames=growth(_at_first(key[0], earlier.get(key)), now.frames),
+            shared=not (now.stream or alone[key[0]]),
+            uncounted=now.frames is None,
+        )
+        for key, now in later.items()
+        if now.stream in ("", stream)
+    )
+
+
+def _at_first(who: str, reading: HopReading | None) -> int | None:
+    """What a counter was before: of a machine, which is read whole or not at all, a new one began at 0."""
+    if reading is not None:
+        return reading.frames
+    return 0 if who == "machine" else None
+
+
+def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], HopReading]:
+    """What a guest and its machine have counted, along the path, by who says it, stream, hop and counter."""
+    own = {lane.path.name for lane in side.lanes}
+    guest = snapshot.guests.get(side.guest, Reading()).hops
+    machine = [one for one in snapshot.hops if one.stream in own or (not one.stream and own)]
+    said = [*(("guest", one) for one in guest), *(("machine", one) for one in machine)]
+    in_order = sorted(said, key=lambda one: rank(one[1].hop))
+    return {(who, one.stream, one.hop, one.counter): one for who, one in in_order}
+
+
+def _points_of(path: StreamPath) -> Iterator[HopPoint]:
+    for role, nic in path.nics.items():
+        yield HopPoint(path.name, f"{role} NIC", nic.place, "tx" if role in ("source", "egress") else "rx")

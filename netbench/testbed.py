@@ -40,6 +40,7 @@ from netbench.links.netlink import Netlink
 from netbench.links.safety import refuse_unsafe_port
 from netbench.links.state import lock_testbed
 from netbench.links.transaction import Transaction
+from netbench.model.hops import HopPoint, HopReading, Hops
 from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
@@ -170,7 +171,15 @@ class Testbed:
 
     def bench(self, uut: UnitUnderTest, companions: Sequence[Companion] = ()) -> Bench:
         """What a trial needs, with this UUT and these neighbours in place."""
-        return Bench(self._lanes, uut, self._read_nics, SystemClock(), self._machine_cpu_s, tuple(companions))
+        return Bench(
+            self._lanes,
+            uut,
+            self._read_nics,
+            self._read_hops,
+            SystemClock(),
+            self._machine_cpu_s,
+            tuple(companions),
+        )
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
@@ -199,6 +208,19 @@ class Testbed:
         for machine, there in wanted.items():
             found |= self._grounds[machine].kernel.read_nics(there)
         return found
+
+    def _read_hops(self, points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
+        wanted: dict[str | None, list[HopPoint]] = {}
+        for point in [*points, *(point for hops in declared for point in hops.points)]:
+            wanted.setdefault(point.place.machine, []).append(point)
+        stacks = {netns: hop for hops in declared for netns, hop in hops.stacks.items()}
+        return tuple(
+            reading
+            for machine, there in wanted.items()
+            for reading in self._grounds[machine].kernel.read_hops(
+                there, stacks if machine == self._topology.uut_machine else {}
+            )
+        )
 
 
 @contextmanager

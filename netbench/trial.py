@@ -6,25 +6,34 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
-from netbench.analysis.accounting import Evidence, account
-from netbench.analysis.capture import CaptureCounts, Expected, analyze_capture
+from netbench.analysis.accounting import account
+from netbench.analysis.evidence import Evidence
 from netbench.analysis.judging import judge
 from netbench.bench import Bench, Lane, Side, sides_of
-from netbench.errors import TestbedError, UsageError
+from netbench.catching import Catching, Caught
+from netbench.errors import TestbedError
 from netbench.generators.base import Sent, Traffic
 from netbench.hosts.clock import Clock
+from netbench.hosts.clock_reading import clock_set_ns, read_clocks
+from netbench.model.hops import INSIDE, Hops
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.neighbours.base import Neighbour
-from netbench.sinks.base import Arrived, Catch
-from netbench.snapshots import Snapshot, Trouble, cpu_growth, grown, nic_deltas, places_of, shared_hops, take_snapshot
-from netbench.uut.base import Reading
+from netbench.snapshots import (
+    Snapshot,
+    Trouble,
+    cpu_growth,
+    growths_of,
+    nic_deltas,
+    places_of,
+    shared_hops,
+    take_snapshot,
+)
 
 # Sources are told to start this far in the future, so that all of them are waiting when the time comes.
 _START_AHEAD_NS = 5_000_000
-_ARM_LIMIT_S = 10.0
 # How much of the duration a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
 
@@ -54,7 +63,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
     TestbedError is raised only when the testbed cannot go on.
     """
     steps, trouble = _Steps(bench.clock), Trouble()
-    started_ns = bench.clock.realtime_ns()
+    started_ns, clocks = bench.clock.realtime_ns(), read_clocks(bench.clock)
     sides = list(sides_of(bench, spec, profile))
     lanes = [lane for side in sides for lane in side.lanes]
     traffic = {stream: one for side in sides for stream, one in side.traffic.items()}
@@ -62,12 +71,12 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         with steps.step("load"):
             under_load = _start_loads(sides, loads, trouble)
         with steps.step("arm"):
-            for lane in lanes:
-                lane.sink.arm(_catch(lane, traffic[lane.path.name], spec, profile, captures))
+            catching = Catching(lanes, traffic, profile, _files(lanes, spec, captures), started_ns)
+            catching.arm()
             unready = _prepare(lanes, traffic)
             for side in sides:
                 side.uut.reset()
-            all_armed = all(lane.sink.armed(_ARM_LIMIT_S) for lane in lanes)
+            all_armed = catching.armed()
         before = take_snapshot(bench, sides, trouble)
         with steps.step("send"):
             sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
@@ -78,12 +87,21 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             drained = _drain(bench, lanes, patience_s, profile.drain_limit)
             bench.clock.sleep(profile.settle.after)
             after = take_snapshot(bench, sides, trouble)
-            arrived = _stop_sinks(lanes, profile.drain_limit, all_armed)
+            arrived = catching.stop(profile.drain_limit)
+            set_ns = clock_set_ns(clocks, read_clocks(bench.clock))
         with steps.step("unload"):
             _stop_loads(sides, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
-        found = {side.guest: list(_evidence(side, sent, arrived, before, after)) for side in sides}
+        caught = {
+            lane.path.name: catching.caught(lane.path, sent[lane.path.name], arrived[lane.path.name]) for lane in lanes
+        }
+        found = {
+            side.guest: [
+                replace(one, clock_set_ns=set_ns) for one in _evidence(side, len(lanes), sent, caught, before, after)
+            ]
+            for side in sides
+        }
         counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
     reasons = list(trouble.reasons)
     for guest, evidence in found.items():
@@ -93,6 +111,9 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             reasons += judge(one, count, *limits)
     reasons += _lazy_loads(sides, before, after)
     reasons += _absences(sides, sent, profile.duration)
+    if set_ns:
+        detail = f"the clock was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+        reasons.append(Reason(ReasonKind.CLOCK_SET, "", detail))
     if not drained:
         reasons.append(
             Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
@@ -146,9 +167,9 @@ def _stop_loads(sides: Sequence[Side], trouble: Trouble) -> None:
                 side.load.stop()
 
 
-def _catch(lane: Lane, traffic: Traffic, spec: TrialSpec, profile: Profile, captures: Path) -> Catch:
-    capture = captures / f"trial-{spec.index:06d}-{lane.path.name}.pcap"
-    return Catch(traffic.src_ip, traffic.dst_ip, traffic.fps, profile.snap_length, capture)
+def _files(lanes: Sequence[Lane], spec: TrialSpec, captures: Path) -> dict[str, Path]:
+    """Where the captures go, as far as they are written to files."""
+    return {lane.path.name: captures / f"trial-{spec.index:06d}-{lane.path.name}.pcap" for lane in lanes}
 
 
 def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
@@ -225,49 +246,31 @@ def _drain(bench: Bench, lanes: Sequence[Lane], patience_s: float, limit_s: floa
     return False
 
 
-def _stop_sinks(lanes: Sequence[Lane], limit_s: float, all_armed: bool) -> dict[str, Arrived]:
-    if all_armed:
-        for lane in lanes:
-            lane.sink.flush(limit_s)
-    return {lane.path.name: lane.sink.stop() for lane in lanes}
-
-
 def _evidence(
-    side: Side, sent: Mapping[str, Sent], arrived: Mapping[str, Arrived], before: Snapshot, after: Snapshot
+    side: Side,
+    streams: int,
+    sent: Mapping[str, Sent],
+    caught: Mapping[str, Caught],
+    before: Snapshot,
+    after: Snapshot,
 ) -> Iterator[Evidence]:
-    growth = list(grown(before.guests.get(side.guest, Reading()), after.guests.get(side.guest, Reading())))
+    declared = side.uut.hops()
     for lane in side.lanes:
         name, traffic = lane.path.name, side.traffic[lane.path.name]
         yield Evidence(
             path=lane.path,
             traffic=traffic,
             sent=sent[name],
-            arrived=arrived[name],
-            capture=_read_capture(lane.path, traffic.frame_size, sent[name], arrived[name]),
+            arrived=caught[name].arrived,
+            capture=caught[name].counts,
             nics=nic_deltas(lane.path, before, after),
-            uut_hops=tuple(reading for reading in growth if reading.stream == name or len(side.lanes) == 1),
+            growths=growths_of(side, name, streams - 1, before, after),
+            stack=_stack(lane.path, declared),
         )
 
 
-def _read_capture(path: StreamPath, frame_size: int, sent: Sent, arrived: Arrived) -> CaptureCounts | None:
-    """The counts of a capture; None for one that is incomplete: part of a count would look like loss."""
-    if arrived.error or sent.first_ns is None or sent.last_ns is None:
-        return None
-    expected = Expected(
-        stream=path.name,
-        src_ip=path.src_ip,
-        dst_ip=path.dst_ip,
-        frame_size=frame_size,
-        sent_frames=sent.frames,
-        first_sequence=sent.first_sequence,
-        sent_from_ns=sent.first_ns,
-        sent_until_ns=sent.last_ns,
-        stamped=sent.stamped,
-        stamped_early=sent.stamped_early,
-    )
-    try:
-        counts = analyze_capture(arrived.capture, [expected])
-    except UsageError:
-        return None
-    whole = not (counts.truncated or counts.damage or counts.odd_length_frames or counts.unknown_blocks)
-    return counts if whole and counts.frames == arrived.captured_frames else None
+def _stack(path: StreamPath, declared: Hops) -> str:
+    """What forwards between the NICs of a path when nothing lies in between."""
+    if path.ingress is None or declared.points:
+        return INSIDE
+    return declared.stacks.get(path.ingress.netns, INSIDE)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from netbench.analysis.accounting import Evidence
+from netbench.analysis.evidence import Evidence
+from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
 from netbench.model.verdict import Reason, ReasonKind
 
@@ -16,11 +17,32 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_generator(evidence, counts, tolerance),
         *_pacing(evidence, max_lateness_s),
         *_capture(evidence, counts),
+        *_tester(evidence),
         *_links(evidence),
         *_frames(counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
 
+
+def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:
+    """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
+
+    What was intended counts, or offered where that is more; nothing is said where no ceiling is known.
+    """
+    ceiling = ceilings.fps(sources, frame_size)
+    load = max(counts.intended_fps or 0.0, counts.offered_fps or 0.0)
+    if ceiling is None or load <= ceiling:
+        return []
+    many = "one source" if sources == 1 else f"each of {sources} sources at once"
+    detail = (
+        f"a load of {load:,.0f} frames/s is above {ceiling:,.0f} frames/s, which the self-test found {many} and its "
+        f"sink to manage here at {frame_size} bytes without a UUT: the tester may be the limit; offer less, or give it "
+        "more CPUs and run the self-test again"
+    )
+    return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
+
+
+_OF_TESTER = ("source NIC", "sink NIC")
 
 Finding = tuple[ReasonKind, str]
 
@@ -61,12 +83,13 @@ def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     if capture is None and arrived.disk_full:
         yield (
             ReasonKind.CAPTURE_DISK_FULL,
-            f"no space left for {arrived.capture}; free some, or write elsewhere with -o",
+            arrived.shortage or f"no space left for {arrived.capture}; free some, or write elsewhere with -o",
         )
     elif arrived.error:
         yield ReasonKind.CAPTURE_FAILED, arrived.error
     elif capture is None and evidence.sent.frames:
-        yield ReasonKind.CAPTURE_FAILED, f"{arrived.capture} does not hold what tcpdump says it captured"
+        where = "what tcpdump wrote" if arrived.heard else str(arrived.capture)
+        yield ReasonKind.CAPTURE_FAILED, f"{where} does not hold what tcpdump says it captured"
     if arrived.dropped_frames:
         yield (
             ReasonKind.CAPTURE_DROPPED,
@@ -77,6 +100,16 @@ def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
             ReasonKind.NOT_DRAINED,
             "the last frames may still have been in the kernel when tcpdump was stopped",
         )
+
+
+def _tester(evidence: Evidence) -> Iterator[Finding]:
+    """What stands in the way at the tester's own NICs, before or behind all that is measured."""
+    for one in evidence.growths:
+        if one.hop in _OF_TESTER and one.role in ("dropped", "repeated") and one.frames:
+            yield (
+                ReasonKind.TESTER_DROPPED,
+                f"{one.counter} dropped {one.frames:,} frames at the {one.hop}: not the UUT's doing; remove it",
+            )
 
 
 def _links(evidence: Evidence) -> Iterator[Finding]:

@@ -4,25 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from netbench.model.counts import HopCount
+from netbench.model.hops import rank
 from netbench.model.trial import TrialResult
 
-_INSIDE = "uut"
-_PATH = (
-    "generator",
-    "source NIC",
-    "ingress NIC",
-    "ingress tap",
-    "guest ingress NIC",
-    "guest softnet",
-    "guest IP layer",
-    "guest egress queue",
-    "guest egress NIC",
-    "egress tap",
-    _INSIDE,
-    "egress NIC",
-    "sink NIC",
-    "capture",
-)
 _COUNTED_OUTSIDE = frozenset({"generator", "source NIC", "ingress NIC", "egress NIC", "sink NIC", "capture"})
 
 
@@ -37,15 +21,6 @@ class UutCounter:
     trials: int
 
 
-def place_on_path(place: str) -> int:
-    """A rank by which places sort from source to sink.
-
-    A place is a hop, or a counter of one: `ingress tap (tx_dropped)`. One that is not known here is inside the UUT.
-    """
-    hop = place.partition(" (")[0]
-    return _PATH.index(hop if hop in _PATH else _INSIDE)
-
-
 def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
     """What the UUT itself counted, summed over trials and streams, from source to sink."""
     growths: dict[tuple[str, str, str], list[int]] = {}
@@ -58,7 +33,7 @@ def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
         for key, grew in of_trial.items():
             growths.setdefault(key, []).append(grew)
     counters = [UutCounter(*key, frames=sum(grown), trials=len(grown)) for key, grown in growths.items()]
-    return sorted(counters, key=lambda one: place_on_path(one.hop))
+    return sorted(counters, key=lambda one: rank(one.hop))
 
 
 def _counted_by_uut(trial: TrialResult) -> Iterator[HopCount]:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from netbench.model.counts import StreamCounts
+from netbench.model.hops import rank
 from netbench.model.trial import TrialResult
-from netbench.results.hops import place_on_path
 
 UNEXPLAINED = "explained by no counter"
 UNKNOWN_PLACE = "somewhere: counters could not be read"
@@ -26,7 +26,7 @@ def lost_frames_by_place(trials: Iterable[TrialResult]) -> Counter[str]:
 def along_the_path(places: Iterable[str]) -> list[str]:
     """Places of loss from source to sink; what has no place comes last."""
     nowhere = (UNEXPLAINED, UNKNOWN_PLACE)
-    return sorted(places, key=lambda place: (place in nowhere, place_on_path(place), place))
+    return sorted(places, key=lambda place: (place in nowhere, rank(place), place))
 
 
 def _unplaced(counts: StreamCounts) -> int:

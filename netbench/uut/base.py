@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from netbench.hosts.base import Host
 from netbench.links.kernel import Kernel
 from netbench.model.entitlement import Entitlement
+from netbench.model.hops import HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.vm.shell import Shell
@@ -37,21 +38,6 @@ class Workplace:
         """The host of its NICs, or the one it is on without any."""
         ingress = self.paths[0].ingress if self.paths else None
         return self.hosts[ingress.host if ingress else self.host]
-
-
-@dataclass(frozen=True, slots=True)
-class HopReading:
-    """Frames that one hop inside the UUT has counted so far.
-
-    `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
-    `repeated` for drops that another hop counts too.
-    """
-
-    stream: str
-    hop: str
-    counter: str
-    role: str
-    frames: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +96,9 @@ class UnitUnderTest(Protocol):
 
     def ready(self) -> None:
         """Return once it forwards; TestbedError when that takes longer than it may."""
+
+    def hops(self) -> Hops:
+        """What of its machine its frames go through beside their NICs, once it is provisioned."""
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The MAC address the source must send to."""

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import UsageError
 from netbench.model.entitlement import Entitlement
+from netbench.model.hops import Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.uut.base import EVERYTHING, Reading, Workplace
@@ -69,6 +70,10 @@ class External:
 
     def ready(self) -> None:
         """It is up to the user; a path that does not forward shows as loss."""
+
+    def hops(self) -> Hops:
+        """Nothing of a machine that netbench can look into."""
+        return Hops()
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The MAC given for this stream, else the sink's own."""

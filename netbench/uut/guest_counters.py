@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netbench.errors import TestbedError
 from netbench.hosts.cpu_time import busy_s
-from netbench.uut.base import HopReading
+from netbench.model.hops import HopReading
 from netbench.uut.guest_forwarding import GuestNics
 
 _MARK = "--netbench--"

@@ -15,16 +15,17 @@ from netbench.hosts.base import Host, run_checked
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.links.changes import AddRunDirectory, Change, SetUp
 from netbench.model.entitlement import Entitlement
+from netbench.model.hops import HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import Place, StreamPath
-from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, inside_nics
 from netbench.uut.guest import Guest
 from netbench.uut.guest_counters import readings
 from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
 from netbench.uut.probe import probe_command
-from netbench.uut.qemu_links import bridges, host_places, read_taps, tap_changes, tap_name
+from netbench.uut.qemu_links import bridges, host_places, read_taps, tap_changes, tap_name, tap_points
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vm.acceleration import Acceleration, choose
 from netbench.vm.channel import AgentChannel
@@ -172,6 +173,11 @@ class QemuGuest:
     def patience_s(self) -> float:
         """A tap's queue holds 1000 frames, and an emulated guest takes its time."""
         return _EMULATED_PATIENCE_S if self._acceleration.emulated else _PATIENCE_S
+
+    def hops(self) -> Hops:
+        """The bridges between its NICs and its taps, and the taps."""
+        paths = self._provisioned[0].paths
+        return Hops(tap_points(paths), {inside_nics(path)[0].netns: "bridge" for path in paths})
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The sink's MAC through a bridge, the guest's own through a router."""

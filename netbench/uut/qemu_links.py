@@ -13,9 +13,9 @@ from netbench.links.changes import (
     SetUp,
 )
 from netbench.links.kernel import Kernel
+from netbench.model.hops import HopPoint, HopReading
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
-from netbench.uut.base import HopReading
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
 
 _ROLES = ("ingress", "egress")
@@ -77,6 +77,15 @@ def read_taps(
             for counter, kind in ((direction, "passed"), (f"{direction}_dropped", "dropped")):
                 found.append(HopReading(path.name, f"{role} tap", counter, kind, getattr(counted[place], counter)))
     return found
+
+
+def tap_points(paths: Sequence[StreamPath]) -> tuple[HopPoint, ...]:
+    """The taps as hops: what the host sends into one, the guest receives."""
+    return tuple(
+        HopPoint(path.name, f"{role} tap", _tap_place(path, role), "tx" if role == "ingress" else "rx")
+        for path in paths
+        for role in _ROLES
+    )
 
 
 def _tap_place(path: StreamPath, role: str) -> Place:

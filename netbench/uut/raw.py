@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from netbench.errors import TestbedError
 from netbench.links.changes import Change
 from netbench.model.entitlement import Entitlement
+from netbench.model.hops import Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.uut.base import EVERYTHING, Reading, Workplace
@@ -82,6 +83,11 @@ class Raw:
         """Return once every NIC of the UUT forwards; TestbedError names those that do not in time."""
         places = [nic.place for path in self._provisioned.paths for nic in inside_nics(path)]
         await_forwarding(self._provisioned.kernel, places)
+
+    def hops(self) -> Hops:
+        """The bridges or the IP layer of where its NICs are."""
+        stack = "bridge" if self._forward == "bridge" else "IP layer"
+        return Hops(stacks={inside_nics(path)[0].netns: stack for path in self._provisioned.paths})
 
     def next_hop_mac(self, path: StreamPath) -> str:
         """The sink's MAC through a bridge, the ingress NIC's through a router."""

@@ -5,32 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from netbench.analysis.accounting import Evidence, NicDelta, account
-from netbench.analysis.capture import CaptureCounts, Span, StreamCapture
+from netbench.analysis.accounting import account
+from netbench.analysis.evidence import Evidence, Growth, NicDelta
 from netbench.analysis.judging import judge
 from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Arrived
-from netbench.uut.base import HopReading
+from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
 
 (PATH,) = stream_paths(topology())
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
 ARRIVED = Arrived(Path("s1.pcap"), 1000, 1000, 0, 0, flushed=True)
-NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0, same_nic=True)
+NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0)
 SINK = replace(NIC, tx=0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
-def capture(received: int = 1000, duplicates: int = 0, foreign: int = 0) -> CaptureCounts:
-    span = Span(received, 0, None, None, None, None)
-    stream = StreamCapture("s1", "", "", received, duplicates, 0, 0, 0, 0, 0, 0, span, None)
-    return CaptureCounts("pcap", (), 64, span, foreign, 0, 0, 0, 0, None, "", {}, None, (stream,))
-
-
 CLEAN = Evidence(
-    PATH, TRAFFIC, SENT, ARRIVED, capture(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ()
+    PATH, TRAFFIC, SENT, ARRIVED, captured(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ()
 )
 
 
@@ -58,7 +52,7 @@ def test_nothing_is_said_against_a_clean_trial():
 
 
 def test_loss_in_the_uut_is_a_result_and_no_reason():
-    lost = replace(CLEAN, capture=capture(900), uut_hops=(HopReading("s1", "uut", "rule", "dropped", 100),))
+    lost = replace(CLEAN, capture=captured(900), growths=(Growth("uut", "rule", "dropped", 100),))
     assert reasons(replace(lost, nics=counting(egress=900, sink=900))) == []
 
 
@@ -103,7 +97,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             "s1.pcap does not hold what tcpdump says it captured",
         ),
         (
-            replace(CLEAN, capture=capture(999), arrived=replace(ARRIVED, dropped_frames=1)),
+            replace(CLEAN, capture=captured(999), arrived=replace(ARRIVED, dropped_frames=1)),
             ReasonKind.CAPTURE_DROPPED,
             "tcpdump dropped 1 frames: the tester's loss",
         ),
@@ -114,29 +108,34 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
         ),
         (with_nic("ingress", None), ReasonKind.LINK_CHANGED, "ingress NIC nb-in1 is gone"),
         (
-            with_nic("egress", replace(NIC, tx=-1)),
+            with_nic("egress", replace(NIC, trustworthy=False)),
             ReasonKind.LINK_CHANGED,
             "egress NIC nb-out1 was replaced or its counters were reset",
         ),
         (
-            with_nic("source", replace(NIC, same_nic=False)),
+            with_nic("source", replace(NIC, trustworthy=False)),
             ReasonKind.LINK_CHANGED,
             "source NIC nb-tx1 was replaced or its counters were reset",
+        ),
+        (
+            replace(CLEAN, growths=(Growth("sink NIC", "nft t c rule 4", "dropped", 7),)),
+            ReasonKind.TESTER_DROPPED,
+            "nft t c rule 4 dropped 7 frames at the sink NIC: not the UUT's doing; remove it",
         ),
         (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
         (
-            replace(CLEAN, capture=capture(foreign=1)),
+            replace(CLEAN, capture=captured(foreign=1)),
             ReasonKind.FOREIGN_FRAMES,
             "1 frames at the sink are not this stream's",
         ),
         (
-            replace(CLEAN, capture=capture(duplicates=1), nics=counting(egress=1001, sink=1001)),
+            replace(CLEAN, capture=captured(duplicates=1), nics=counting(egress=1001, sink=1001)),
             ReasonKind.DUPLICATE_FRAMES,
             "1 frames arrived more than once",
         ),
         (
-            replace(CLEAN, capture=capture(999), nics=counting(ingress=999, egress=999, sink=999)),
+            replace(CLEAN, capture=captured(999), nics=counting(ingress=999, egress=999, sink=999)),
             ReasonKind.UNEXPLAINED_FRAMES,
             "1 frames are explained by no counter",
         ),
@@ -154,6 +153,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
+        ReasonKind.TESTER_LIMITED,
         ReasonKind.UNEVEN_PACING,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }

@@ -91,7 +91,7 @@ def test_loss_is_placed_by_stream(measure):
     assert [counts.received_frames for counts in result.streams] == [930, 995]
     assert [counts.lost_at for counts in result.streams] == [
         (HopLoss("uut (drop rule)", 70),),
-        (HopLoss("uut (between ingress and egress NIC)", 5),),
+        (HopLoss("uut (between ingress NIC and egress NIC)", 5),),
     ]
     assert result.verdict is Verdict.VALID
 
@@ -112,7 +112,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     wire.rule_drops = 500
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
     (counts,) = measure(bench).streams
-    assert counts.lost_at == (HopLoss("uut (between ingress and egress NIC)", 30),)
+    assert counts.lost_at == (HopLoss("uut (between ingress NIC and egress NIC)", 30),)
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):
@@ -194,7 +194,7 @@ def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
     assert (counts.received_frames, counts.lost_frames) == (990, 10)
-    assert counts.lost_at == (HopLoss("uut (between ingress and egress NIC)", 10),)
+    assert counts.lost_at == (HopLoss("uut (between ingress NIC and egress NIC)", 10),)
 
 
 def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
@@ -280,3 +280,22 @@ def test_a_max_load_intends_nothing(measure):
     (counts,) = result.streams
     assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
     assert (counts.sent_frames, counts.received_frames, result.verdict) == (1000, 1000, Verdict.VALID)
+
+
+def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
+    bench = FakeBench.on(PATHS)
+    clock = bench.bench.clock
+    before = clock.realtime_ns
+    flush = bench.bench.lanes["s1"].sink.flush
+
+    def set_clock(timeout_s):
+        monkeypatch.setattr(clock, "realtime_ns", lambda: before() - 3_200_000_000)
+        flush(timeout_s)
+
+    monkeypatch.setattr(bench.bench.lanes["s1"].sink, "flush", set_clock)
+    result = measure(bench)
+    ((kind, detail),) = [(reason.kind, reason.detail) for reason in result.reasons]
+    assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
+    (counts,) = result.streams
+    assert (counts.received_frames, counts.delay) == (1000, None)
+    assert counts.delay_refused == "the clock was set by -3.200000 s during the trial"

@@ -1,0 +1,179 @@
+"""Where frames died: a truth is made up, the counters that it leaves are shown, and the truth must come out again."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.analysis.evidence import Evidence, Growth, NicDelta
+from netbench.analysis.losses import losses
+from netbench.generators.base import Sent, Traffic
+from netbench.model.paths import stream_paths
+from netbench.sinks.base import Arrived
+from tests.unit.capture_counts import captured
+from tests.unit.inputs import topology
+
+(PATH,) = stream_paths(topology())
+SENT = 10_000
+
+
+def passed(**counts) -> NicDelta:
+    none = dict.fromkeys(("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"), 0)
+    return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
+
+
+def evidence(entered: int, left: int, *growths: Growth, stack: str = "uut", egress_dropped: int = 0) -> Evidence:
+    """Of SENT frames so many entered the unit under test and so many left it; nothing else happened to them."""
+    return Evidence(
+        path=PATH,
+        traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
+        sent=Sent(SENT, 0, 1.0, 1, 2, 1, 0.0),
+        arrived=Arrived(Path("x.pcap"), left, left, 0, 0, flushed=True),
+        capture=captured(left),
+        nics={
+            "source": passed(tx=SENT),
+            "ingress": passed(rx=entered),
+            "egress": passed(tx=left, tx_dropped=egress_dropped),
+            "sink": passed(rx=left),
+        },
+        growths=growths,
+        stack=stack,
+    )
+
+
+def lost(given_: Evidence) -> dict[str, int]:
+    return {loss.hop: loss.frames for loss in losses(given_)}
+
+
+@dataclass(frozen=True)
+class ThroughGuest:
+    """What becomes of frames on the way through a guest, in frames: those with a counter, and those without."""
+
+    ingress_hook: int = 0
+    bridge: int = 0
+    tap_full: int = 0
+    vmm_in: int = 0
+    guest_nic: int = 0  # counted as received first, and dropped then
+    guest_ip: int = 0
+    guest: int = 0
+    guest_queue: int = 0
+    vmm_out: int = 0
+    bridge_out: int = 0
+    egress_hook: int = 0
+
+    def evidence(self) -> Evidence:
+        tap = SENT - self.ingress_hook - self.bridge - self.tap_full
+        guest_in = tap - self.vmm_in
+        guest_out = guest_in - self.guest_nic - self.guest_ip - self.guest - self.guest_queue
+        tap_out = guest_out - self.vmm_out
+        return evidence(
+            SENT,
+            tap_out - self.bridge_out - self.egress_hook,
+            Growth("ingress NIC", "nft filter in rule 2", "dropped", self.ingress_hook),
+            Growth("ingress tap", "tx", "passed", tap),
+            Growth("ingress tap", "tx_dropped", "dropped", self.tap_full),
+            Growth("guest ingress NIC", "rx", "passed", guest_in),
+            Growth("guest ingress NIC", "rx_dropped", "dropped", self.guest_nic),
+            Growth("guest softnet", "dropped", "repeated", self.guest_nic),
+            Growth("guest IP layer", "OutNoRoutes", "dropped", self.guest_ip),
+            Growth("guest egress queue", "dropped", "dropped", self.guest_queue),
+            Growth("guest egress NIC", "tx", "passed", guest_out),
+            Growth("egress tap", "rx", "passed", tap_out),
+            Growth("egress NIC", "nft filter out rule 3", "dropped", self.egress_hook),
+            stack="uut",
+        )
+
+
+few = st.integers(0, 300)
+NAMES = {
+    "ingress_hook": "ingress NIC (nft filter in rule 2)",
+    "bridge": "bridge (between ingress NIC and ingress tap)",
+    "tap_full": "ingress tap (tx_dropped)",
+    "vmm_in": "VMM ingress (between ingress tap and guest ingress NIC)",
+    "guest_ip": "guest IP layer (OutNoRoutes)",
+    "guest": "guest (between guest ingress NIC and guest egress NIC)",
+    "guest_queue": "guest egress queue (dropped)",
+    "vmm_out": "VMM egress (between guest egress NIC and egress tap)",
+    "bridge_out": "egress bridge (between egress tap and egress NIC)",
+    "egress_hook": "egress NIC (nft filter out rule 3)",
+}
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(NAMES, few)))
+def test_on_the_way_through_a_guest_every_death_has_its_place(truth):
+    assert lost(ThroughGuest(**truth).evidence()) == {NAMES[what]: frames for what, frames in truth.items() if frames}
+
+
+@given(few, few)
+def test_a_counter_on_the_other_side_of_what_it_explains_is_not_counted_twice(dropped, others):
+    """A NIC may count a frame as received and drop it then, or drop it first: the sum stays what is missing."""
+    truth = ThroughGuest(guest_nic=dropped, guest=others)
+    assert sum(lost(truth.evidence()).values()) == dropped + others
+    assert lost(truth.evidence()).get("guest ingress NIC (rx_dropped)", 0) == dropped
+
+
+def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
+    between = "(between ingress NIC and egress NIC)"
+    for stack in ("bridge", "IP layer"):
+        assert lost(evidence(SENT, SENT - 7, stack=stack)) == {f"{stack} {between}": 7}
+
+
+def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
+    rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, uncounted=True)
+    counted = Growth("egress NIC", "nft t out rule 2", "dropped", 40)
+    assert lost(evidence(SENT, SENT - 100, rule, counted, stack="bridge")) == {
+        "ingress NIC (nft t c rule 5, which does not count)": 60,
+        "egress NIC (nft t out rule 2)": 40,
+    }
+
+
+def test_of_several_that_may_drop_without_counting_none_is_blamed_alone():
+    rules = [Growth(hop, f"nft {hop[0]}", "dropped", None, uncounted=True) for hop in ("ingress NIC", "bridge")]
+    (name,) = lost(evidence(SENT, SENT - 9, *rules, stack="bridge"))
+    assert name == "uut (ingress NIC: nft i or bridge: nft b, which do not count)"
+
+
+def test_a_counter_that_was_reset_is_not_a_rule_that_does_not_count():
+    unknown = Growth("bridge", "nft b rule 1", "dropped", None)
+    assert lost(evidence(SENT, SENT - 9, unknown, stack="bridge")) == {"bridge (between ingress NIC and egress NIC)": 9}
+
+
+@pytest.mark.parametrize("shown", [30, 12])
+def test_what_streams_share_names_the_place_and_the_streams_own_counters_the_number(shown):
+    """30 frames of all streams found no route; of this one 12 are missing."""
+    shared = Growth("IP layer", "OutNoRoutes", "dropped", shown, shared=True)
+    assert lost(evidence(SENT, SENT - 12, shared, stack="IP layer")) == {
+        "IP layer (OutNoRoutes, counted for all streams)": 12
+    }
+
+
+def test_a_rule_at_the_source_explains_what_never_left_it():
+    rule = Growth("source NIC", "nft t c rule 2", "dropped", 25)
+    seen = evidence(SENT - 25, SENT - 25, rule)
+    seen = replace(seen, nics={**seen.nics, "source": passed(tx=SENT - 25)})
+    assert lost(seen) == {"source NIC (nft t c rule 2)": 25}
+
+
+def test_a_rule_at_the_sink_that_drops_what_was_captured_before_has_lost_nothing():
+    assert lost(evidence(SENT, SENT, Growth("sink NIC", "nft t c rule 2", "dropped", 100))) == {}
+
+
+def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
+    given_ = evidence(SENT, SENT, Growth("sink NIC", "XDP program", "dropped", None, uncounted=True))
+    assert lost(replace(given_, capture=captured(SENT - 3))) == {"sink NIC (XDP program, which does not count)": 3}
+
+
+@pytest.mark.parametrize("others", [0, 500])
+def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(others):
+    """And when it dropped frames of other streams as well, it is blamed for this one's only."""
+    seen = evidence(SENT - 40, SENT - 40, Growth("softnet backlog", "dropped", "repeated", 40 + others, shared=True))
+    ends = {"source": passed(tx=SENT - 40, tx_dropped=40), "ingress": passed(rx=SENT - 40, rx_dropped=40)}
+    assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
+
+
+def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
+    seen = evidence(SENT, SENT - 40, Growth("softnet backlog", "dropped", "repeated", 30), stack="bridge")
+    seen = replace(seen, nics={**seen.nics, "ingress": passed(rx=SENT, rx_dropped=30)})
+    assert lost(seen) == {"softnet backlog (dropped)": 30, "bridge (between ingress NIC and egress NIC)": 10}
