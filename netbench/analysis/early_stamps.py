@@ -14,70 +14,21 @@ on the same kernel thread builds its next frame only when it is its turn again: 
 import numpy as np
 from numpy.typing import NDArray
 
-# How far frames may be out of order and still find their successor: more than any path reorders, and
-# little beside the frames of a batch.
-WINDOW_FRAMES = 4096
-
-
-def delays_ns(
-    sequence: NDArray[np.integer], stamp_us: NDArray[np.int64], arrival_ns: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Arrival − stamp of the frame with the next number, at least 0, for each frame whose successor is there.
-
-    All arrays have one element a frame, in any order, and copies of a frame bear the same stamp; times are since 1970
-    by one clock. Returns int64 ns in the order of the frames, without those that have no successor.
-    """
-    numbers, stamps = _stamps_by_number(sequence.astype(np.int64), stamp_us)
-    delays, found = _delays(sequence.astype(np.int64), arrival_ns, numbers, stamps)
-    return delays[found]
+from netbench.analysis.successors import Successors
 
 
 class EarlyStamps:
-    """As `delays_ns`, for a capture that is read in batches, in constant memory.
-
-    A frame whose successor is more than WINDOW_FRAMES numbers out of order is left out.
-    """
+    """Takes frames, without further copies of what has arrived, and gives their delays."""
 
     def __init__(self) -> None:
-        self._numbers = self._stamps = self._waiting = self._arrivals = np.empty(0, np.int64)
+        self._pairs = Successors(lambda arrivals_ns, stamps_ns: np.maximum(arrivals_ns - stamps_ns, 0))
 
     def add(
-        self, sequence: NDArray[np.integer], stamp_us: NDArray[np.int64], arrival_ns: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """The delays that the next batch of frames reveals, int64 ns: of its own frames and of earlier ones."""
-        new = sequence.astype(np.int64)
-        numbers, stamps = _stamps_by_number(
-            np.concatenate((self._numbers, new)), np.concatenate((self._stamps, stamp_us))
-        )
-        waiting = np.concatenate((self._waiting, new))
-        arrivals = np.concatenate((self._arrivals, arrival_ns))
-        delays, found = _delays(waiting, arrivals, numbers, stamps)
-        if len(numbers):
-            oldest = numbers[-1] - WINDOW_FRAMES
-            kept = numbers > oldest
-            self._numbers, self._stamps = numbers[kept], stamps[kept]
-            kept = ~found & (waiting > oldest)
-            self._waiting, self._arrivals = waiting[kept], arrivals[kept]
-        return delays[found]
+        self, sequence: NDArray[np.uint32], stamp_ns: NDArray[np.int64], arrival_ns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The delays that the next frames reveal, of themselves and of earlier ones: numbers of frames, and int64 ns.
 
-
-def _stamps_by_number(
-    sequence: NDArray[np.int64], stamp_us: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers there are, ascending, and the stamp of each."""
-    numbers, first = np.unique(sequence, return_index=True)
-    return numbers, stamp_us[first]
-
-
-def _delays(
-    sequence: NDArray[np.int64],
-    arrival_ns: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    stamps: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The delay of each frame, and whether its successor is there, without which it means nothing."""
-    if not len(numbers):
-        return np.empty(0, np.int64), np.empty(0, np.bool_)
-    place = np.minimum(np.searchsorted(numbers, sequence + 1), len(numbers) - 1)
-    found: NDArray[np.bool_] = numbers[place] == sequence + 1
-    return np.maximum(arrival_ns - stamps[place] * 1000, 0), found
+        A delay is arrival - stamp of the frame with the next number, at least 0, and revealed once both have arrived;
+        times are since 1970 by one clock.
+        """
+        return self._pairs.add(sequence, arrival_ns, stamp_ns)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netbench.analysis.capture import CaptureCounts, Rate, Span, StreamCapture
+    from netbench.model.counts import Spread
 
 _NOTES = """\
 Missing and loss runs lie between the lowest and the highest sequence number seen: what was lost before
 the first or after the last frame of a stream is not in them. Rates are of distinct frames, (n - 1) / (last
-- first). Delay is capture time - time stamp in the frame; it means something only on one clock."""
+- first). Extent is by how many frames a reordered one came after the first with a higher number (RFC 4737).
+Delay is capture time - time stamp in the frame; it means something only on one clock. PDV is delay - least
+delay; IPDV is how much the delays of frames with consecutive numbers differ (RFC 5481)."""
 
 
 def analyze_command(path: Path, as_json: bool) -> str:
@@ -54,7 +57,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
 
 
 def _stream_json(stream: "StreamCapture") -> dict[str, object]:
-    delay = stream.delay
+    delay, extent = stream.delay, stream.reordering_extent
     return {
         "src_ip": stream.src_ip,
         "dst_ip": stream.dst_ip,
@@ -67,10 +70,25 @@ def _stream_json(stream: "StreamCapture") -> dict[str, object]:
         "min_seq": stream.min_seq,
         "max_seq": stream.max_seq,
         **_span_json(stream.span, stream.rate),
-        "delay_min_ns": delay.smallest_ns if delay else None,
-        "delay_mean_ns": delay.mean_ns if delay else None,
-        "delay_median_ns": delay.median_ns if delay else None,
-        "delay_max_ns": delay.largest_ns if delay else None,
+        **_spread_json("delay", delay),
+        **_spread_json("pdv", delay.above_smallest if delay else None),
+        **_spread_json("ipdv", stream.ipdv),
+        "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths],
+        "reordering_extent_median_frames": extent.median if extent else None,
+        "reordering_extent_mean_frames": extent.mean if extent else None,
+        "reordering_extent_max_frames": extent.largest if extent else None,
+    }
+
+
+def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
+    return {
+        f"{name}_min_ns": spread.smallest_ns if spread else None,
+        f"{name}_mean_ns": spread.mean_ns if spread else None,
+        f"{name}_median_ns": spread.median_ns if spread else None,
+        f"{name}_p90_ns": spread.p90_ns if spread else None,
+        f"{name}_p99_ns": spread.p99_ns if spread else None,
+        f"{name}_p999_ns": spread.p999_ns if spread else None,
+        f"{name}_max_ns": spread.largest_ns if spread else None,
     }
 
 
@@ -91,7 +109,14 @@ def _text(path: Path, counts: "CaptureCounts") -> str:
     parts = [f"{path}\n" + "\n".join(f"  {name:<9} {value}" for name, value in _facts(counts))]
     if counts.streams:
         parts += [_table(_COUNT_HEADS, map(_count_row, counts.streams))]
-        parts += [_table(_RATE_HEADS, map(_rate_row, counts.streams)), _NOTES]
+        parts += [_table(_RATE_HEADS, map(_rate_row, counts.streams))]
+        timed = [row for stream in counts.streams for row in _delay_rows(stream)]
+        if timed:
+            parts += [_table(_DELAY_HEADS, timed)]
+        disturbed = [stream for stream in counts.streams if stream.missing or stream.reordered]
+        if disturbed:
+            parts += [_table(_ORDER_HEADS, map(_order_row, disturbed))]
+        parts += [_NOTES]
     elif counts.frames:
         parts.append("No stream found: no frame carries pktgen's header (magic 0xbe9be955 after UDP).")
     warnings = [f"WARNING: {warning}" for warning in _warnings(counts)]
@@ -142,7 +167,9 @@ _COUNT_HEADS = (
     "Longest",
     "Sequence",
 )
-_RATE_HEADS = ("Stream", "Size", "Frames/s", "Mbit/s L1", "Mbit/s L2", "Delay min", "mean", "max")
+_RATE_HEADS = ("Stream", "Size", "Frames/s", "Mbit/s L1", "Mbit/s L2")
+_DELAY_HEADS = ("Stream", "", "Min", "Mean", "Median", "90 %", "99 %", "99.9 %", "Max")
+_ORDER_HEADS = ("Stream", "Extent: median", "mean", "max", "Loss runs by length")
 
 
 def _count_row(stream: "StreamCapture") -> list[str]:
@@ -158,10 +185,27 @@ def _count_row(stream: "StreamCapture") -> list[str]:
 
 
 def _rate_row(stream: "StreamCapture") -> list[str]:
-    rate, delay = stream.rate, stream.delay
+    rate = stream.rate
     rates = (f"{rate.fps:,.1f}", f"{rate.l1_mbps:,.3f}", f"{rate.l2_mbps:,.3f}") if rate else ("-",) * 3
-    delays = (delay.smallest_ns, delay.mean_ns, delay.largest_ns) if delay else ()
-    return [_name(stream), _sizes(stream.span), *rates, *(map(_duration, delays) if delays else ("-",) * 3)]
+    return [_name(stream), _sizes(stream.span), *rates]
+
+
+def _delay_rows(stream: "StreamCapture") -> Iterator[list[str]]:
+    delay = stream.delay
+    if delay is not None:
+        for kind, spread in (("delay", delay), ("PDV", delay.above_smallest), ("IPDV", stream.ipdv)):
+            times = _spread_json(kind, spread).values()
+            yield [_name(stream), kind, *(_duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
+
+
+def _order_row(stream: "StreamCapture") -> list[str]:
+    extent = stream.reordering_extent
+    extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
+    runs = (
+        f"{one.runs:,} of {one.from_frames:,}" + (f"-{2 * one.from_frames - 1:,}" if one.from_frames > 1 else "")
+        for one in stream.loss_run_lengths
+    )
+    return [_name(stream), *extents, ", ".join(runs) or "-"]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -197,7 +241,7 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
         )
     for kind, count in counts.unknown_blocks.items():
         yield f"{count:,} blocks of the unknown type 0x{kind:08x} were skipped, and frames in them, if any."
-    if any(stream.delay and stream.delay.smallest_ns < 0 for stream in counts.streams):
+    if any(stream.delay and (stream.delay.smallest_ns or 0) < 0 for stream in counts.streams):
         yield "frames were captured before they were sent: source and sink do not share a clock."
 
 

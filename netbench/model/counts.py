@@ -1,6 +1,6 @@
 """What a trial counted. Frames are integers; every ratio and rate is derived from them."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from netbench.model.units import l1_bits, l2_bits
 
@@ -29,14 +29,58 @@ class HopLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """How times of a stream's frames are distributed, ns; a time of some is None where it cannot be told.
+
+    A percentile is the least time that as large a part of all does not exceed (nearest rank), right within 0.05 %;
+    all else is exact. `p999_ns` is the 99.9 % one.
+    """
+
+    smallest_ns: int | None
+    mean_ns: float | None
+    median_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    p999_ns: int | None
+    largest_ns: int | None
+
+    @property
+    def above_smallest(self) -> "Spread | None":
+        """How the distances from the smallest of these times are distributed; None where that one is not known."""
+        least = self.smallest_ns
+        if least is None:
+            return None
+        return Spread(*(None if time is None else time - least for time in astuple(self)))
+
+    @property
+    def without_zero(self) -> "Spread":
+        """The same where 0 stands for less than can be told: None in its place, and for a mean that has such times."""
+        known = Spread(*(time or None for time in astuple(self)))
+        return known if known.smallest_ns else replace(known, mean_ns=None)
+
+
+@dataclass(frozen=True, slots=True)
+class LossRuns:
+    """How many loss runs have at least `from_frames`, a power of two, and less than twice as many frames."""
+
+    from_frames: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamCounts:
     """What one stream of one trial counted.
 
     Frames are integers; `None` means unknown. `duration_s` is the time the generator really took: from
     its first send to the end of the last frame's slot. Received frames are distinct ones of this
     stream; further copies are duplicates. `lost_at` places the loss; what no counter explains is
-    `unexplained_frames`. Frames the capture itself dropped are the tester's loss, not the UUT's. Delays are one-way,
-    from source to sink; None where the two share no clock, or the stamps in the frames cannot be used.
+    `unexplained_frames`. Frames the capture itself dropped are the tester's loss, not the UUT's.
+
+    `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
+    between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
+    where `delay_refused` says why there are none. `loss_run_lengths` has no classes without runs. A reordered frame's
+    extent is by how many frames it came after the first one with a higher number (RFC 4737, section 4.2); None where
+    no frame was reordered.
     """
 
     stream: str
@@ -59,11 +103,20 @@ class StreamCounts:
     loss_runs: int | None
     first_received_ns: int | None
     last_received_ns: int | None
-    delay_min_ns: int | None = None
-    delay_median_ns: int | None = None
-    delay_max_ns: int | None = None
+    delay: Spread | None = None
+    ipdv: Spread | None = None
+    delay_refused: str = ""
+    loss_run_lengths: tuple[LossRuns, ...] = ()
+    reordering_extent_median_frames: int | None = None
+    reordering_extent_mean_frames: float | None = None
+    reordering_extent_max_frames: int | None = None
     lost_at: tuple[HopLoss, ...] = ()
     hops: tuple[HopCount, ...] = ()
+
+    @property
+    def pdv(self) -> Spread | None:
+        """Delay variation: each frame's delay − the smallest of the stream's (RFC 5481, section 4.2)."""
+        return None if self.delay is None else self.delay.above_smallest
 
     @property
     def unsent_frames(self) -> int | None:
@@ -82,6 +135,13 @@ class StreamCounts:
         """Lost ÷ offered; None where nothing was sent or nothing is known."""
         lost = self.lost_frames
         return None if lost is None or self.sent_frames == 0 else lost / self.sent_frames
+
+    @property
+    def reordered_ratio(self) -> float | None:
+        """Reordered ÷ received (RFC 4737, section 4.1); None where nothing was received or nothing is known."""
+        if self.reordered_frames is None or not self.received_frames:
+            return None
+        return self.reordered_frames / self.received_frames
 
     @property
     def offered_fps(self) -> float | None:

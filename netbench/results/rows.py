@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netbench.analysis.intervals import Interval
-from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
+from netbench.model.counts import Spread, StreamCounts, l1_mbps, l2_mbps
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
@@ -119,14 +119,37 @@ def _lost_at(counts: StreamCounts) -> str:
     return ";".join(f"{loss.hop}={loss.frames}" for loss in counts.lost_at)
 
 
-def _us(nanoseconds: int | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1000
+def _loss_run_lengths(counts: StreamCounts) -> str:
+    return ";".join(f"{one.from_frames}={one.runs}" for one in counts.loss_run_lengths)
+
+
+def _delay(counts: StreamCounts) -> Spread | None:
+    return counts.delay
+
+
+def _pdv(counts: StreamCounts) -> Spread | None:
+    return counts.pdv
+
+
+def _ipdv(counts: StreamCounts) -> Spread | None:
+    return counts.ipdv
 
 
 def _counted(
     name: str, kind: type[str] | type[int] | type[float], read: Callable[[StreamCounts], Cell]
 ) -> Column[StreamOfTrial]:
     return Column(name, kind, lambda row: None if row.counts is None else read(row.counts))
+
+
+def _time(
+    name: str, spread: Callable[[StreamCounts], Spread | None], read: Callable[[Spread], float | None]
+) -> Column[StreamOfTrial]:
+    def microseconds(counts: StreamCounts) -> float | None:
+        times = spread(counts)
+        nanoseconds = None if times is None else read(times)
+        return None if nanoseconds is None else nanoseconds / 1000
+
+    return _counted(name, float, microseconds)
 
 
 def _bandwidth(
@@ -199,9 +222,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("max_burst_frames", int, lambda counts: counts.max_burst_frames),
     _counted("max_lateness_s", float, lambda counts: counts.max_lateness_s),
     _counted("lost_at", str, _lost_at),
-    _counted("delay_min_us", float, lambda counts: _us(counts.delay_min_ns)),
-    _counted("delay_median_us", float, lambda counts: _us(counts.delay_median_ns)),
-    _counted("delay_max_us", float, lambda counts: _us(counts.delay_max_ns)),
+    _time("delay_min_us", _delay, lambda delay: delay.smallest_ns),
+    _time("delay_median_us", _delay, lambda delay: delay.median_ns),
+    _time("delay_max_us", _delay, lambda delay: delay.largest_ns),
     Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
     Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
     Column("guest", str, lambda row: "" if row.neighbour is None else row.neighbour.name),
@@ -212,6 +235,25 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
     Column("observed_s", float, lambda row: observed_s(row.trial)),
     Column("neighbours_cpu", str, _neighbours_cpu),
+    _time("delay_mean_us", _delay, lambda delay: delay.mean_ns),
+    _time("delay_p90_us", _delay, lambda delay: delay.p90_ns),
+    _time("delay_p99_us", _delay, lambda delay: delay.p99_ns),
+    _time("delay_p999_us", _delay, lambda delay: delay.p999_ns),
+    _time("pdv_median_us", _pdv, lambda pdv: pdv.median_ns),
+    _time("pdv_p99_us", _pdv, lambda pdv: pdv.p99_ns),
+    _time("pdv_p999_us", _pdv, lambda pdv: pdv.p999_ns),
+    _time("pdv_max_us", _pdv, lambda pdv: pdv.largest_ns),
+    _time("ipdv_median_us", _ipdv, lambda ipdv: ipdv.median_ns),
+    _time("ipdv_mean_us", _ipdv, lambda ipdv: ipdv.mean_ns),
+    _time("ipdv_p99_us", _ipdv, lambda ipdv: ipdv.p99_ns),
+    _time("ipdv_p999_us", _ipdv, lambda ipdv: ipdv.p999_ns),
+    _time("ipdv_max_us", _ipdv, lambda ipdv: ipdv.largest_ns),
+    _counted("delay_refused", str, lambda counts: counts.delay_refused),
+    _counted("loss_run_lengths", str, _loss_run_lengths),
+    _counted("reordered_ratio", float, lambda counts: counts.reordered_ratio),
+    _counted("reordering_extent_median_frames", int, lambda counts: counts.reordering_extent_median_frames),
+    _counted("reordering_extent_mean_frames", float, lambda counts: counts.reordering_extent_mean_frames),
+    _counted("reordering_extent_max_frames", int, lambda counts: counts.reordering_extent_max_frames),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

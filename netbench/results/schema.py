@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from netbench.model.counts import StreamCounts
+from netbench.model.counts import LossRuns, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
-_NESTED = ("lost_at", "hops")
+# What a stream has in tables of its own.
+_NESTED = ("lost_at", "hops", "delay", "ipdv", "loss_run_lengths")
 _SQL_TYPES = {
     "str": "TEXT NOT NULL",
     "int": "INTEGER NOT NULL",
@@ -40,6 +41,8 @@ def _sql(columns: Mapping[str, str]) -> str:
 
 
 COUNT_COLUMNS = _columns(StreamCounts)
+SPREAD_COLUMNS = _columns(Spread)
+LOSS_RUNS_COLUMNS = _columns(LossRuns)
 MAXIMUM_COLUMNS = _columns(Maximum)
 NEIGHBOUR_COLUMNS = {"name": "TEXT NOT NULL", "activity": "TEXT NOT NULL", "frame_size": "INTEGER"}
 
@@ -52,6 +55,16 @@ CREATE TABLE neighbours (
     {_sql(NEIGHBOUR_COLUMNS)}, cpu_s TEXT NOT NULL, PRIMARY KEY (trial, position), UNIQUE (trial, name)
 ) STRICT;
 CREATE TABLE maxima ({_sql(MAXIMUM_COLUMNS)}, PRIMARY KEY (uut, frame_size)) STRICT;
+"""
+_DELAYS = f"""
+CREATE TABLE delays (
+    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL, kind TEXT NOT NULL,
+    {_sql(SPREAD_COLUMNS)}, PRIMARY KEY (trial, stream, kind)
+) STRICT;
+CREATE TABLE loss_runs (
+    trial TEXT NOT NULL REFERENCES trials, stream TEXT NOT NULL,
+    {_sql(LOSS_RUNS_COLUMNS)}, PRIMARY KEY (trial, stream, from_frames)
+) STRICT;
 """
 SCHEMA = f"""
 CREATE TABLE trials (
@@ -81,6 +94,7 @@ CREATE TABLE reasons (
 CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
 {_UUTS}
 {_NEIGHBOURS}
+{_DELAYS}
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 
@@ -110,5 +124,23 @@ PRAGMA user_version = 3;
 COMMIT;
 """
 
+# Version 3 knew three figures of a delay, and of order only how many frames were late.
+_FROM_VERSION_3 = f"""
+BEGIN IMMEDIATE;
+{_DELAYS}
+INSERT INTO delays (trial, stream, kind, smallest_ns, median_ns, largest_ns)
+    SELECT trial, stream, 'delay', delay_min_ns, delay_median_ns, delay_max_ns FROM streams
+    WHERE coalesce(delay_min_ns, delay_median_ns, delay_max_ns) IS NOT NULL;
+ALTER TABLE streams DROP COLUMN delay_min_ns;
+ALTER TABLE streams DROP COLUMN delay_median_ns;
+ALTER TABLE streams DROP COLUMN delay_max_ns;
+ALTER TABLE streams ADD COLUMN delay_refused TEXT NOT NULL DEFAULT '';
+ALTER TABLE streams ADD COLUMN reordering_extent_median_frames INTEGER;
+ALTER TABLE streams ADD COLUMN reordering_extent_mean_frames REAL;
+ALTER TABLE streams ADD COLUMN reordering_extent_max_frames INTEGER;
+PRAGMA user_version = 4;
+COMMIT;
+"""
+
 # By the version they start from; each leads to the next.
-MIGRATIONS: Mapping[int, str] = {1: _FROM_VERSION_1, 2: _FROM_VERSION_2}
+MIGRATIONS: Mapping[int, str] = {1: _FROM_VERSION_1, 2: _FROM_VERSION_2, 3: _FROM_VERSION_3}

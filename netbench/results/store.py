@@ -8,7 +8,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import HopCount, HopLoss
+from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
@@ -92,9 +92,7 @@ class Store:
                 trial.lifetime,
             )
             for position, (guest, counts) in enumerate(streams):
-                _insert(db, "streams", spec.key, position, *(getattr(counts, name) for name in COUNT_COLUMNS), guest)
-                _insert_each(db, "losses", spec.key, counts.stream, counts.lost_at)
-                _insert_each(db, "hops", spec.key, counts.stream, counts.hops)
+                _insert_stream(db, spec.key, position, guest, counts)
             _insert_each(db, "hops", spec.key, shared_by_streams(""), trial.hops)
             for position, one in enumerate(trial.neighbours):
                 cpu_s = json.dumps(one.cpu_s)
@@ -227,6 +225,20 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _insert(db: sqlite3.Connection, table: str, *values: object) -> None:
     db.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values)
+
+
+def _insert_stream(db: sqlite3.Connection, key: str, position: int, guest: str, counts: StreamCounts) -> None:
+    # By name: what an older version did not have comes last in its table.
+    names = ("trial", "position", "guest", *COUNT_COLUMNS)
+    values = (key, position, guest, *(getattr(counts, name) for name in COUNT_COLUMNS))
+    db.execute(f"INSERT INTO streams ({', '.join(names)}) VALUES ({_marks(len(values))})", values)
+    _insert_each(db, "losses", key, counts.stream, counts.lost_at)
+    _insert_each(db, "hops", key, counts.stream, counts.hops)
+    for kind, spread in (("delay", counts.delay), ("ipdv", counts.ipdv)):
+        if spread is not None:
+            _insert(db, "delays", key, counts.stream, kind, *astuple(spread))
+    for one in counts.loss_run_lengths:
+        _insert(db, "loss_runs", key, counts.stream, *astuple(one))
 
 
 def _insert_each(

@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from netbench.model.counts import HopCount, HopLoss, StreamCounts
+from netbench.model.counts import HopCount, HopLoss, LossRuns, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.schema import COUNT_COLUMNS, MAXIMUM_COLUMNS, NEIGHBOUR_COLUMNS, shared_by_streams
+from netbench.results.schema import (
+    COUNT_COLUMNS,
+    LOSS_RUNS_COLUMNS,
+    MAXIMUM_COLUMNS,
+    NEIGHBOUR_COLUMNS,
+    SPREAD_COLUMNS,
+    shared_by_streams,
+)
 
 Rows = Sequence[sqlite3.Row]
 Grouped = dict[tuple[Any, ...], list[sqlite3.Row]]
@@ -29,6 +36,8 @@ class StoredTrials:
     streams: Grouped  # by trial and guest
     losses: Grouped  # by trial and stream
     hops: Grouped  # by trial and stream
+    delays: Grouped  # by trial, stream and kind
+    loss_runs: Grouped  # by trial and stream
     reasons: Grouped  # by trial
     neighbours: Grouped  # by trial
 
@@ -40,6 +49,8 @@ class StoredTrials:
             streams=_grouped(query("SELECT * FROM streams ORDER BY trial, position"), "trial", "guest"),
             losses=_grouped(query("SELECT * FROM losses ORDER BY trial, stream, position"), "trial", "stream"),
             hops=_grouped(query("SELECT * FROM hops ORDER BY trial, stream, position"), "trial", "stream"),
+            delays=_grouped(query("SELECT * FROM delays"), "trial", "stream", "kind"),
+            loss_runs=_grouped(query("SELECT * FROM loss_runs ORDER BY from_frames"), "trial", "stream"),
             reasons=_grouped(query("SELECT * FROM reasons ORDER BY trial, position"), "trial"),
             neighbours=_grouped(query("SELECT * FROM neighbours ORDER BY trial, position"), "trial"),
         )
@@ -92,9 +103,18 @@ class StoredTrials:
                 **checked(row, COUNT_COLUMNS),
                 lost_at=tuple(HopLoss(one["hop"], one["frames"]) for one in self.losses.get((key, row["stream"]), [])),
                 hops=self._hops(key, row["stream"]),
+                delay=self._spread(key, row["stream"], "delay"),
+                ipdv=self._spread(key, row["stream"], "ipdv"),
+                loss_run_lengths=tuple(
+                    LossRuns(**checked(one, LOSS_RUNS_COLUMNS)) for one in self.loss_runs.get((key, row["stream"]), [])
+                ),
             )
             for row in self.streams.get((key, guest), [])
         )
+
+    def _spread(self, key: str, stream: str, kind: str) -> Spread | None:
+        (row,) = self.delays.get((key, stream, kind), [None])
+        return None if row is None else Spread(**checked(row, SPREAD_COLUMNS))
 
     def _hops(self, key: str, stream: str) -> tuple[HopCount, ...]:
         rows = self.hops.get((key, stream), [])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from netbench.model.counts import HopCount, HopLoss, StreamCounts
+from netbench.model.counts import HopCount, HopLoss, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.units import Load, line_rate_fps
@@ -69,6 +69,11 @@ def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None 
         lost_at=(HopLoss("uut", lost),) if lost else (),
     )
     return replace(counts, **changes)
+
+
+def spread(smallest_ns: int, median_ns: int, largest_ns: int) -> Spread:
+    """Times of which most are near the median."""
+    return Spread(smallest_ns, median_ns + 0.5, median_ns, median_ns + 1, median_ns + 2, median_ns + 3, largest_ns)
 
 
 def trial(
@@ -249,9 +254,8 @@ def _of_guest(one: TrialResult) -> TrialResult:
                 counts,
                 lost_at=tuple(place for place in places if place.frames),
                 hops=(*own, *hops),  # the only stream of a trial has all of them
-                delay_min_ns=80_000,
-                delay_median_ns=200_000 + lost,
-                delay_max_ns=9_000_000,
+                delay=spread(80_000, 200_000 + lost, 9_000_000),
+                ipdv=spread(0, 1_000 + lost, 2_000_000),
             )
         )
     used = {"guest": 0.2 + 0.7 * (one.spec.load.value / 32_000), "host": 1.1}

@@ -58,16 +58,41 @@ def test_every_number_is_in_both(tmp_path: Path) -> None:
     assert stream["last_ns"] - stream["first_ns"] == 1000 * MS
     assert abs(stream["rate_fps"] - 997) < 1e-6
     assert (stream["delay_min_ns"], stream["delay_mean_ns"], stream["delay_max_ns"]) == (5000, 5000.0, 5000)
-    assert (other["frame_size_min"], other["bytes"]) == (1518, 3 * 1518)
+    assert stream["loss_run_lengths"] == [{"from_frames": 1, "runs": 1}, {"from_frames": 2, "runs": 1}]
+    assert (other["frame_size_min"], other["bytes"], other["loss_run_lengths"]) == (1518, 3 * 1518, [])
     assert "1,004 of 46-1518 bytes with FCS" in text
     assert "2023-11-14 22:13:20.000000000 UTC" in text
     assert "1 frames that netbench's sink sent itself" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("198.18.0.1 > 198.18.0.2")]
     assert rows[0][3:] == ["998", "3", "1", "0", "2", "2", "10-1,010"]
-    assert rows[1][3:] == ["64", "997.0", "0.670", "0.510", "5.0", "µs", "5.0", "µs", "5.0", "µs"]
+    assert rows[1][3:] == ["64", "997.0", "0.670", "0.510"]
+    assert rows[2][3:] == ["delay", *["5.0", "µs"] * 7]
+    assert [rows[n][3:6] for n in (3, 4)] == [["PDV", "0.0", "µs"], ["IPDV", "0.0", "µs"]]
+    assert rows[5][3:] == ["-", "-", "-", "1", "of", "1,", "1", "of", "2-3"]
     assert "one clock" in text
     assert "WARNING" not in text
     assert max(map(len, text.splitlines())) <= 110
+
+
+def test_delay_its_variation_and_reordering(tmp_path: Path) -> None:
+    # Sent 1 ms apart; 4 comes after 8, 100 ms late, and 6 twice.
+    delays = {4: 100 * MS, 7: 20_000}
+    frames = [stream_frame(i, sent_ns=START_NS + i * MS, delay_ns=delays.get(i, 8000)) for i in (1, 2, 3, 5, 6, 6, 7)]
+    frames += [stream_frame(i, sent_ns=START_NS + i * MS, delay_ns=delays.get(i, 8000)) for i in (8, 4, 9, 10)]
+    text, found = analyzed(tmp_path / "c.pcap", pcap(frames, nanoseconds=True))
+    (stream,) = found["streams"]
+    names = ("min", "median", "p90", "p99", "p999", "max")
+    # Percentiles are right within 0.05 %; the 90 % one is the ninth of ten.
+    true = [8000, 8000, 20_000, 100 * MS, 100 * MS, 100 * MS]
+    for name, delay in zip(names, true, strict=True):
+        assert abs(stream[f"delay_{name}_ns"] - delay) <= (0 if name in ("min", "max") else delay * 0.0005)
+    assert [stream[f"pdv_{name}_ns"] - stream[f"delay_{name}_ns"] for name in names] == [-8000] * 6
+    # Of the nine pairs, two are with 4 and two with 7.
+    assert [stream[f"ipdv_{name}_ns"] for name in ("min", "median", "max")] == [0, 0, 100 * MS - 8000]
+    assert stream["ipdv_mean_ns"] == (2 * (100 * MS - 8000) + 2 * 12_000) / 9
+    assert stream["reordered_frames"] == 1
+    assert [stream[f"reordering_extent_{name}_frames"] for name in ("median", "mean", "max")] == [4, 4.0, 4]
+    assert "RFC 5481" in text
 
 
 def test_a_capture_of_something_else(tmp_path: Path) -> None:

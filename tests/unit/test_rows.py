@@ -1,10 +1,10 @@
 import pytest
 
-from netbench.model.counts import HopLoss
+from netbench.model.counts import HopLoss, LossRuns, Spread
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row, group_rows, stream_rows
-from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
+from tests.unit.results_factory import campaign, comparison, neighbour, spread, stream_counts, trial
 
 DOCUMENTED = [
     "uut",
@@ -46,7 +46,8 @@ ABOUT_NEIGHBOURS = [
 def test_the_documented_columns_come_first_in_their_order() -> None:
     names = [column.name for column in STREAM_COLUMNS]
     assert names[: len(DOCUMENTED)] == DOCUMENTED
-    assert names[names.index("cpu_host_s") + 1 :] == ABOUT_NEIGHBOURS
+    about_neighbours = names.index("cpu_host_s") + 1
+    assert names[about_neighbours : about_neighbours + len(ABOUT_NEIGHBOURS)] == ABOUT_NEIGHBOURS
     assert len(set(names)) == len(names)
 
 
@@ -140,7 +141,7 @@ def test_a_group_without_valid_trials_has_no_means() -> None:
 
 def test_delays_are_in_microseconds_and_cpu_times_in_every_row_of_their_trial() -> None:
     counts = (
-        stream_counts("s1", delay_min_ns=1_500, delay_median_ns=20_000, delay_max_ns=1_000_001),
+        stream_counts("s1", delay=spread(1_500, 20_000, 1_000_001)),
         stream_counts("s2"),
     )
     first, second = stream_rows(campaign([trial(*counts, cpu_s={"guest": 0.5, "host": 0.75})]))
@@ -279,3 +280,43 @@ def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     assert len(empty) == 7 + 8 + 8
     assert {row[name] for name in empty} == {None}
     assert [column.name for column in GROUP_COLUMNS[-len(empty) + 4 :]] == empty[4:]
+
+
+def test_variation_order_and_why_there_is_no_delay_are_in_the_last_columns() -> None:
+    lossy = stream_counts(
+        "s1",
+        received=400,
+        reordered_frames=4,
+        delay=Spread(1_000, 2_500.5, 2_000, 3_000, 4_000, 5_000, 9_000),
+        ipdv=Spread(0, 500.0, 400, 700, 800, 900, 1_000),
+        loss_run_lengths=(LossRuns(1, 20), LossRuns(4, 3)),
+        reordering_extent_median_frames=2,
+        reordering_extent_mean_frames=2.5,
+        reordering_extent_max_frames=7,
+    )
+    refused = stream_counts("s2", delay_refused="no common clock")
+    first, second = stream_rows(campaign([trial(lossy, refused)]))
+    true = {
+        "delay_mean_us": 2.5005,
+        "delay_p90_us": 3.0,
+        "delay_p99_us": 4.0,
+        "delay_p999_us": 5.0,
+        "pdv_median_us": 1.0,
+        "pdv_p99_us": 3.0,
+        "pdv_p999_us": 4.0,
+        "pdv_max_us": 8.0,
+        "ipdv_median_us": 0.4,
+        "ipdv_mean_us": 0.5,
+        "ipdv_p99_us": 0.8,
+        "ipdv_p999_us": 0.9,
+        "ipdv_max_us": 1.0,
+        "delay_refused": "",
+        "loss_run_lengths": "1=20;4=3",
+        "reordered_ratio": 0.01,
+        "reordering_extent_median_frames": 2,
+        "reordering_extent_mean_frames": 2.5,
+        "reordering_extent_max_frames": 7,
+    }
+    assert dict(list(first.items())[-len(true) :]) == true
+    unknown = {"delay_refused": "no common clock", "loss_run_lengths": "", "reordered_ratio": 0.0}
+    assert {name: second[name] for name in true} == dict.fromkeys(true) | unknown

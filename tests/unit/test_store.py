@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import HopCount, HopLoss, StreamCounts
+from netbench.model.counts import HopCount, HopLoss, LossRuns, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.names import StreamName
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
@@ -23,7 +23,7 @@ from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.schema import SCHEMA_VERSION, shared_by_streams
 from netbench.results.store import Store
-from tests.unit.results_factory import neighbour, stream_counts, trial
+from tests.unit.results_factory import neighbour, spread, stream_counts, trial
 
 BIG = 2**63 - 1
 frames = st.integers(0, BIG)
@@ -31,6 +31,12 @@ maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 hop_counts = st.lists(st.builds(HopCount, words, words, words, maybe_frames), max_size=4).map(tuple)
+spreads = st.none() | st.builds(
+    Spread, maybe_frames, st.none() | seconds, maybe_frames, maybe_frames, maybe_frames, maybe_frames, maybe_frames
+)
+loss_runs = st.dictionaries(st.integers(0, 40), frames, max_size=4).map(
+    lambda runs: tuple(LossRuns(1 << doubling, runs[doubling]) for doubling in sorted(runs))
+)
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
 
 
@@ -57,9 +63,13 @@ def stream_results(draw, stream):
         loss_runs=draw(maybe_frames),
         first_received_ns=draw(maybe_frames),
         last_received_ns=draw(maybe_frames),
-        delay_min_ns=draw(maybe_frames),
-        delay_median_ns=draw(maybe_frames),
-        delay_max_ns=draw(maybe_frames),
+        delay=draw(spreads),
+        ipdv=draw(spreads),
+        delay_refused=draw(words),
+        loss_run_lengths=draw(loss_runs),
+        reordering_extent_median_frames=draw(maybe_frames),
+        reordering_extent_mean_frames=draw(st.none() | seconds),
+        reordering_extent_max_frames=draw(maybe_frames),
         lost_at=tuple(draw(st.lists(st.builds(HopLoss, words, frames), max_size=3))),
         hops=draw(hop_counts),
     )
@@ -331,6 +341,12 @@ def version_2(path):
     return written_by(2, path)
 
 
+@pytest.fixture
+def version_3(path):
+    """A store as version 3 wrote it: such trials of a guest, the first beside a neighbour that forwards."""
+    return written_by(3, path)
+
+
 def test_a_store_of_version_1_is_read_and_stays_as_it_is(version_1):
     content = version_1.read_bytes()
     store = Store.read(version_1)
@@ -338,7 +354,7 @@ def test_a_store_of_version_1_is_read_and_stays_as_it_is(version_1):
     assert whole.spec.streams == ("left", "right")
     assert [counts.received_frames for counts in whole.streams] == [990, None]
     assert whole.streams[0].lost_at == (HopLoss("uut", 10),)
-    assert [(counts.delay_min_ns, counts.delay_max_ns) for counts in whole.streams] == [(None, None)] * 2
+    assert [(counts.delay, counts.ipdv, counts.loss_run_lengths) for counts in whole.streams] == [(None, None, ())] * 2
     assert (whole.cpu_s, whole.hops, empty.streams) == ({}, (), ())
     assert [one.kind for one in store.warnings()] == [WarningKind.FEW_REPETITIONS]
     assert store.facts() == {}
@@ -353,7 +369,7 @@ def test_a_store_of_version_2_is_read_and_stays_as_it_is(version_2):
     whole, empty = store.trials()
     assert (whole.spec.uut, whole.attempt, whole.spec.streams) == ("virtio", 2, ("left", "right"))
     assert [counts.received_frames for counts in whole.streams] == [990, None]
-    assert [counts.delay_median_ns for counts in whole.streams] == [200_000, None]
+    assert [counts.delay and counts.delay.median_ns for counts in whole.streams] == [200_000, None]
     assert whole.streams[0].hops == (HopCount("ingress tap", "tx_dropped", "dropped", 10),)
     assert whole.hops == (HopCount("guest softnet", "dropped", "repeated", 0),)
     assert (whole.cpu_s, whole.steps_s) == ({"guest": 0.5, "host": 1.25}, {"send": 1.0, "drain": 0.25})
@@ -365,12 +381,31 @@ def test_a_store_of_version_2_is_read_and_stays_as_it_is(version_2):
     assert version_2.read_bytes() == content
 
 
-@pytest.mark.parametrize("version", [1, 2])
+def test_a_store_of_version_3_is_read_and_stays_as_it_is(version_3):
+    content = version_3.read_bytes()
+    store = Store.read(version_3)
+    whole, empty = store.trials()
+    left, right = whole.streams
+    assert left.delay == Spread(None, None, 200_000, None, None, None, 9_000_000)
+    assert (left.ipdv, left.delay_refused, left.loss_run_lengths, left.pdv) == (None, "", (), None)
+    assert (left.lost_at, left.loss_runs) == ((HopLoss("ingress tap (tx_dropped)", 10),), 4)
+    assert (right.received_frames, right.delay) == (None, None)
+    (beside,) = whole.neighbours
+    assert (beside.name, beside.activity, beside.cpu_s) == ("second", "forwarding", {"guest": 0.25})
+    assert [one.delay for one in beside.streams] == [Spread(80_000, None, 90_000, None, None, None, 100_000)]
+    assert (empty.streams, whole.lifetime, store.last_lifetime()) == ((), 2, 2)
+    assert store.maxima() == (Maximum("virtio", 64, 54_321.125, "max", 3),)
+    store.close()
+    assert version_3.read_bytes() == content
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_store_is_brought_up_to_date_when_it_is_gone_on_with(path, version):
     store = Store.open(written_by(version, path))
     before = store.trials()
     beside = neighbour(stream_counts("s2", received=1), hops=(HopCount("guest softnet", "dropped", "repeated", 3),))
-    new = trial(stream_counts(delay_median_ns=5), index=2, lifetime=1, neighbours=(beside,), hops=beside.hops)
+    timed = stream_counts(delay=spread(3, 5, 9), ipdv=spread(0, 1, 6), loss_run_lengths=(LossRuns(1, 20),))
+    new = trial(timed, index=2, lifetime=1, neighbours=(beside,), hops=beside.hops)
     maximum = Maximum("raw", 64, 1000.0, "max", 1)
     store.add(new)
     store.keep_facts("raw", {"kernel": "6.1.0"})
@@ -380,11 +415,11 @@ def test_an_older_store_is_brought_up_to_date_when_it_is_gone_on_with(path, vers
     again = Store.open(path)
     assert again.trials() == (*before, new)
     assert again.facts()["raw"] == {"kernel": "6.1.0"}
-    assert (again.maxima(), again.last_lifetime()) == ((maximum,), 1)
+    assert (again.maxima()[-1], again.last_lifetime()) == (maximum, 2 if version == 3 else 1)
     again.close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_store_and_a_new_one_have_the_same_tables(path, tmp_path, version):
     Store.open(written_by(version, path)).close()
     Store.create(tmp_path / "new.sqlite").close()
@@ -392,9 +427,10 @@ def test_an_older_store_and_a_new_one_have_the_same_tables(path, tmp_path, versi
     def columns(file):
         connection = sqlite3.connect(file)
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        # But for their numbers and defaults: a column that is added comes last, and old rows need something in it.
+        # But for their order and defaults: a column that is added comes last, and old rows need something in it.
         found = {
-            table: [row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})")] for table in tables
+            table: sorted(row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})"))
+            for table in tables
         }
         connection.close()
         return found
@@ -413,6 +449,9 @@ DAMAGE = {
     "no lifetimes": NO_LIFETIMES,
     "no guests": "ALTER TABLE streams DROP COLUMN guest",
     "no neighbours": "DROP TABLE neighbours",
+    "a delay of words": "ALTER TABLE delays DROP COLUMN median_ns; "
+    "ALTER TABLE delays ADD COLUMN median_ns TEXT DEFAULT 'long'",
+    "no lengths of loss runs": "DROP TABLE loss_runs",
     "a frame size of words": "ALTER TABLE neighbours DROP COLUMN frame_size; "
     "ALTER TABLE neighbours ADD COLUMN frame_size TEXT DEFAULT 'big'",
 }
@@ -426,8 +465,9 @@ def damaged(path, sql):
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
-def test_damaged_neighbours_are_told(path, store, damage):
-    store.add(trial(stream_counts("s1"), neighbours=(neighbour(stream_counts("s2")),), lifetime=1))
+def test_damaged_trials_are_told(path, store, damage):
+    timed = stream_counts("s1", delay=spread(1, 2, 3))
+    store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), lifetime=1))
     store.close()
     broken = damaged(path, damage)
     with pytest.raises(UsageError, match="campaign.sqlite: is damaged: "):
@@ -583,7 +623,7 @@ def test_a_store_is_not_opened_for_writing_where_nothing_can_be_written(read_onl
     assert "attempt to write a readonly database" in as_somebody_without_rights(refusal)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_store_is_read_where_nothing_can_be_written(read_only, version):
     old = read_only / "campaign.sqlite"
     read_only.chmod(0o755)

@@ -8,7 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen import PktGen, PktGenOptions
-from netbench.model.verdict import Verdict
+from netbench.model.verdict import ReasonKind, Verdict
 from tests.netns.watching import wait_for
 
 pytestmark = pytest.mark.vm
@@ -56,7 +56,8 @@ def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
             lab.do("uut", f"tc qdisc replace dev nb-out1 root {netem}")
             (counts,) = measure("500fps", duration="400ms").result.streams
             assert counts.received_frames == counts.sent_frames == 200
-            assert counts.delay_median_ns == pytest.approx(delay_ms * 1e6, abs=0.3e6)
+            assert counts.delay is not None
+            assert counts.delay.median_ns == pytest.approx(delay_ms * 1e6, abs=0.3e6)
         lab.do("uut", "tc qdisc delete dev nb-out1 root")
 
 

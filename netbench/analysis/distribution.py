@@ -1,0 +1,115 @@
+"""Smallest, mean, percentiles and largest of very many integers, in little memory."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.model.counts import Spread
+
+# Each doubling is cut into 2^_STEP_BITS steps of equal width. What is in the middle of a step is off by at most
+# 2^-(_STEP_BITS + 1), 0.05 %, of any number in it; below 2^(_STEP_BITS + 1), steps are single integers.
+_STEP_BITS = 10
+_STEPS = 1 << _STEP_BITS
+# IEEE 754 binary64: the bits of a positive number, seen as an integer, rise evenly within each doubling. So their
+# leading ones, less those of 1.0, number the steps.
+_MANTISSA_BITS = 52
+_BITS_OF_ONE = 1023 << _STEP_BITS
+
+
+class Distribution:
+    """Takes integers as they come, and counts them by steps of a logarithmic scale."""
+
+    def __init__(self) -> None:
+        self._count = self._sum = 0
+        self._least = self._most = 0
+        self._lowest_step = 0
+        self._in_step = np.empty(0, np.int64)
+
+    def add(self, values: NDArray[np.int64]) -> None:
+        """More values, int64, in any order and of either sign."""
+        if not len(values):
+            return
+        least, most = int(values.min()), int(values.max())
+        self._least, self._most = (min(self._least, least), max(self._most, most)) if self._count else (least, most)
+        self._count += len(values)
+        fits = max(-least, most) < 2**63 // len(values)
+        self._sum += int(values.sum()) if fits else sum(values.tolist())
+        steps = _steps(values, least)
+        lowest = int(_steps(np.array([least]), least)[0])
+        steps -= lowest
+        counts = np.bincount(steps)
+        self._make_room(lowest, lowest + len(counts))
+        begin = lowest - self._lowest_step
+        self._in_step[begin : begin + len(counts)] += counts
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest value; None for no values, as for the others."""
+        return self._least if self._count else None
+
+    @property
+    def mean(self) -> float | None:
+        """Their mean."""
+        return self._sum / self._count if self._count else None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest value."""
+        return self._most if self._count else None
+
+    def percentile(self, per_mille: int) -> int | None:
+        """The least value that `per_mille` of 1,000 values do not exceed (nearest rank), right within 0.05 %."""
+        if not self._count:
+            return None
+        rank = -(-per_mille * self._count // 1000)
+        step = self._lowest_step + int(np.searchsorted(np.cumsum(self._in_step), rank))
+        return min(max(_middle(step), self._least), self._most)
+
+    def spread(self) -> Spread | None:
+        """All of it, of times in ns; None for none."""
+        if not self._count:
+            return None
+        return Spread(
+            smallest_ns=self.smallest,
+            mean_ns=self.mean,
+            median_ns=self.percentile(500),
+            p90_ns=self.percentile(900),
+            p99_ns=self.percentile(990),
+            p999_ns=self.percentile(999),
+            largest_ns=self.largest,
+        )
+
+    def _make_room(self, lowest: int, stop: int) -> None:
+        """Have a place for each of these steps; memory is bounded by what steps 64-bit integers can be in."""
+        size = len(self._in_step)
+        if not size:
+            self._lowest_step, self._in_step = lowest, np.zeros(stop - lowest, np.int64)
+            return
+        below, above = max(0, self._lowest_step - lowest), max(0, stop - self._lowest_step - size)
+        if below or above:
+            self._in_step = np.pad(self._in_step, (below, above))
+            self._lowest_step -= below
+
+
+def _steps(values: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    """The number of the step each value is in: 1 for 1 and up from there, 0 for 0, that of -x is minus that of x."""
+    sizes = values.astype(np.float64)
+    if least < 0:
+        np.abs(sizes, out=sizes)
+    steps: NDArray[np.int64] = sizes.view(np.int64)
+    steps >>= _MANTISSA_BITS - _STEP_BITS
+    steps -= _BITS_OF_ONE - 1
+    if least <= 0:
+        np.maximum(steps, 0, out=steps)
+        np.negative(steps, out=steps, where=values < 0)
+    return steps
+
+
+def _middle(step: int) -> int:
+    """The middle of the integers that a step holds."""
+    if step <= 0:
+        return -_middle(-step) if step else 0
+    doubling, part = divmod(step - 1, _STEPS)
+    if doubling <= _STEP_BITS:
+        return (_STEPS + part) >> (_STEP_BITS - doubling)
+    width = 1 << (doubling - _STEP_BITS)
+    return (_STEPS + part) * width + (width - 1) // 2

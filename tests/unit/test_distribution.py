@@ -1,0 +1,60 @@
+"""Integers summed up in little memory, against the same done with all of them at hand."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from netbench.analysis.distribution import Distribution
+from netbench.model.counts import Spread
+
+BATCHES = st.lists(st.lists(st.integers(-(2**40), 2**50) | st.integers(-3000, 3000), max_size=50), max_size=6)
+PERCENTILES = (1, 500, 900, 990, 999, 1000)
+
+
+def of(*batches):
+    distribution = Distribution()
+    for batch in batches:
+        distribution.add(np.array(batch, np.int64))
+    return distribution
+
+
+def nearest_rank(ordered, per_mille):
+    """The least value such that at least `per_mille` of 1,000 are not above it, straight from the words."""
+    return next(value for value in ordered if sum(one <= value for one in ordered) * 1000 >= per_mille * len(ordered))
+
+
+@given(BATCHES)
+@example([[-(2**63), 2**63 - 1], [2**63 - 1]])
+def test_a_distribution_is_what_all_values_at_once_would_be(batches):
+    found = of(*batches)
+    values = sorted(one for batch in batches for one in batch)
+    if not values:
+        assert (found.smallest, found.mean, found.percentile(500), found.largest, found.spread()) == (None,) * 5
+        return
+    assert (found.smallest, found.largest) == (values[0], values[-1])
+    assert found.mean == sum(values) / len(values)
+    told = [found.percentile(per_mille) for per_mille in PERCENTILES]
+    for per_mille, one in zip(PERCENTILES, told, strict=True):
+        true = nearest_rank(values, per_mille)
+        assert abs(one - true) <= abs(true) * 0.0005
+    assert told == sorted(told)
+
+
+@given(st.lists(st.integers(-2047, 2047), min_size=1))
+def test_small_values_are_kept_exactly(values):
+    found = of(values)
+    for per_mille in PERCENTILES:
+        assert found.percentile(per_mille) == nearest_rank(sorted(values), per_mille)
+
+
+def test_a_spread_has_the_usual_percentiles():
+    assert of(range(1, 1001)).spread() == Spread(1, 500.5, 500, 900, 990, 999, 1000)
+    assert of([7]).spread() == Spread(7, 7.0, 7, 7, 7, 7, 7)
+
+
+def test_memory_does_not_grow_with_the_values():
+    generator = np.random.default_rng(1)
+    found = of(*(generator.integers(0, 10**9, 100_000) for _ in range(20)))
+    assert len(found._in_step) <= 30 * 1024
+    assert found.percentile(500) == pytest.approx(5e8, rel=2e-3)
