@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from netbench.campaign import Request
+from netbench.catching import is_heard_live
 from netbench.layout import (
     activities_of,
     as_uut,
@@ -24,7 +25,8 @@ from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.topology import Topology, UutSpec
 from netbench.order import company_of
 from netbench.sinks.base import Catch
-from netbench.sinks.tcpdump import flush_command, flush_wait_s, tcpdump_command, there
+from netbench.sinks.pusher import pusher_command
+from netbench.sinks.tcpdump import target_of, tcpdump_command
 from netbench.vm.machine import RunFiles, qemu_command, vm_directory
 from netbench.vm.running import planned_vm
 
@@ -56,12 +58,11 @@ def describe(request: Request) -> Iterator[str]:
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     for path, (_, cpus) in pins:
         fps = profile.loads[0].fps(profile.frame_sizes[0], path.link_bps)
-        capture = there(Path("captures") / f"trial-NNNNNN-{path.name}.pcap", shares_files=path.sink.machine is None)
-        catch = Catch(path.src_ip, path.dst_ip, fps, profile.snap_length, capture)
-        wait_s, inside_vm = flush_wait_s(profile.drain_limit), path.sink.machine is not None
-        flush = flush_command(path.sink.interface, capture, wait_s, by_itself=inside_vm)
-        yield f"  {_inside(path.sink)}{shlex.join(tcpdump_command(path.sink.interface, cpus, catch))}"
-        yield f"  {_inside(path.sink)}{shlex.join(flush)}"
+        capture = Path("captures") / f"trial-NNNNNN-{path.name}.pcap"
+        catch, here = Catch(path.src_ip, path.dst_ip, fps, profile.snap_length, capture), path.sink.machine is None
+        target = target_of(capture, has_listener=is_heard_live(path, profile), shares_files=here)
+        yield f"  {_inside(path.sink)}{shlex.join(tcpdump_command(path.sink.interface, cpus, catch, target))}"
+        yield f"  {_inside(path.sink)}{shlex.join(pusher_command(path.sink.interface, shares_files=here))}"
     yield "# trials, in order"
     stages = max(visit.stage for visit in plan.visits)
     for visit in plan.visits:

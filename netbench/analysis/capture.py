@@ -1,4 +1,4 @@
-"""A capture file to counts: what arrived of each stream, and everything else that is in the file."""
+"""A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.analysis.delays import Delay, DelayTally
+from netbench.analysis.arrivals import arrivals
+from netbench.analysis.distribution import Distribution
 from netbench.analysis.early_stamps import EarlyStamps
 from netbench.analysis.frames import LINKS, PairFrames, decode
 from netbench.analysis.pcapfile import open_capture
 from netbench.analysis.reading import FrameBatch, Reader
+from netbench.analysis.reordering import Extent, ReorderingTracker
 from netbench.analysis.sequence import Losses, SequenceTracker
+from netbench.analysis.variation import VariationTally
 from netbench.errors import UsageError
+from netbench.model.counts import LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
@@ -58,6 +62,31 @@ class Expected:
         """The sequence numbers that were sent."""
         return range(self.first_sequence, self.first_sequence + self.sent_frames)
 
+    @property
+    def stamps_us(self) -> range:
+        """The time stamps that its frames can bear, in microseconds since 1970."""
+        if not self.stamped:
+            return range(1)
+        earliest = (self.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
+        return range(earliest, (self.sent_until_ns + STAMP_TOLERANCE_NS) // 1000 + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is known of one stream before it is sent, as far as it tells its frames from others.
+
+    A frame stamped before `not_before_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. The other
+    fields are those of Expected.
+    """
+
+    stream: str
+    src_ip: str
+    dst_ip: str
+    frame_size: int
+    not_before_ns: int
+    stamped: bool = True
+    stamped_early: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
@@ -96,7 +125,8 @@ class StreamCapture:
     """What arrived of one stream.
 
     `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
-    their sum. `reordered` follows RFC 4737, section 3.3. `missing` and the loss runs lie within
+    their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
+    clocks they are from) and its variation are of first copies. `missing` and the loss runs lie within
     the numbers sent for an expected stream, else between the lowest and the highest number seen.
     """
 
@@ -106,13 +136,16 @@ class StreamCapture:
     received: int
     duplicates: int
     reordered: int
+    reordering_extent: Extent | None
     missing: int
     loss_runs: int
     longest_loss_run: int
+    loss_run_lengths: tuple[LossRuns, ...]
     min_seq: int | None
     max_seq: int | None
     span: Span
-    delay: Delay | None
+    delay: Spread | None
+    ipdv: Spread | None
 
     @property
     def first_ns(self) -> int | None:
@@ -182,7 +215,7 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
     up to the damage. UsageError: no readable capture file, or one of another link type.
     """
     with open_capture(path) as reader:
-        tally = _Tally(path, expected)
+        tally = CaptureTally(str(path), expected)
         for batch in reader.batches():
             tally.add(batch)
         return tally.counts(reader)
@@ -213,11 +246,14 @@ def _widen(low: int | None, high: int | None, values: NDArray[np.int64]) -> tupl
 
 
 class _StreamTally:
-    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
+    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | Awaited | None) -> None:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
+        self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
         self._sequence = SequenceTracker()
+        self._reordering = ReorderingTracker()
         self._span = _SpanTally()
-        self._delays_seen = DelayTally()
+        self._delays = Distribution()
+        self._variation = VariationTally()
         self._early = EarlyStamps() if expected and expected.stamped_early else None
 
     def add(self, frames: PairFrames) -> int:
@@ -226,21 +262,54 @@ class _StreamTally:
             frames = frames.where(_is_expected(frames, self._expected))
         count = len(frames.sequence)
         if count:
-            self._sequence.add(frames.sequence)
             self._span.add(frames.sizes, frames.times_ns)
+            if isinstance(self._expected, Awaited):
+                self._stamps_us = _widen(*self._stamps_us, frames.sent_us)
+            batch = arrivals(frames.sequence, self._sequence.expected)
+            copies = self._sequence.add(batch)
+            self._reordering.add(batch.without(copies) if len(copies) else batch)
             if frames.times_ns is not None and (self._expected is None or self._expected.stamped):
-                self._delays_seen.add(self._delays(frames, frames.times_ns))
+                self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
 
-    def _delays(self, frames: PairFrames, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        if self._early is not None:
-            return self._early.add(frames.sequence, frames.sent_us, times_ns)
-        return times_ns - frames.sent_us * 1000
+    def _add_delays(
+        self,
+        sequence: NDArray[np.uint32],
+        sent_ns: NDArray[np.int64],
+        times_ns: NDArray[np.int64],
+        copies: NDArray[np.intp],
+    ) -> None:
+        """The times of all frames but those that are further copies of what has arrived."""
+        if self._early is None:
+            delays = times_ns - sent_ns
+            if len(copies):
+                sequence, delays = np.delete(sequence, copies), np.delete(delays, copies)
+            self._delays.add(delays)
+        else:
+            sequence, delays = self._early.add(
+                np.delete(sequence, copies), np.delete(sent_ns, copies), np.delete(times_ns, copies)
+            )
+            self._delays.add(delays)
+            is_known = delays > 0
+            sequence, delays = sequence[is_known], delays[is_known]
+        self._variation.add(sequence, delays)
+
+    def settle(self, expected: Expected) -> bool:
+        """Take `expected` for what was awaited; False when a frame was counted that is not expected."""
+        awaited, sequence = self._expected, self._sequence
+        assert isinstance(awaited, Awaited)
+        self._expected = expected
+        if (awaited.stamped, awaited.stamped_early) != (expected.stamped, expected.stamped_early):
+            return False
+        if sequence.lowest is None:
+            return True
+        numbers = all(number in expected.sequence for number in (sequence.lowest, sequence.highest))
+        return numbers and all(stamp in expected.stamps_us for stamp in self._stamps_us)
 
     def capture(self) -> StreamCapture:
         sequence, expected = self._sequence, self._expected
-        losses = Losses(0, 0, 0)
-        if expected:
+        losses = Losses(0, 0, 0, ())
+        if isinstance(expected, Expected):
             losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
         elif sequence.lowest is not None and sequence.highest is not None:
             losses = sequence.losses(sequence.lowest, sequence.highest + 1)
@@ -250,49 +319,58 @@ class _StreamTally:
             dst_ip=_text(self._dst_ip),
             received=sequence.distinct,
             duplicates=sequence.duplicates,
-            reordered=sequence.reordered,
+            reordered=self._reordering.reordered,
+            reordering_extent=self._reordering.extent(),
             missing=losses.missing,
             loss_runs=losses.runs,
             longest_loss_run=losses.longest_run,
+            loss_run_lengths=losses.lengths,
             min_seq=sequence.lowest,
             max_seq=sequence.highest,
             span=self._span.span(),
-            delay=self._delays_seen.delay(),
+            delay=self._delays.spread(),
+            ipdv=self._variation.spread(),
         )
 
 
-def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
+def _is_expected(frames: PairFrames, expected: Expected | Awaited) -> NDArray[np.bool_]:
     ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
-    ours &= (frames.sequence >= expected.sequence.start) & (frames.sequence < expected.sequence.stop)
-    if not expected.stamped:
-        ours &= frames.sent_us == 0
+    if isinstance(expected, Awaited):
+        ours &= (frames.sent_us >= expected.not_before_ns // 1000) if expected.stamped else (frames.sent_us == 0)
         return ours
-    earliest = (expected.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
-    latest = (expected.sent_until_ns + STAMP_TOLERANCE_NS) // 1000
-    ours &= (frames.sent_us >= earliest) & (frames.sent_us <= latest)
+    numbers, stamps = expected.sequence, expected.stamps_us
+    ours &= (frames.sequence >= numbers.start) & (frames.sequence < numbers.stop)
+    ours &= (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
     return ours
 
 
-class _Tally:
-    """Counts over the whole file."""
+class CaptureTally:
+    """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages."""
 
-    def __init__(self, path: Path, expected: Sequence[Expected]) -> None:
-        self._path = path
+    def __init__(self, name: str, expected: Sequence[Expected | Awaited]) -> None:
+        """ValueError when two of the streams have the same addresses."""
+        self._name = name
         self._only_expected = bool(expected)
         self._streams: dict[tuple[int, int], _StreamTally] = {}
         for stream in expected:
-            pair = _number(stream.src_ip), _number(stream.dst_ip)
+            pair = _pair(stream)
             if pair in self._streams:
                 raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
             self._streams[pair] = _StreamTally(*pair, stream)
         self._span = _SpanTally()
         self._ours = self._flush = self._too_short = self._odd = 0
 
+    @property
+    def flush_frames(self) -> int:
+        """How many frames so far were the sink's own, sent to push out those before them."""
+        return self._flush
+
     def add(self, batch: FrameBatch) -> None:
+        """Count the frames of a batch; UsageError for one of another link type, or of too many streams."""
         if batch.link_type not in LINKS:
             name = _LINK_NAMES.get(batch.link_type, "see tcpdump.org/linktypes.html")
             raise UsageError(
-                f"{self._path}: link type {batch.link_type} ({name}); "
+                f"{self._name}: link type {batch.link_type} ({name}); "
                 "only Ethernet and Linux cooked captures can be read"
             )
         decoded = decode(batch)
@@ -310,13 +388,22 @@ class _Tally:
         if pair not in self._streams and not self._only_expected:
             if len(self._streams) == MAX_STREAMS:
                 raise UsageError(
-                    f"{self._path}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
+                    f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
                     "filter some out first, for example with tcpdump -r FILE -w FEWER host ADDRESS"
                 )
             self._streams[pair] = _StreamTally(src_ip, dst_ip, None)
         return self._streams.get(pair)
 
+    def settle(self, expected: Sequence[Expected]) -> bool:
+        """Take these for the streams that were awaited; False when a frame was counted that is not expected.
+
+        Then `counts` are of no use: with all of it known beforehand that frame would have been a foreign one.
+        """
+        fits = [self._streams[_pair(stream)].settle(stream) for stream in expected]
+        return all(fits)
+
     def counts(self, reader: Reader) -> CaptureCounts:
+        """All counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
         return CaptureCounts(
@@ -335,6 +422,10 @@ class _Tally:
             capture_dropped_frames=reader.dropped,
             streams=tuple(stream.capture() for stream in self._streams.values()),
         )
+
+
+def _pair(stream: Expected | Awaited) -> tuple[int, int]:
+    return _number(stream.src_ip), _number(stream.dst_ip)
 
 
 def _number(address: str) -> int:

@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import RawIOBase
 from pathlib import Path
 
 from netbench.analysis.pcap import FILE_HEADER_BYTES, MAGICS, PcapReader
@@ -35,7 +36,15 @@ def open_capture(path: Path) -> Iterator[Reader]:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _reader(path: Path, window: Window) -> Reader:
+def read_stream(file: RawIOBase, name: str) -> Reader:
+    """The reader of a capture that comes in through `file`, whose header it waits for; `name` is for messages.
+
+    UsageError when it is no capture; its batches may raise OSError.
+    """
+    return _reader(name, Window(file))
+
+
+def _reader(path: Path | str, window: Window) -> Reader:
     whole_header = window.fill(FILE_HEADER_BYTES)
     start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
     if not start:
@@ -48,13 +57,13 @@ def _reader(path: Path, window: Window) -> Reader:
     is_pcapng = magics["<"] == SECTION_HEADER
     if not orders and not is_pcapng:
         raise UsageError(f"{path}: neither pcap nor pcapng; see what it is with: file {path}")
-    section = section_order(start)
+    section = section_order(start) if is_pcapng else None
     if not whole_header or (is_pcapng and section is None):
         raise UsageError(f"{path}: ends or is damaged within its file header")
     return _pcap(path, window, orders[0]) if section is None else PcapngReader(window, section)
 
 
-def _pcap(path: Path, window: Window, order: str) -> PcapReader:
+def _pcap(path: Path | str, window: Window, order: str) -> PcapReader:
     reader = PcapReader(window, order)
     if reader.version[0] != 2:
         major, minor = reader.version

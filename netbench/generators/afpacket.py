@@ -15,7 +15,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.errors import TestbedError
-from netbench.generators.base import Sent, Traffic
+from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Host
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
@@ -82,6 +82,10 @@ class AfPacketSource:
     def nearest_fps(self, fps: float, frame_size: int) -> float:
         """Any rate: frame i is due at start + i/fps, to the nanosecond."""
         return fps
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """Each frame when it is due."""
+        return Stamps()
 
     def prepare(self, traffic: Traffic) -> None:
         """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.afpacket import AfPacket, AfPacketOptions
-from netbench.generators.base import Sent, Source, Traffic
+from netbench.generators.base import Sent, Source, Stamps, Traffic
 from netbench.generators.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Host
 
@@ -79,6 +79,10 @@ class AutoSource:
     def nearest_fps(self, fps: float, frame_size: int) -> float:
         """As the chosen one has it."""
         return self._opened.nearest_fps(fps, frame_size)
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """As the chosen one does."""
+        return self._opened.stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
         """As the chosen one does."""

@@ -58,11 +58,19 @@ class Sent:
     numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
 
 
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """How a source stamps its frames, as `Sent` has it: known before they are sent."""
+
+    stamped: bool = True
+    stamped_early: bool = False
+
+
 class Source(Protocol):
     """One source on one NIC, kept ready across trials.
 
-    Order of calls: commands() at any time; open() once; then nearest_fps(), prepare(), start(), wait() for
-    each trial; close() at the end.
+    Order of calls: commands() at any time; open() once; then nearest_fps(), stamps(), prepare(), start(), wait()
+    for each trial; close() at the end.
     A source that dies raises TestbedError from prepare(), or says so in `Sent.error`.
     """
 
@@ -77,6 +85,9 @@ class Source(Protocol):
 
     def nearest_fps(self, fps: float, frame_size: int) -> float:
         """The rate this source can pace that is nearest to `fps` frames/s: what is intended of it instead."""
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """How it will stamp these frames."""
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial; nothing is sent yet. Returns when the source is ready."""

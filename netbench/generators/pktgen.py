@@ -4,13 +4,13 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.base import Sent, Traffic
+from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.generators.pktgen_clock import realtime_offset_ns
 from netbench.generators.pktgen_device import Device
 from netbench.generators.pktgen_files import CONTROL, DIRECTORY
@@ -29,6 +29,8 @@ _LEAST_LENGTH = 0.9
 # A run of a number of frames that takes longer than this many times its duration, and some seconds, is given up.
 _PATIENCE = 3
 _GRACE_S = 2.0
+# How far apart two readings of the same clocks may be.
+_CLOCKS_AGREE_S = 1e-3
 
 
 class PktGenOptions(BaseModel, extra="forbid"):
@@ -99,6 +101,7 @@ class PktGenSource:
         self._station: Station | None = None
         self._seats: list[Seat] = []
         self._traffic: Traffic | None = None
+        self._offset_ns = 0  # of the host's clocks, when the source was prepared
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """What open() would write, and what prepare() would in each trial, for `--dry-run`."""
@@ -144,10 +147,15 @@ class PktGenSource:
         """10⁹ over the delay, in whole ns, that the chosen pacing has for `fps`."""
         return paced_fps(delay_ns(fps, frame_size, self._options.pacing))
 
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """Paced frames early, others when they are sent, or not at all."""
+        paced = traffic.fps is not None
+        return Stamps(stamped=paced or self._options.timestamps == "always", stamped_early=paced)
+
     def prepare(self, traffic: Traffic) -> None:
         """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
-        _, station, _ = self._opened
-        self._traffic = traffic
+        host, station, _ = self._opened
+        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)
         paced = traffic.fps is not None
         for seat in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
@@ -179,16 +187,15 @@ class PktGenSource:
             devices = [device for device, _ in reports if device is not None and device.ended is not None]
             if len(devices) < len(reports):
                 return _unknown(error)
-            sent = what_was_sent(devices, traffic, realtime_offset_ns(host), error)
+            offset_ns = realtime_offset_ns(host)
+            set_s = (offset_ns - self._offset_ns) / 1e9
+            if abs(set_s) > _CLOCKS_AGREE_S:
+                error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
+            sent = what_was_sent(devices, traffic, offset_ns, error)
         except TestbedError as trouble:
             return _unknown(str(trouble))
-        paced = traffic.fps is not None
-        return replace(
-            sent,
-            numbered=paced or self._options.numbered,
-            stamped=paced or self._options.timestamps == "always",
-            stamped_early=paced,
-        )
+        numbered = traffic.fps is not None or self._options.numbered
+        return replace(sent, numbered=numbered, **asdict(self.stamps(traffic)))
 
     def close(self) -> None:
         """Remove the devices; harmless when called twice or before open(). A host that is gone has none any more."""

@@ -76,6 +76,8 @@ class Profile(BaseModel):
 
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are brought up anew.
+    Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
+    disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,12 +1,17 @@
-"""Pushes captured frames out of the kernel: `python -m netbench.sinks.flush INTERFACE FRAMES CAPTURE SECONDS`.
+"""Pushes captured frames out of the kernel: `python -m netbench.sinks.flush INTERFACE`.
 
 The kernel hands captured frames to tcpdump a block at a time (TPACKET_V3, 256 KiB with libpcap 1.10): a
 block that is not full waits up to a second, and is lost when tcpdump is stopped before. So once all
 traffic has ended, frames that fill the block are sent out of the sink's own NIC, where tcpdump sees them
 leave. They go to a MAC address that no bridge forwards (IEEE 802.1Q, table 8-1), and analysis knows them by it.
 
-Ends with exit code 0 once CAPTURE ends with one of them, and with 3 when it does not within SECONDS. Runs in guests
-too, by itself: of netbench it needs nothing, of Python the smallest standard library.
+It is started once and asked in every trial, one line each, until stdin ends:
+
+    → FRAMES SECONDS CAPTURE   ← "seen" once the file CAPTURE ends with one of them, "unseen" when not within SECONDS
+    → FRAMES 0                 ← "unseen" once they are sent
+                               ← "failed: why"
+
+Runs in guests too, by itself: of netbench it needs nothing, of Python the smallest standard library.
 """
 
 import socket
@@ -16,12 +21,13 @@ import time
 
 FLUSH_MAC = "01:80:c2:00:00:0f"
 
-NOT_SEEN = 3
+SEEN, UNSEEN, FAILED = "seen", "unseen", "failed"
 
 _FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
 _TAIL_BYTES = 1 << 15
-_POLL_S = 0.005
+_POLL_S = 0.002
 _QUEUE_FULL_RETRIES = 1000
+_ENOBUFS = 105  # the NIC's queue is full for a moment; to import errno would cost a guest more
 
 
 def flush_frame(src_mac: str) -> bytes:
@@ -30,16 +36,18 @@ def flush_frame(src_mac: str) -> bytes:
     return (macs + struct.pack(">H", 0x88B5)).ljust(60, b"\0")
 
 
-def main() -> int:
-    """Send the frames and wait for them; the exit code."""
-    interface, count, capture, wait_s = sys.argv[1:]
-    _send(interface, int(count))
-    deadline = time.monotonic() + float(wait_s)
-    while not _seen(capture):
-        if time.monotonic() > deadline:
-            return NOT_SEEN
-        time.sleep(_POLL_S)
-    return 0
+def main() -> None:
+    """Do what the lines of stdin say, until it ends."""
+    interface = sys.argv[1]
+    for line in sys.stdin:
+        count, wait_s, *capture = line.split(maxsplit=2)
+        try:
+            _send(interface, int(count))
+        except OSError as error:
+            print(f"{FAILED}: {interface}: {error.strerror}", flush=True)
+            continue
+        seen = bool(capture) and _appears(capture[0].rstrip("\n"), float(wait_s))
+        print(SEEN if seen else UNSEEN, flush=True)
 
 
 def _send(interface: str, count: int) -> None:
@@ -54,11 +62,20 @@ def _send(interface: str, count: int) -> None:
                 except BlockingIOError:
                     continue
                 except OSError as error:
-                    if error.errno != 105:  # ENOBUFS: the NIC's queue is full for a moment
-                        raise SystemExit(f"{interface}: {error.strerror}") from error
+                    if error.errno != _ENOBUFS:
+                        raise
 
 
-def _seen(capture: str) -> bool:
+def _appears(capture: str, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    while not _ends_flushed(capture):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _ends_flushed(capture: str) -> bool:
     try:
         with open(capture, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
@@ -68,4 +85,4 @@ def _seen(capture: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

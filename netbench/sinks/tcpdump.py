@@ -1,23 +1,20 @@
 """Sink `tcpdump`: armed before the first frame, stopped after the last one is in the file."""
 
-import inspect
 import os
 import re
 import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.sinks import flush
-from netbench.sinks.base import Arrived, Catch
+from netbench.sinks.base import Arrived, Catch, Listener
 from netbench.sinks.flush import FLUSH_MAC
+from netbench.sinks.pusher import FLUSH_FRAMES, Pusher
 
 # A frame in the ring costs its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
 _RING_OVERHEAD_BYTES = 112
@@ -25,9 +22,9 @@ _RING_SECONDS = 1.0
 _MIN_RING_BYTES = 4 << 20
 _MAX_RING_BYTES = 256 << 20
 _UNKNOWN_RATE_RING_BYTES = 128 << 20
+# The part of a host's free memory that the rings of all its sinks may take. The kernel does not swap them out.
+_RINGS_PART = 4
 
-# Two blocks of 256 KiB, at the least a flush frame can take in one.
-FLUSH_FRAMES = 4096
 _ELSEWHERE = Path("/tmp")  # where hosts that are not this machine keep a capture until it is fetched
 _FREE_BYTES = 16 << 10
 
@@ -36,37 +33,47 @@ _CLOSING_LINE = re.compile(
 )
 
 
-def ring_bytes(fps: float | None, snap_length: int) -> int:
-    """Size of the kernel's capture ring: a second's worth of the expected frames, within bounds."""
-    if fps is None:
-        return _UNKNOWN_RATE_RING_BYTES
-    wanted = int(fps * _RING_SECONDS * (min(snap_length, 1514) + _RING_OVERHEAD_BYTES))
-    return max(_MIN_RING_BYTES, min(_MAX_RING_BYTES, wanted))
+def ring_bytes(fps: float | None, snap_length: int, most: int = _MAX_RING_BYTES) -> int:
+    """Size of the kernel's capture ring: a second's worth of the expected frames, within bounds.
+
+    `most` is what the memory there is allows, in bytes.
+    """
+    wanted = _UNKNOWN_RATE_RING_BYTES
+    if fps is not None:
+        wanted = int(fps * _RING_SECONDS * (min(snap_length, 1514) + _RING_OVERHEAD_BYTES))
+    return max(_MIN_RING_BYTES, min(_MAX_RING_BYTES, most, wanted))
 
 
-def tcpdump_command(interface: str, cpus: Sequence[int], catch: Catch) -> list[str]:
-    """The tcpdump command of a trial: only this stream's frames and flush frames, snapped, to a file."""
+def most_ring_bytes(meminfo: str, sinks: int) -> int:
+    """What the ring of one of so many sinks may take of the memory that /proc/meminfo says is available (proc(5))."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.M)
+    return int(found[1]) * 1024 // (_RINGS_PART * sinks) if found else _MAX_RING_BYTES
+
+
+def tcpdump_command(
+    interface: str, cpus: Sequence[int], catch: Catch, target: Path | None, most_ring: int = _MAX_RING_BYTES
+) -> list[str]:
+    """The tcpdump command of a trial: only this stream's frames and flush frames, snapped.
+
+    They go to the file `target`, or to stdout. `most_ring` is as in ring_bytes.
+    """
     pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
-    buffer_kib = ring_bytes(catch.fps, catch.snap_length) >> 10
+    buffer_kib = ring_bytes(catch.fps, catch.snap_length, most_ring) >> 10
     # Not `inbound`: libpcap filters the first blocks of a capture once more by itself, and knows no directions there.
     ours = f"(udp and src host {catch.src_ip} and dst host {catch.dst_ip}) or ether dst {FLUSH_MAC}"
     # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
     options = ["-n", "-p", "-Z", "root", "-s", str(catch.snap_length), "-B", str(buffer_kib)]
-    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(catch.capture), ours]
+    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), ours]
 
 
-def there(capture: Path, *, shares_files: bool) -> Path:
-    """Where a host keeps a capture until it has ended: where it belongs, if the host shares this machine's files."""
-    return capture if shares_files else _ELSEWHERE / capture.name
+def target_of(capture: Path, *, has_listener: bool, shares_files: bool) -> Path | None:
+    """The file that a host writes a capture to; None where the listener reads it while it is made.
 
-
-def flush_command(interface: str, capture: Path, wait_s: float, *, by_itself: bool = False) -> list[str]:
-    """The command that pushes the last captured frames out of the kernel.
-
-    `by_itself`: on a host without netbench, where the program is read from stdin.
+    A host that does not share this machine's files keeps it until it has ended.
     """
-    program = ["python3", "-I", "-S", "-"] if by_itself else [sys.executable, "-m", flush.__name__]
-    return [*program, interface, str(FLUSH_FRAMES), str(capture), f"{wait_s:g}"]
+    if not shares_files:
+        return _ELSEWHERE / capture.name
+    return None if has_listener else capture
 
 
 def flush_wait_s(limit_s: float) -> float:
@@ -82,8 +89,11 @@ class TcpdumpSink:
         self._interface = ""
         self._cpus: Sequence[int] = ()
         self._process: Process | None = None
+        self._pusher: Pusher | None = None
+        self._meminfo = ""
         self._capture = Path()
-        self._there = Path()  # the capture, as the host knows it
+        self._target: Path | None = None  # the capture, as the host knows it
+        self._listener: Listener | None = None
         self._words = ""
         self._flush_frames = 0
         self._flushed = False
@@ -91,15 +101,27 @@ class TcpdumpSink:
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Listen on `interface` of `host`, on `cpus`."""
         self._host, self._interface, self._cpus = host, interface, tuple(cpus)
+        self._pusher = Pusher(host, interface)
+        self._meminfo = host.read("/proc/meminfo")
 
     def arm(self, catch: Catch) -> None:
         """Start tcpdump; returns at once."""
         assert self._host is not None, "open() comes first"
+        assert self._pusher is not None
         self._words, self._flush_frames, self._flushed = "", 0, False
         self._capture = catch.capture
-        self._there = there(catch.capture, shares_files=self._host.shares_files)
-        command = tcpdump_command(self._interface, self._cpus, replace(catch, capture=self._there))
+        self._target = target_of(
+            catch.capture, has_listener=catch.listener is not None, shares_files=self._host.shares_files
+        )
+        self._listener = catch.listener if self._target is None else None
+        most_ring = most_ring_bytes(self._meminfo, catch.sinks)
+        command = tcpdump_command(self._interface, self._cpus, catch, self._target, most_ring)
         self._process = self._host.spawn(command)
+        if self._listener:
+            assert self._process.stdout is not None
+            self._listener.begin(os.dup(self._process.stdout.fileno()), self._cpus)
+            self._process.stdout.close()  # or the listener would share it with whoever reads what is left at the end
+        self._pusher.start()
 
     def armed(self, timeout_s: float) -> bool:
         """Whether tcpdump says that it is listening; when not, `stop` tells why."""
@@ -116,20 +138,17 @@ class TcpdumpSink:
         return True
 
     def flush(self, timeout_s: float) -> None:
-        """Send flush frames until the capture file ends with one: all frames before it are then in the file."""
-        assert self._host is not None, "open() comes first"
+        """Send flush frames until one has arrived in the capture: all frames before it are then there."""
+        assert self._pusher is not None, "open() comes first"
         process = self._running()
-        by_itself = not self._host.shares_files
-        program = inspect.getsource(flush) if by_itself else ""
         wait_s = flush_wait_s(timeout_s)
-        command = flush_command(self._interface, self._there, wait_s, by_itself=by_itself)
         deadline = time.monotonic() + timeout_s
         while not self._flushed and process.poll() is None and time.monotonic() < deadline:
-            sent = self._host.run(command, stdin=program)
-            if sent.exit_code not in (0, flush.NOT_SEEN):
+            seen = self._pusher.push(self._target, wait_s)
+            if seen is None:
                 return  # the NIC is gone or down: the judge sees that from its counters
             self._flush_frames += FLUSH_FRAMES
-            self._flushed = sent.exit_code == 0
+            self._flushed = self._listener.await_flush(wait_s) if self._listener else seen
 
     def stop(self) -> Arrived:
         """Stop tcpdump; its closing report as numbers, or why there is none."""
@@ -146,7 +165,7 @@ class TcpdumpSink:
         self._process = None
         numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
         complete = process.returncode == 0 and "captured" in numbers and not ended_early
-        free = self._bring_home(complete=complete)
+        disk_full = self._target is not None and self._bring_home(self._target, complete=complete) < _FREE_BYTES
         return Arrived(
             capture=self._capture,
             captured_frames=numbers.get("captured"),
@@ -155,31 +174,34 @@ class TcpdumpSink:
             flush_frames=self._flush_frames,
             flushed=self._flushed,
             error="" if complete else _why(self._words, process.wait()),
-            disk_full="No space left on device" in self._words or free < _FREE_BYTES,
+            disk_full=disk_full or "No space left on device" in self._words,
+            heard=self._listener is not None,
         )
 
     def close(self) -> None:
-        """End a tcpdump that is still there."""
+        """End a tcpdump that is still there, and what flushes."""
+        if self._pusher is not None:
+            self._pusher.close()
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
 
-    def _bring_home(self, *, complete: bool) -> int:
+    def _bring_home(self, target: Path, *, complete: bool) -> int:
         """Have the capture on this machine; what is left on the disk it was written to.
 
         A tcpdump that failed, and so was not `complete`, need not have left one.
         """
         assert self._host is not None
         if self._host.shares_files:
-            return _free_bytes(self._there)
+            return _free_bytes(target)
         free = _free_bytes_of(self._host)
         try:
-            self._host.fetch(str(self._there), self._capture)
+            self._host.fetch(str(target), self._capture)
         except TestbedError:
             if complete:
                 raise
-        self._host.run(["rm", "-f", str(self._there)])
+        self._host.run(["rm", "-f", str(target)])
         return free
 
     def _running(self) -> Process:

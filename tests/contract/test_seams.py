@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.generators.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source, Traffic
 from netbench.hosts.base import Completed, Host, run_checked
@@ -31,7 +31,9 @@ from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
+from netbench.uut.forwarder import Forwarder
 from netbench.uut.host_shell import HostShell
+from netbench.uut.mischief import Mischief
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
@@ -223,12 +225,11 @@ def test_ctrl_c_at_the_terminal_does_not_reach_a_spawned_process():
         process.communicate()
 
 
-def test_a_command_in_a_namespace_is_run_there():
-    """Seen by a command that is not root's: the namespace does not exist, and that is what `ip` says."""
-    done = NamespaceHost("n", "x", "nb-no-such-namespace").run(["echo", "hello"])
-    assert done.exit_code != 0
-    assert "nb-no-such-namespace" in done.stderr or "Operation not permitted" in done.stderr
-    assert done.stdout == ""
+def test_a_namespace_that_is_gone_is_named():
+    gone = NamespaceHost("n", "x", "nb-no-such-namespace")
+    for use in (gone.run, gone.spawn):
+        with pytest.raises(MachineGoneError, match="host n: its namespace nb-no-such-namespace is gone"):
+            use(["echo", "hello"])
 
 
 # Source
@@ -271,6 +272,7 @@ KINDS = [
     "qemu bridge",
     "qemu route",
     "external",
+    "forwarder",
     "fake",
 ]
 
@@ -289,6 +291,8 @@ def uut(request):
             return QemuGuest(QemuOptions.model_validate(options))
         case "external":
             return External(ExternalOptions())
+        case "forwarder":
+            return Forwarder(Mischief(delay=0.5))
     return FakeUut([])
 
 

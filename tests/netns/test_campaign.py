@@ -6,14 +6,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.commands import netbench, rows
-from tests.netns.watching import events, pids_in, stored, wait_for
+from tests.netns.watching import pids_in, stored, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -135,37 +134,7 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     assert found[0]["lost_frames"] == "0"
     assert found[-1]["lost_frames"] == "200"
     assert (found[-1]["verdict"], found[-1]["unexplained_frames"]) == ("valid", "0")
-    assert found[-1]["lost_at"] == "uut (between ingress and egress NIC)=200"
-
-
-FOREIGN = """
-import socket, sys, time
-sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-sender.bind((sys.argv[1], 0))
-addresses = bytes((198, 18, 1, 2, 198, 19, 1, 2))
-frames = {
-    "arp": bytes.fromhex("ffffffffffff0253000000010806"),
-    "udp": bytes.fromhex("026e620002020253000000010800450000200000000040110000") + addresses,
-}
-end = time.monotonic() + float(sys.argv[3])
-while time.monotonic() < end:
-    sender.send(frames[sys.argv[2]].ljust(60, b"\\0"))
-    time.sleep(0.002)
-"""
-
-
-@pytest.mark.parametrize("kind", ["arp", "udp"])
-def test_foreign_traffic_at_the_sink_is_noticed_and_not_counted(results, kind, start):
-    """Both a kind that the capture's filter lets through and one that only the NIC counts."""
-    campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=500ms")
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
-    inject = ["ip", "netns", "exec", "nb-netns-uut", sys.executable, "-c", FOREIGN, "nb-out1", kind, "0.4"]
-    subprocess.run(inject, check=True, timeout=10)
-    campaign.communicate(timeout=60)
-    (row,) = rows(results)
-    assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("2500", "2500", "0")
-    assert int(row["foreign_frames"]) > 10
-    assert (row["verdict"], row["reasons"]) == ("suspicious", "foreign-frames")
+    assert found[-1]["lost_at"] == "bridge (between ingress NIC and egress NIC)=200"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -244,17 +213,22 @@ def small_disk(tmp_path):
 
 def test_a_capture_that_fills_the_disk_is_an_invalid_trial(small_disk):
     results = small_disk / "results"
-    more = ["--uut", "bridge", "--set", "loads=60000fps", "--set", "duration=2500ms", "--set", "retries=0"]
-    done = netbench("run", "netns", "quick", "-o", results, *SMALL, *more)
+    more = ["--set", "loads=[60000fps, max]", "--set", "duration=2500ms", "--set", "retries=0"]
+    keep = ["--set", "keep_captures=all"]
+    done = netbench("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", *more, *keep)
     assert done.returncode == 1, done.stderr + done.stdout
-    (row,) = rows(results)
-    assert (row["verdict"], row["received_frames"], row["lost_frames"]) == ("invalid", "", "")
-    assert row["reasons"] == "capture-disk-full"
+    found = {row["load"]: row for row in rows(results)}
+    assert [row["reasons"] for row in found.values()] == ["capture-disk-full"] * 2
+    assert [(row["verdict"], row["received_frames"], row["lost_frames"]) for row in found.values()] == [
+        ("invalid", "", "")
+    ] * 2
+    assert found["60000fps"]["sent_frames"] == "0", "it is known beforehand that there is no room"
+    assert int(found["max"]["sent_frames"]) > 0
 
 
 def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     results = small_disk / "results"
-    campaign = start("run", "netns", "quick", "-o", results, *SIX)
+    campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: stored(results) >= 2)
     with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
         while True:
@@ -268,32 +242,8 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     assert len(before) >= 2
     netbench("resume", results)
     found = [row["trial"] for row in rows(results)]
-    assert len(found) == len(set(found)) == 18
+    assert len(found) == len(set(found)) == 6
     assert before <= set(found)
-
-
-def test_a_killed_tcpdump_makes_an_invalid_trial(results, start):
-    campaign = start(
-        "run",
-        "netns",
-        "quick",
-        "-o",
-        results,
-        *SMALL,
-        "--uut",
-        "bridge",
-        "--set",
-        "duration=1s",
-        "--set",
-        "retries=0",
-    )
-    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
-    time.sleep(0.3)
-    os.kill(pids_in("nb-netns-sink", "tcpdump")[0], signal.SIGKILL)
-    campaign.communicate(timeout=60)
-    assert campaign.returncode == 1
-    (row,) = rows(results)
-    assert (row["verdict"], row["reasons"], row["received_frames"]) == ("invalid", "capture-failed", "")
 
 
 def test_a_killed_generator_is_replaced_and_the_trial_repeated(results, start):
@@ -305,30 +255,3 @@ def test_a_killed_generator_is_replaced_and_the_trial_repeated(results, start):
     assert campaign.returncode == 0, err
     (row,) = rows(results)
     assert (row["verdict"], row["attempt"], row["received_frames"]) == ("valid", "2", "5000")
-
-
-def test_a_link_that_goes_down_makes_an_invalid_trial(results, start):
-    campaign = start(
-        "run",
-        "netns",
-        "quick",
-        "-o",
-        results,
-        *SMALL,
-        "--uut",
-        "bridge",
-        "--set",
-        "duration=1s",
-        "--set",
-        "retries=0",
-    )
-    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
-    time.sleep(0.3)
-    for state in ("down", "up"):
-        subprocess.run(["ip", "-n", "nb-netns-uut", "link", "set", "nb-out1", state], check=True)
-        time.sleep(0.1)
-    campaign.communicate(timeout=60)
-    assert campaign.returncode == 1
-    (row,) = rows(results)
-    assert row["verdict"] == "invalid"
-    assert "link-down" in row["reasons"]

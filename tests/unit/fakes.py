@@ -14,15 +14,16 @@ from pydantic import BaseModel
 
 from netbench.bench import Bench, Companion, Lane
 from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
-from netbench.generators.base import Sent, Traffic
+from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Completed, Host, Process
 from netbench.links.counters import NicCounters
 from netbench.model.entitlement import Entitlement
+from netbench.model.hops import HopPoint, HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import Arrived, Catch
-from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, Reading, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 
 Log = list[str]
@@ -161,6 +162,10 @@ class FakeSource:
         """Any rate."""
         return fps
 
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """When it is due."""
+        return Stamps()
+
     def prepare(self, traffic: Traffic) -> None:
         """Take note of what is to be sent."""
         self._note("prepare")
@@ -192,7 +197,7 @@ class FakeSource:
 
 
 class FakeSink:
-    """A sink that writes what its wire carried to a real capture file."""
+    """A sink that writes what its wire carried to a real capture file, as one that has nobody listen to it."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
@@ -307,6 +312,10 @@ class FakeUut:
         """At once."""
         self._log.append("uut ready")
 
+    def hops(self) -> Hops:
+        """Nothing beside its NICs."""
+        return Hops()
+
     def next_hop_mac(self, path: StreamPath) -> str:
         """As through a bridge."""
         return path.sink.mac
@@ -350,6 +359,11 @@ class FakeUut:
         self._log.append("uut destroy")
 
 
+def no_more_hops(points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
+    """Nothing that counts beside NICs and UUT."""
+    return ()
+
+
 @dataclass
 class FakeBench:
     """A bench of fakes on some paths, and what of it a test turns or looks at."""
@@ -367,7 +381,7 @@ class FakeBench:
         wires = {path.name: FakeWire(log, nics, path) for path in paths}
         lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
-        return cls(log, nics, wires, Bench(lanes, uut, nics, FakeClock()))
+        return cls(log, nics, wires, Bench(lanes, uut, nics, no_more_hops, FakeClock()))
 
 
 class FakeTestbed:

@@ -200,6 +200,13 @@ def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(
         assert counts.frames == 40 or told, (place, value)
 
 
+def test_a_pcap_whose_time_zone_looks_like_a_mark_of_pcapng_is_a_pcap(tmp_path: Path) -> None:
+    content = pcap(frames_of((64,), 3), order=">")
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(content[:8] + bytes.fromhex("1a2b3c4d") + content[12:])
+    assert (analyze_capture(path).frames, analyze_capture(path).flavour) == (3, "pcap, microseconds, big-endian")
+
+
 def test_files_that_are_no_captures(tmp_path: Path) -> None:
     path = tmp_path / "file"
 

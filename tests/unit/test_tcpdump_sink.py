@@ -1,6 +1,6 @@
 """The sink `tcpdump`, on a stand-in that says and writes what tcpdump would."""
 
-import inspect
+import os
 import subprocess
 import sys
 import time
@@ -11,15 +11,15 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.sinks import flush
+from netbench.sinks import tcpdump
 from netbench.sinks.base import Catch
-from netbench.sinks.flush import FLUSH_MAC, NOT_SEEN, flush_frame
+from netbench.sinks.pusher import FLUSH_FRAMES
 from netbench.sinks.tcpdump import (
-    FLUSH_FRAMES,
     TcpdumpSink,
-    flush_command,
     flush_wait_s,
+    most_ring_bytes,
     ring_bytes,
+    target_of,
     tcpdump_command,
 )
 from tests.unit.fakes import FakeHost
@@ -48,18 +48,13 @@ while True:
 
 
 class TcpdumpHost(FakeHost):
-    """A host with a stand-in for tcpdump; flushing is seen to work with the flush that is told."""
+    """A host with a stand-in for tcpdump, and 800 MB of memory."""
 
-    def __init__(
-        self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN, flush_answer=NOT_SEEN, arrives_at=1
-    ):
-        super().__init__()
+    def __init__(self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN):
+        super().__init__(files={"/proc/meminfo": "MemFree: 1 kB\nMemAvailable:     800000 kB\n"})
         self._script = script
         self._arguments = [first, last, str(exit_code)]
-        self._flush_answer = flush_answer
-        self._arrives_at = arrives_at
         self.capture = Path()
-        self.waited: list[float] = []
         self.spawned: list[list[str]] = []
         self.processes: list[subprocess.Popen[str]] = []
 
@@ -74,29 +69,56 @@ class TcpdumpHost(FakeHost):
     def shares_files(self) -> bool:
         return True
 
-    @property
-    def flushes(self) -> int:
-        return len(self.waited)
 
-    def run(self, argv, *, stdin="", timeout_s=30.0):
-        self.waited.append(float(argv[-1]))
-        assert list(argv) == flush_command("nb-rx1", self.capture, self.waited[-1])
-        assert stdin == ""
-        return Completed(tuple(argv), 0 if self.flushes == self._arrives_at else self._flush_answer, "", "")
+class FakePusher:
+    """Sends nothing; the flush that is told is seen in the capture, others get `otherwise` for an answer."""
+
+    def __init__(self, arrives_at: int = 1, otherwise: bool | None = False) -> None:
+        self._arrives_at = arrives_at
+        self._otherwise = otherwise
+        self.asked: list[tuple[Path | None, float]] = []
+        self.alive = False
+
+    def start(self) -> None:
+        self.alive = True
+
+    def push(self, capture: Path | None, wait_s: float) -> bool | None:
+        assert self.alive
+        self.asked.append((capture, wait_s))
+        return True if len(self.asked) == self._arrives_at else self._otherwise
+
+    def close(self) -> None:
+        self.alive = False
+
+
+class FakeListener:
+    """Takes what comes, and says of a flush what it is told to."""
+
+    def __init__(self, hears_flush=True) -> None:
+        self._hears_flush = hears_flush
+        self.pipe = -1
+        self.cpus: Sequence[int] = ()
+
+    def begin(self, pipe, cpus):
+        self.pipe, self.cpus = pipe, cpus
+
+    def await_flush(self, timeout_s):
+        return self._hears_flush
 
 
 @pytest.fixture
-def armed(tmp_path):
+def armed(tmp_path, monkeypatch):
     """A sink armed on a host."""
     sinks = []
 
-    def arm(host: TcpdumpHost) -> TcpdumpSink:
+    def arm(host: TcpdumpHost, pusher: FakePusher | None = None, listener: FakeListener | None = None) -> TcpdumpSink:
+        monkeypatch.setattr(tcpdump, "Pusher", lambda host, interface: pusher or FakePusher())
         sink = TcpdumpSink()
         sinks.append(sink)
         host.capture = tmp_path / "x.pcap"
         host.capture.write_bytes(b"")
         sink.open(host, "nb-rx1", (3, 4))
-        sink.arm(Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, host.capture))
+        sink.arm(Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, host.capture, listener))
         return sink
 
     yield arm
@@ -113,8 +135,44 @@ def test_a_trial_of_a_sink(armed):
     assert (arrived.captured_frames, arrived.filter_frames) == (1000, 1010)
     assert arrived.dropped_frames == 7 + 3, "both are the tester's own loss"
     assert (arrived.flush_frames, arrived.flushed, arrived.error, arrived.disk_full) == (FLUSH_FRAMES, True, "", False)
-    assert arrived.capture == host.capture
+    assert (arrived.capture, arrived.heard) == (host.capture, False)
     assert host.processes[0].poll() == 0
+
+
+WRITES = STAND_IN.replace("sys.stderr.write(first)", "os.write(1, b'frames'); sys.stderr.write(first)")
+
+
+def test_a_capture_that_is_heard_comes_down_a_pipe_and_no_disk_matters(armed, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: pytest.fail("asked for"))
+    listener, pusher = FakeListener(), FakePusher()
+    sink = armed(TcpdumpHost(script=WRITES), pusher, listener)
+    assert sink.armed(20)
+    sink.flush(5)
+    arrived = sink.stop()
+    assert (arrived.heard, arrived.flushed, arrived.captured_frames, arrived.error) == (True, True, 1000, "")
+    assert pusher.asked == [(None, 0.5)]
+    assert listener.cpus == (3, 4)
+    assert [os.read(listener.pipe, 100), os.read(listener.pipe, 100)] == [b"frames", b""], "all of it, and its end"
+    os.close(listener.pipe)
+
+
+def test_flush_frames_that_nobody_hears_are_sent_again_for_a_while(armed):
+    pusher, listener = FakePusher(), FakeListener(hears_flush=False)
+    sink = armed(TcpdumpHost(), pusher, listener)
+    assert sink.armed(20)
+    sink.flush(0.3)
+    arrived = sink.stop()
+    assert (arrived.flush_frames, arrived.flushed) == (len(pusher.asked) * FLUSH_FRAMES, False)
+    os.close(listener.pipe)
+
+
+def test_a_listener_hears_the_end_when_the_sink_is_closed_amid_a_trial(armed):
+    """Or it would wait for ever."""
+    listener = FakeListener()
+    sink = armed(TcpdumpHost(), None, listener)
+    sink.close()
+    assert os.read(listener.pipe, 100) == b""
+    os.close(listener.pipe)
 
 
 def test_a_sink_is_used_for_one_trial_after_the_other(armed):
@@ -161,13 +219,13 @@ def test_a_tcpdump_that_ends_at_once_is_not_armed_and_says_why(armed):
 
 
 def test_a_tcpdump_that_was_killed_says_so_and_its_counts_are_unknown(armed):
-    host = TcpdumpHost()
-    sink = armed(host)
+    host, pusher = TcpdumpHost(), FakePusher()
+    sink = armed(host, pusher)
     assert sink.armed(20)
     host.processes[0].kill()
     host.processes[0].wait()
     sink.flush(5)
-    assert host.flushes == 0
+    assert pusher.asked == []
     arrived = sink.stop()
     assert arrived.error == "tcpdump ended before the trial did (killed by signal 9)"
     assert (arrived.captured_frames, arrived.dropped_frames) == (None, None)
@@ -207,46 +265,46 @@ def test_one_frame_is_counted_too(armed):
 
 
 def test_flushing_goes_on_until_a_flush_frame_is_in_the_file(armed):
-    host = TcpdumpHost(arrives_at=3)
-    sink = armed(host)
+    host, pusher = TcpdumpHost(), FakePusher(arrives_at=3)
+    sink = armed(host, pusher)
     assert sink.armed(20)
     sink.flush(4)
     arrived = sink.stop()
-    assert host.flushes == 3
+    assert pusher.asked == [(host.capture, 0.4)] * 3
     assert (arrived.flush_frames, arrived.flushed) == (3 * FLUSH_FRAMES, True)
 
 
 def test_flushing_is_given_up(armed):
-    host = TcpdumpHost(arrives_at=0)
-    sink = armed(host)
+    pusher = FakePusher(arrives_at=0)
+    sink = armed(TcpdumpHost(), pusher)
     assert sink.armed(20)
-    sink.flush(0.3)
+    sink.flush(0.1)
     arrived = sink.stop()
-    assert host.flushes >= 1
-    assert (arrived.flush_frames, arrived.flushed) == (host.flushes * FLUSH_FRAMES, False)
+    assert len(pusher.asked) >= 1
+    assert (arrived.flush_frames, arrived.flushed) == (len(pusher.asked) * FLUSH_FRAMES, False)
 
 
 def test_flushing_through_a_nic_that_is_gone_is_not_tried_twice(armed):
-    host = TcpdumpHost(flush_answer=1, arrives_at=0)
-    sink = armed(host)
+    pusher = FakePusher(arrives_at=0, otherwise=None)
+    sink = armed(TcpdumpHost(), pusher)
     assert sink.armed(20)
     sink.flush(20)
-    assert host.flushes == 1
+    assert len(pusher.asked) == 1
     arrived = sink.stop()
     assert (arrived.flush_frames, arrived.flushed) == (0, False)
 
 
 def test_flushing_returns_when_tcpdump_dies_meanwhile(armed, monkeypatch):
-    host = TcpdumpHost(arrives_at=0)
-    sink = armed(host)
+    host, pusher = TcpdumpHost(), FakePusher(arrives_at=0)
+    sink = armed(host, pusher)
     assert sink.armed(20)
     begin = time.monotonic()
 
-    def kill(argv, **more):
+    def kill(capture, wait_s):
         host.processes[0].kill()
-        return Completed((), NOT_SEEN, "", "")
+        return False
 
-    monkeypatch.setattr(host, "run", kill)
+    monkeypatch.setattr(pusher, "push", kill)
     sink.flush(60)
     assert time.monotonic() - begin < 30
 
@@ -258,7 +316,6 @@ class GuestHost(TcpdumpHost):
         super().__init__(**more)
         self._free_kib = free_kib
         self.there = {} if capture is None else {"/tmp/x.pcap": capture}
-        self.programs: list[str] = []
 
     @property
     def shares_files(self) -> bool:
@@ -269,10 +326,7 @@ class GuestHost(TcpdumpHost):
         if argv[0] == "df":
             title = "Filesystem 1024-blocks Used Available Capacity Mounted on"
             return Completed(tuple(argv), 0, f"{title}\ntmpfs 9000000 8 {self._free_kib} 1% /tmp\n", "")
-        if argv[0] == "rm":
-            self.there.pop(argv[-1], None)
-            return Completed(tuple(argv), 0, "", "")
-        self.programs.append(stdin)
+        self.there.pop(argv[-1], None)
         return Completed(tuple(argv), 0, "", "")
 
     def fetch(self, path, target):
@@ -282,8 +336,9 @@ class GuestHost(TcpdumpHost):
 
 
 def test_a_capture_of_another_machine_is_brought_home_and_removed_there(armed):
+    """Though somebody would listen: there is no pipe from there."""
     host = GuestHost()
-    sink = armed(host)
+    sink = armed(host, None, FakeListener())
     (spawned,) = host.spawned
     assert spawned[spawned.index("-w") + 1] == "/tmp/x.pcap"
     assert sink.armed(20)
@@ -292,21 +347,6 @@ def test_a_capture_of_another_machine_is_brought_home_and_removed_there(armed):
     assert (arrived.capture, arrived.capture.read_bytes()) == (host.capture, b"frames")
     assert (arrived.captured_frames, arrived.flushed, arrived.error, arrived.disk_full) == (1000, True, "", False)
     assert host.there == {}
-
-
-def test_a_machine_without_netbench_is_given_the_program_that_flushes(armed):
-    """By itself: it must not need anything of netbench."""
-    host = GuestHost()
-    sink = armed(host)
-    assert sink.armed(20)
-    sink.flush(5)
-    (command,) = host.commands
-    assert command[:4] == ("python3", "-I", "-S", "-")
-    assert command[4:7] == ("nb-rx1", str(FLUSH_FRAMES), "/tmp/x.pcap")
-    (program,) = host.programs
-    assert "import netbench" not in program
-    assert "from netbench" not in program
-    assert program == inspect.getsource(flush)
 
 
 def test_a_disk_of_another_machine_that_is_full(armed):
@@ -334,18 +374,19 @@ def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm
 
 
 def test_closing_ends_it(armed):
-    host = TcpdumpHost()
-    sink = armed(host)
+    host, pusher = TcpdumpHost(), FakePusher()
+    sink = armed(host, pusher)
     sink.close()
     sink.close()
     assert host.processes[0].poll() == -9
+    assert not pusher.alive
     with pytest.raises(TestbedError, match="no capture is running on nb-rx1"):
         sink.stop()
 
 
 def test_the_command(tmp_path):
     catch = Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, tmp_path / "x.pcap")
-    command = tcpdump_command("nb-rx1", (), catch)
+    command = tcpdump_command("nb-rx1", (), catch, catch.capture)
     *options, expression = command
     assert options == [
         "tcpdump",
@@ -364,14 +405,25 @@ def test_the_command(tmp_path):
     ]
     assert "udp and src host 198.18.1.2 and dst host 198.19.1.2" in expression
     assert "or ether dst 01:80:c2:00:00:0f" in expression.replace("(outbound and ether", "ether")
-    assert tcpdump_command("nb-rx1", (3, 4), catch) == ["taskset", "-c", "3,4", *command]
+    assert tcpdump_command("nb-rx1", (3, 4), catch, catch.capture) == ["taskset", "-c", "3,4", *command]
+    heard = tcpdump_command("nb-rx1", (), catch, None)
+    assert heard[heard.index("-w") + 1] == "-"
 
 
 def test_arming_spawns_that_command(armed, tmp_path):
     host = TcpdumpHost()
     armed(host)
     catch = Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, tmp_path / "x.pcap")
-    assert host.spawned == [tcpdump_command("nb-rx1", (3, 4), catch)]
+    assert host.spawned == [tcpdump_command("nb-rx1", (3, 4), catch, catch.capture)]
+
+
+@pytest.mark.parametrize(
+    ("has_listener", "shares_files", "target"),
+    [(True, True, None), (False, True, "c/x.pcap"), (True, False, "/tmp/x.pcap"), (False, False, "/tmp/x.pcap")],
+)
+def test_where_a_capture_goes(has_listener, shares_files, target):
+    found = target_of(Path("c/x.pcap"), has_listener=has_listener, shares_files=shares_files)
+    assert found == (None if target is None else Path(target))
 
 
 @pytest.mark.parametrize(
@@ -388,65 +440,13 @@ def test_the_ring_holds_a_second_of_frames(fps, snap, mib):
     assert ring_bytes(fps, snap) == int(mib * 2**20)
 
 
-def test_the_flush_frame_goes_where_no_bridge_forwards():
-    frame = flush_frame("02:6e:62:00:02:02")
-    assert len(frame) == 60
-    assert frame[:14].hex(":") == "01:80:c2:00:00:0f:02:6e:62:00:02:02:88:b5"
-    assert set(frame[14:]) == {0}
-    assert bytes.fromhex(FLUSH_MAC.replace(":", "")) == frame[:6]
-
-
-@pytest.fixture
-def flushing(monkeypatch, tmp_path):
-    """Run the program with a stand-in for what sends: the exit code."""
-    capture = tmp_path / "x.pcap"
-
-    def run(*arrivals: bytes, wait_s=0.05) -> int:
-        rest = list(arrivals)
-
-        def arrive(*_):
-            if rest:
-                with capture.open("ab") as file:
-                    file.write(rest.pop(0))
-
-        monkeypatch.setattr(flush, "_send", arrive)
-        monkeypatch.setattr("time.sleep", arrive)
-        monkeypatch.setattr(sys, "argv", ["flush", "nb-rx1", "7", str(capture), str(wait_s)])
-        return flush.main()
-
-    return run
-
-
-FLUSHED = bytes(16) + flush_frame("02:00:00:00:00:01")
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "code"),
-    [
-        ((FLUSHED,), 0),
-        ((b"other frames" * 1000, b"", FLUSHED), 0),
-        ((FLUSHED[:20], FLUSHED[20:]), 0),
-        ((), NOT_SEEN),  # there is not even a file
-        ((b"other frames",), NOT_SEEN),
-        ((FLUSHED + bytes(1 << 15),), NOT_SEEN),  # of an earlier flush: what came after it may still be on its way
-    ],
-)
-def test_flushing_is_done_when_the_capture_ends_with_a_flush_frame(flushing, arrivals, code):
-    assert flushing(*arrivals) == code
-
-
-def test_the_program_that_flushes_needs_nothing_but_python():
-    """As a guest starts it; a NIC that is not there is what it complains of."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-", "nb-no-such", "1", "/no/capture", "0.1"],
-        input=inspect.getsource(flush),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode not in (0, NOT_SEEN)
-    assert done.stderr.splitlines()[-1].endswith(("No such device", "Operation not permitted"))
+def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(armed, tmp_path):
+    sink = armed(host := TcpdumpHost())
+    sink.stop()
+    sink.arm(Catch("198.18.1.2", "198.19.1.2", None, 64, tmp_path / "x.pcap", sinks=4))
+    buffers = [argv[argv.index("-B") + 1] for argv in host.spawned]
+    assert buffers == ["4096", "50000"], "of 800,000 KiB"
+    assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "where nobody knows, as if there were enough"
 
 
 @pytest.mark.parametrize(("limit_s", "wait_s"), [(5.0, 0.5), (0.5, 0.2), (0.0, 0.2), (60.0, 6.0)])

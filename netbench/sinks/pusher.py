@@ -1,0 +1,87 @@
+"""The process on a sink's host that sends flush frames when it is asked to."""
+
+import inspect
+import os
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from netbench.hosts.base import Host, Process
+from netbench.sinks import flush
+
+# Two blocks of 256 KiB, at the least a flush frame can take in one.
+FLUSH_FRAMES = 4096
+# The program, on hosts that have no netbench.
+_ELSEWHERE = Path("/tmp/netbench-flush.py")
+# Python starts in the first flush; on an emulated CPU it takes a second.
+_ANSWER_S = 10.0
+
+
+def pusher_command(interface: str, *, shares_files: bool) -> list[str]:
+    """The command of the process; a host that does not share this machine's files is given the program first."""
+    program = [sys.executable, "-m", flush.__name__] if shares_files else ["python3", "-I", "-S", str(_ELSEWHERE)]
+    return [*program, interface]
+
+
+class Pusher:
+    """One such process, alive from its first use to close()."""
+
+    def __init__(self, host: Host, interface: str) -> None:
+        self._host = host
+        self._interface = interface
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Have the process there, so that the first push need not wait for it; TestbedError when it cannot start."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            if not self._host.shares_files:
+                self._host.write(str(_ELSEWHERE), inspect.getsource(flush))
+            command = pusher_command(self._interface, shares_files=self._host.shares_files)
+            self._process = self._host.spawn(command)
+
+    def push(self, capture: Path | None, wait_s: float) -> bool | None:
+        """Send FLUSH_FRAMES; whether `capture`, a file of the host, ends with one of them within `wait_s`.
+
+        False at once for no file; None when they could not be sent: the NIC is gone or down, or the process is.
+        """
+        self.start()
+        assert self._process is not None
+        request = f"{FLUSH_FRAMES} {wait_s:g} {capture}\n" if capture else f"{FLUSH_FRAMES} 0\n"
+        answer = _ask(self._process, request, wait_s + _ANSWER_S)
+        if answer in (flush.SEEN, flush.UNSEEN):
+            return answer == flush.SEEN
+        if not answer.startswith(flush.FAILED):
+            self.close()  # whatever it does, a late answer must not be taken for the next one
+        return None
+
+    def close(self) -> None:
+        """End the process; harmless when called twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_ANSWER_S)
+
+
+def _ask(process: Process, request: str, timeout_s: float) -> str:
+    """One line for another; empty when none comes."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with suppress(OSError):  # of one that died: it does not answer either
+        process.stdin.write(request)
+        process.stdin.flush()
+    # Straight from the pipe, which a buffered reader would read on behind the line.
+    answer, pipe = b"", process.stdout.fileno()
+    deadline = time.monotonic() + timeout_s
+    while not answer.endswith(b"\n"):
+        left_s = max(0.0, deadline - time.monotonic())
+        readable, _, _ = select.select([pipe], [], [], left_s)
+        piece = os.read(pipe, 4096) if readable else b""
+        if not piece:
+            return ""
+        answer += piece
+    return answer.decode(errors="replace").strip()

@@ -1,0 +1,253 @@
+"""A capture counted while it is made: the same counts as from a file of it, and no way to hang."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netbench.analysis import pipe as pipe_module
+from netbench.analysis.capture import Awaited, CaptureCounts, Expected, analyze_capture
+from netbench.analysis.live import LiveCapture
+from netbench.analysis.pipe import GatheringPipe
+from netbench.errors import UsageError
+from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
+
+AWAITED = Awaited("s1", "198.18.0.1", "198.18.0.2", 128, not_before_ns=START_NS)
+EXPECTED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, 100, START_NS + 3_000_000, START_NS + 9_000_000)
+SENT_NS = START_NS + 5_000_000
+FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), SENT_NS)
+FOREIGN = Frame(ethernet(udp(b"", size=128)), SENT_NS)
+
+
+def ours(seq: int, sent_ns: int = SENT_NS, size: int = 128) -> Frame:
+    return stream_frame(seq, size=size, sent_ns=sent_ns + seq * 1000)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    """Pieces as small as they come."""
+    monkeypatch.setattr(pipe_module, "_GATHER_S", 0.0)
+
+
+def hear(content: bytes, pieces: list[int], awaited: Awaited = AWAITED) -> LiveCapture:
+    """Have a capture heard that comes in pieces of these sizes, and the rest at once."""
+    end, start = os.pipe()
+    live = LiveCapture(awaited)
+    live.begin(end, ())
+    with os.fdopen(start, "wb", buffering=0) as file:
+        for size in pieces:
+            file.write(content[:size])
+            content = content[size:]
+        while content:
+            content = content[file.write(content) :]
+    return live
+
+
+def answer(ask: Callable[[], CaptureCounts]) -> CaptureCounts | None:
+    """The counts; None where the capture is refused."""
+    try:
+        return ask()
+    except UsageError:
+        return None
+
+
+arrivals = st.one_of(
+    st.builds(ours, st.integers(0, 99)),
+    st.builds(ours, st.integers(0, 99), st.just(START_NS - 10**9)),  # late from an earlier trial
+    st.builds(ours, st.integers(0, 99), st.just(SENT_NS), st.just(256)),
+    st.just(FLUSH),
+    st.just(FOREIGN),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    in_order=st.integers(0, 100),
+    others=st.lists(arrivals, max_size=60),
+    pieces=st.lists(st.integers(0, 3000), max_size=40),
+    damage=st.one_of(st.none(), st.tuples(st.integers(0, 10_000), st.binary(min_size=1, max_size=4))),
+    cut=st.integers(0, 40),
+    early=st.booleans(),
+)
+def test_it_finds_what_a_file_of_it_holds(tmp_path_factory, in_order, others, pieces, damage, cut, early):
+    content = pcap([*map(ours, range(in_order)), *others])
+    if damage:
+        at, junk = damage
+        content = content[:at] + junk + content[at + len(junk) :]
+    content = content[: len(content) - cut]
+    path = tmp_path_factory.mktemp("captures") / "c.pcap"
+    path.write_bytes(content)
+    expected = dataclasses.replace(EXPECTED, stamped_early=early)
+    live = hear(content, pieces, dataclasses.replace(AWAITED, stamped_early=early))
+    from_file = answer(lambda: analyze_capture(path, [expected]))
+    from_pipe = answer(lambda: live.counts(expected))
+    if damage is None:
+        assert (from_pipe is None) == (from_file is None)
+    # A damaged frame may bear a number that was not sent: that is refused, and never a wrong count.
+    assert from_pipe in (from_file, None)
+
+
+def test_unstamped_frames(tmp_path):
+    frames = [stream_frame(seq, size=128, sent_ns=0) for seq in (0, 1, 3)] + [ours(2)]
+    (tmp_path / "c.pcap").write_bytes(pcap(frames))
+    expected = dataclasses.replace(EXPECTED, stamped=False)
+    live = hear(pcap(frames), [], dataclasses.replace(AWAITED, stamped=False))
+    assert live.counts(expected) == analyze_capture(tmp_path / "c.pcap", [expected])
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [ours(100), ours(2**32 - 1), ours(0, START_NS + 500_000), ours(0, START_NS + 20_000_000)],
+    ids=["next number", "last number", "too early", "too late"],
+)
+def test_a_frame_that_could_have_been_ours_and_is_not_makes_all_counts_unknown(strange):
+    """It was counted before anybody knew."""
+    live = hear(pcap([*map(ours, range(100)), strange]), [])
+    with pytest.raises(UsageError, match="the capture of s1: frames with the stream's addresses.*keep_captures"):
+        live.counts(EXPECTED)
+
+
+def test_a_source_that_stamps_otherwise_than_it_said_is_not_believed():
+    live = hear(pcap([ours(0)]), [])
+    with pytest.raises(UsageError, match="the capture of s1"):
+        live.counts(dataclasses.replace(EXPECTED, stamped_early=True))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "empty"),
+        (b"no capture at all, but quite some text", "neither pcap nor pcapng"),
+        (pcap([ours(0)], link=105), "link type 105"),
+    ],
+)
+def test_what_is_no_capture_is_read_to_its_end_and_refused(content, why):
+    """tcpdump must be able to end, and to say why it wrote that."""
+    live = hear(content + bytes(3 << 20) * bool(content), [])
+    with pytest.raises(UsageError, match=f"the capture of s1: {why}"):
+        live.counts(EXPECTED)
+    assert not live.await_flush(0)
+
+
+def test_whatever_fails_in_the_thread_is_told(monkeypatch):
+    def fail(self, batch):
+        raise ZeroDivisionError("a mistake")
+
+    monkeypatch.setattr("netbench.analysis.live.CaptureTally.add", fail)
+    live = hear(pcap([ours(0)]) + bytes(3 << 20), [])
+    with pytest.raises(UsageError, match="its analysis failed: ZeroDivisionError"):
+        live.counts(EXPECTED)
+
+
+def test_a_flush_frame_says_that_all_before_it_is_there():
+    end, start = os.pipe()
+    live = LiveCapture(AWAITED)
+    live.begin(end, ())
+    os.write(start, pcap([ours(0)]))
+    assert not live.await_flush(0.05)
+    os.write(start, pcap([FLUSH])[24:])
+    assert live.await_flush(20)
+    os.close(start)
+    counts = live.counts(EXPECTED)
+    assert (counts.flush_frames, counts.streams[0].received, counts.foreign_frames) == (1, 1, 0)
+
+
+def test_a_flush_is_not_kept_waiting_for_more(monkeypatch):
+    monkeypatch.setattr(pipe_module, "_GATHER_S", 60.0)
+    monkeypatch.setattr(pipe_module, "_STEP_S", 60.0)
+    end, start = os.pipe()
+    live = LiveCapture(AWAITED)
+    live.begin(end, ())
+    os.write(start, pcap([FLUSH]))
+    assert live.await_flush(30)
+    os.close(start)
+    live.counts(EXPECTED)
+
+
+def test_what_comes_in_drops_is_read_in_draughts(monkeypatch):
+    """Half of the pipe at a time, and what is left at its end."""
+    monkeypatch.setattr(pipe_module, "_GATHER_S", 60.0)
+    end, start = os.pipe()
+    pipe = GatheringPipe(end)
+
+    def drip():
+        for _ in range(200):
+            os.write(start, bytes(4096))
+            time.sleep(0.0001)
+        os.close(start)
+
+    threading.Thread(target=drip).start()
+    buffer = bytearray(1 << 22)
+    with pipe:
+        pieces = list(iter(lambda: pipe.readinto(buffer), 0))
+    assert sum(pieces) == 200 * 4096
+    assert len(pieces) <= 2
+
+
+def test_the_end_of_a_capture_ends_the_wait_for_a_flush_frame():
+    live = hear(pcap([ours(0)]), [])
+    begin = time.monotonic()
+    assert not live.await_flush(60)
+    assert time.monotonic() - begin < 30
+
+
+def test_it_runs_where_it_is_told_to():
+    cpu = max(os.sched_getaffinity(0))
+    end, start = os.pipe()
+    live = LiveCapture(AWAITED)
+    before = {thread.native_id for thread in threading.enumerate()}
+    live.begin(end, (cpu,))
+    os.write(start, pcap([FLUSH]))
+    assert live.await_flush(20)
+    (thread,) = {thread.native_id for thread in threading.enumerate()} - before
+    assert thread is not None
+    assert os.sched_getaffinity(thread) == {cpu}
+    os.close(start)
+    live.counts(EXPECTED)
+    assert os.sched_getaffinity(0) != {cpu} or os.cpu_count() == 1
+
+
+MEASURE = """
+import os, resource, sys, threading
+import numpy as np
+from netbench.analysis.capture import Awaited, Expected
+from netbench.analysis.live import LiveCapture
+
+template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
+count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])
+end, start = os.pipe()
+live = LiveCapture(Awaited("s1", "198.18.0.1", "198.18.0.2", 64, not_before_ns=0))
+live.begin(end, ())
+with open(start, "wb", buffering=0) as file:
+    file.write(bytes.fromhex(sys.argv[4]))
+    rows = np.tile(template, (10_000, 1))
+    for first in range(0, count, 10_000):
+        numbers = np.arange(first, first + 10_000)
+        rows[:, 62:66] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        data = rows[numbers % 1000 >= lost_of_1000].tobytes()
+        while data:
+            data = data[file.write(data):]
+found = live.counts(Expected("s1", "198.18.0.1", "198.18.0.2", 64, count, 0, 2**62))
+(stream,) = found.streams
+print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.parametrize("lost_of_1000", [0, 10])
+def test_memory_stays_flat(lost_of_1000):
+    """Ten times the frames; with loss, a bit for each frame may be kept."""
+    record = pcap([stream_frame(0)])[24:].hex()
+    peaks_kib = []
+    for count in (200_000, 2_000_000):
+        argv = [sys.executable, "-c", MEASURE, record, str(count), str(lost_of_1000), pcap_header().hex()]
+        received, missing, peak_kib = map(int, subprocess.check_output(argv, text=True).split())
+        assert (received, missing) == (count * (1000 - lost_of_1000) // 1000, count * lost_of_1000 // 1000)
+        peaks_kib.append(peak_kib)
+    assert peaks_kib[1] < peaks_kib[0] + 4096
