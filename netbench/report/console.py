@@ -10,9 +10,10 @@ from rich.text import Text
 
 from netbench.model.verdict import Verdict
 from netbench.report import emulation
-from netbench.report.formats import kfps, mbps, mean, percent
+from netbench.report.formats import frames, kfps, mbps, mean, percent, rough_percent
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
+from netbench.results.losses import lost_frames_by_place
 
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
@@ -92,9 +93,18 @@ def _verdict(group: Group) -> Text:
 
 
 def _remarks(results: CampaignResults) -> Iterator[str]:
-    """What the mark of emulated UUTs means; a line for each kind of reason against trials, the most frequent first."""
+    """What the mark of emulated UUTs means; where most frames died; a line for each kind of reason against trials.
+
+    The most frequent reasons come first.
+    """
     if results.emulated:
         yield emulation.LEGEND
+    for uut in results.uuts:
+        places = lost_frames_by_place(
+            trial for trial in results.trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID
+        )
+        for place, number in places.most_common(1):
+            yield f"most lost of {uut}: {place}, {rough_percent(number / places.total())} of {frames(places.total())}"
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
         yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"

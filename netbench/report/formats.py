@@ -34,6 +34,18 @@ def percent(ratio: float | None) -> str:
     return f"{'99.999' if text == '100.000' else text} %"
 
 
+def microseconds(nanoseconds: float | None) -> str:
+    """A time in µs, to a tenth; small ones to three significant digits."""
+    return UNKNOWN if nanoseconds is None else _tenths(nanoseconds / 1000)
+
+
+def rough_percent(ratio: float | None) -> str:
+    """A ratio in percent to a tenth, and to more digits where those alone tell it from 0 and 100 %."""
+    if ratio is None or not 0.001 <= abs(ratio) <= 0.999:
+        return percent(ratio)
+    return f"{100 * ratio:.1f} %"
+
+
 def cpu(share: float | None) -> str:
     """CPU time as a share of one CPU, in percent to a tenth; several CPUs make it more than 100 %."""
     return UNKNOWN if share is None else f"{100 * share:,.1f} %"

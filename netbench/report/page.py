@@ -12,14 +12,18 @@ from plotly.offline import get_plotlyjs
 
 from netbench.model.verdict import Verdict
 from netbench.report import emulation, figures, tables, uuts
+from netbench.report.delays import delay_sections
 from netbench.report.environment import changed_settings, environment_table
 from netbench.report.formats import count
 from netbench.report.glossary import definitions
 from netbench.report.guests import cpu_by_scenario, knows_guests
 from netbench.report.markup import Html, element, html, join
+from netbench.report.order import order_sections
 from netbench.report.panels import Style, styles
+from netbench.report.places import places_sections
 from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
 from netbench.report.shared_host import shared_host_sections
+from netbench.report.tester import failed_selftest, tester_line, tester_section
 from netbench.results.atomic import write_atomically
 from netbench.results.campaign import CampaignResults
 from netbench.results.groups import Group, group_trials
@@ -39,6 +43,7 @@ def report_page(results: CampaignResults) -> str:
         *(_result_sections(groups, looks, results) if groups else ()),
         _verdicts(results, looks),
         _warnings(results),
+        tester_section(results),
         *((_facts(results, looks),) if any(results.facts.values()) else ()),
         _environment(results.manifest),
         section(
@@ -89,15 +94,9 @@ def _result_sections(
         chosen(choice, _figure("loss", looks, figures.loss_against_offered)),
     )
     yield from shared_host_sections(groups, looks, results)
-    yield section(
-        "places",
-        "Where frames were lost",
-        note(
-            "By the counters of the path from source to sink, summed over all valid trials of a guest at any load and"
-            " frame size. Suspicious trials have a column of their own; invalid ones are left out."
-        ),
-        tables.lost_frames_table(results.trials, looks),
-    )
+    yield from places_sections(choice, looks, results)
+    yield from delay_sections(choice, looks, results.trials)
+    yield from order_sections(results.trials, looks)
     yield section(
         "results",
         "Results",
@@ -170,7 +169,7 @@ def _verdict_line(results: CampaignResults) -> Html:
             f" {numbers[Verdict.SUSPICIOUS]:,} suspicious, {numbers[Verdict.INVALID]:,} invalid;"
             f" {missing:,} of {results.planned_trials:,} planned missing"
         )
-    remarks = []
+    remarks = [tester_line(results)]
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         remarks.append(join((element("a", emulation.note(emulated), href="#uuts"), ". ")))
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
@@ -182,7 +181,7 @@ def _verdict_line(results: CampaignResults) -> Html:
         remarks.append(join(("Read with ", warnings, ".")))
     if numbers[Verdict.INVALID] or not measured:
         css = "verdict invalid"
-    elif numbers[Verdict.SUSPICIOUS] or missing > 0:
+    elif numbers[Verdict.SUSPICIOUS] or missing > 0 or failed_selftest(results.manifest):
         css = "verdict suspicious"
     else:
         css = "verdict"

@@ -31,6 +31,15 @@ class View:
     groups: list[Group]
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One of several parts of the page of which a reader picks one; options of one `family` stand together."""
+
+    value: str
+    title: str
+    family: str = ""
+
+
 def section(anchor: str, title: str, *content: Html, link: str = "") -> Section:
     """A section that links can lead to; `link` is its name in the contents where the title is too long for that."""
     return Section(anchor, link or title, element("section", element("h2", title), *content, id=anchor))
@@ -63,6 +72,27 @@ def chosen(choice: Sequence[View], content: Callable[[View], Html]) -> Html:
     ]
     row = element("div", *buttons, css="choice", role="group", aria_label="Scenario and number of sources")
     return join((row, *parts))
+
+
+def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Html], start: str) -> Html:
+    """The part of the option that is picked from a list, first that of value `start`; just the part where only one is.
+
+    `name` tells the list from others of the page.
+    """
+    if len(options) == 1:
+        return parts[0]
+    families: dict[str, list[Html]] = {}
+    for option in options:
+        chosen_first = {"selected": "selected"} if option.value == start else {}
+        entry = element("option", option.title, value=option.value, **chosen_first)
+        families.setdefault(option.family, []).append(entry)
+    entries = [element("optgroup", *own, label=family) if family else join(own) for family, own in families.items()]
+    pick = element("label", label, " ", element("select", *entries, data_pick=name), css="pick")
+    shown = [
+        element("div", part, css="picked", data_pick=name, data_value=option.value)
+        for option, part in zip(options, parts, strict=True)
+    ]
+    return join((pick, *shown))
 
 
 def drawn(figure: go.Figure, name: str) -> Html:

@@ -14,6 +14,7 @@ import pytest
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import write_report
 from netbench.results.campaign import CampaignResults
+from netbench.results.fates import group_fate
 from netbench.results.groups import best_groups, group_trials
 from tests.unit.interference_factory import paper_campaign
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
@@ -63,7 +64,8 @@ const covered = () => [...document.querySelectorAll(".js-plotly-plot")].filter(c
 addEventListener("load", () => {
   const seen = {
     charts: many(".js-plotly-plot .main-svg:first-child"),
-    points: many(".scatterlayer .points path"),
+    visible: [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight).length,
+    points: many("[id^=figure-throughput] .points path") + many("[id^=figure-loss] .points path"),
     bars: many(".barlayer .point path"),
     bands: many(".scatterlayer .errorbar .yerror") + many(".barlayer .errorbar .yerror"),
     notes: notes(),
@@ -76,6 +78,12 @@ addEventListener("load", () => {
   };
   document.querySelector('.choice button[data-view="view-1"]')?.click();
   seen.after = shown();
+  for (const list of document.querySelectorAll("select[data-pick]")) {
+    list.selectedIndex = list.options.length - 1;
+    list.dispatchEvent(new Event("change", {bubbles: true}));
+  }
+  seen.picked = [...document.querySelectorAll(".picked")].filter(part => part.offsetHeight)
+    .map(part => part.dataset.value);
   seen.misfit = Math.max(0, ...widths());
   document.getElementById("probe").textContent = JSON.stringify(seen);
 });
@@ -133,6 +141,13 @@ def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path, width: int
     return seen
 
 
+def splits(results: CampaignResults) -> int:
+    """How many loss curves are split by place: one per scenario, number of sources and UUT that lost anything."""
+    groups = group_trials(results)
+    lost = [group for group in groups if (own := group_fate(group, guest=True)) is not None and own.deaths]
+    return len({(group.scenario, group.sources, group.uut) for group in lost})
+
+
 def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: Path) -> None:
     results = comparison(sources=(1, 2), repetitions=2)
     groups = group_trials(results)
@@ -140,7 +155,8 @@ def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: 
     doubtful = [one for group in groups for one in (*group.suspicious, *group.invalid)]
     assert doubtful
     seen = seen_in(browse, results, tmp_path)
-    assert seen["charts"] == 2 * 2 + 1  # two figures for each number of sources, one for the maxima
+    # Two figures for each number of sources, one for the maxima.
+    assert seen["charts"] == 2 * 2 + 1 + splits(results)
     assert seen["points"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
     assert seen["bars"] == len(best_groups(groups))
     assert seen["bands"] > means
@@ -149,16 +165,16 @@ def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: 
 
 def test_choosing_a_number_of_sources_applies_to_the_whole_page(browse: Browse, tmp_path: Path) -> None:
     seen = seen_in(browse, comparison(sizes=(64,), sources=(1, 2, 3), repetitions=1), tmp_path)
-    assert seen["before"] == ["view-0"] * 3
-    assert seen["after"] == ["view-1"] * 3
+    assert seen["before"] == ["view-0"] * 5
+    assert seen["after"] == ["view-1"] * 5
+    assert seen["picked"] == ["64-max", "xen"]
     assert seen["misfit"] <= 1
 
 
 @pytest.mark.parametrize("width", [1366, 500])
 def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp_path: Path, width: int) -> None:
     seen = seen_in(browse, guests(), tmp_path, width)
-    assert seen["charts"] == 3
-    assert seen["notes"] == 3
+    assert seen["visible"] == seen["notes"] == 3 + 2  # of delay, and of the loss curve of the UUT picked
     assert seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path, width)["notes"] == 0
 
 
@@ -166,9 +182,10 @@ def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp
 def test_the_whole_paper_fits_any_width_without_texts_on_each_other(
     browse: Browse, tmp_path: Path, width: int, columns: int
 ) -> None:
-    seen = seen_in(browse, paper_campaign(emulated=("kvm", "xen"), mishaps=False), tmp_path, width)
+    results = paper_campaign(emulated=("kvm", "xen"), mishaps=False)
+    seen = seen_in(browse, results, tmp_path, width)
     # Two figures for each of seven scenarios, the maxima by scenario, Figure 5 and two figures of curves.
-    assert seen["charts"] == 2 * 7 + 1 + 1 + 2
+    assert seen["charts"] == 2 * 7 + 1 + 1 + 2 + splits(results)
     assert seen["overlaps"] == []
     assert seen["covered"] == 0
     assert seen["columns"] == columns

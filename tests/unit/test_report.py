@@ -11,6 +11,7 @@ from netbench.errors import UsageError
 from netbench.model.counts import HopCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.reference.published import schlosser2011
 from netbench.report import formats
 from netbench.report.environment import changed_settings
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
@@ -40,7 +41,9 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
 
 def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded_from_elsewhere() -> None:
     page = page_of(comparison(sizes=(64,), repetitions=1))
-    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    elsewhere = {link for link in page.links if not link.startswith("#")}
+    assert elsewhere == {f"https://doi.org/{schlosser2011().doi}"}
+    assert {link.removeprefix("#") for link in page.links} - elsewhere <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     assert page.loaded == ["data:,"]
 

@@ -1,0 +1,152 @@
+"""What the tester knows of itself: the last self-test on the testbed, and the loads it can be trusted up to."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from netbench.model.counts import l1_mbps
+from netbench.model.selftest import Check, SelftestRecord
+from netbench.model.verdict import ReasonKind
+from netbench.report.formats import count, kfps, mbps
+from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.sections import Section, note, section
+from netbench.results.campaign import CampaignResults
+from netbench.results.manifest import selftest_of
+
+_CHECKS = (
+    Column("Check"),
+    Column("UUT"),
+    Column("Truth", css="words"),
+    Column("Measured", css="words"),
+    Column("Error"),
+    Column("Answer"),
+    Column("Remark", css="words"),
+)
+_CEILINGS = (
+    Column("Sources"),
+    Column("Frame size", css="number"),
+    Column("kfps of each source", css="number"),
+    Column("Mbit/s of each source, L1", css="number"),
+)
+_OUTCOMES = {
+    True: element("span", "right", css="badge"),
+    False: element("span", "WRONG", css="badge invalid"),
+    None: element("span", "skipped", css="badge suspicious"),
+}
+
+
+def failed_selftest(manifest: Mapping[str, object]) -> bool:
+    """Whether the last self-test on the testbed of a campaign said that the tester is not to be trusted."""
+    record = selftest_of(manifest)
+    return record is not None and not record.passed
+
+
+def tester_line(results: CampaignResults) -> Html:
+    """In one line for the head of the page: whether the tester was tested on this testbed, and when."""
+    record = selftest_of(results.manifest)
+    if record is None:
+        command = element("code", f"netbench selftest {results.topology}")
+        return join((element("a", "The tester", href="#tester"), " was not tested on this testbed: ", command, ". "))
+    outcome = "passed" if record.passed else "FAILED"
+    return join((element("a", f"Self-test {outcome}", href="#tester"), f" {_before(record, results.manifest)}. "))
+
+
+def tester_section(results: CampaignResults) -> Section:
+    """The checks of the self-test, and the ceilings with what was measured above them."""
+    record = selftest_of(results.manifest)
+    if record is None:
+        return section("tester", "The tester", note("Its ceilings on this testbed are unknown, and so is its honesty."))
+    return section(
+        "tester",
+        "The tester",
+        note(f"The last self-test on this testbed was made {_before(record, results.manifest)}."),
+        element("p", element("strong", selftest_sentence(record))),
+        checks_table(record.checks),
+        *ceilings(record, _limited(results)),
+    )
+
+
+def selftest_sentence(record: SelftestRecord) -> str:
+    """Whether the tester can be trusted, and what that rests on."""
+    wrong = sum(check.passed is False for check in record.checks)
+    skipped = sum(check.passed is None for check in record.checks)
+    made = len(record.checks) - skipped
+    if not made:
+        text = "FAILED: no check could be made here"
+    elif wrong or not record.passed:
+        text = f"FAILED: {wrong:,} of {count(made, 'answer')} wrong; do not trust this tester here"
+    else:
+        text = f"Passed: {count(made, 'answer')}, all of them right"
+    return f"{text}. {count(skipped, 'check')} could not be made." if skipped else f"{text}."
+
+
+def checks_table(checks: Iterable[Check]) -> Html:
+    """Truth, measurement and error of each check, wrong answers first."""
+    in_order = sorted(checks, key=lambda check: (check.passed is not False, check.passed is None))
+    rows = [
+        row(
+            _CHECKS,
+            (
+                check.name,
+                check.uut,
+                check.truth,
+                check.measured,
+                check.error,
+                _OUTCOMES[check.passed],
+                check.detail,
+            ),
+            css="changed" if check.passed is False else "",
+        )
+        for check in in_order
+    ]
+    return table(_CHECKS, [rows], css="checks")
+
+
+def ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Html]:
+    """What the tester manages without a UUT; of `limited` trials of a campaign was more asked."""
+    if not record.ceilings:
+        yield note("The tester's own ceiling is unknown: it was not measured without a UUT.")
+        return
+    yield element("h3", "The tester's own ceiling")
+    above = "" if limited is None else f" In this campaign: {count(limited, 'trial')}."
+    yield note(
+        "Source wired to sink, without a UUT: the highest rate at which every frame arrived. Trials that offer more are"
+        f" marked {ReasonKind.TESTER_LIMITED.value}.{above}"
+    )
+    rows = [
+        row(
+            _CEILINGS,
+            (
+                f"{one.sources:,}",
+                f"{one.frame_size:,}",
+                kfps(one.fps),
+                mbps(l1_mbps(one.fps, one.frame_size)),
+            ),
+        )
+        for one in record.ceilings
+    ]
+    yield table(_CEILINGS, [rows])
+
+
+def moment(record: SelftestRecord) -> str:
+    """When a self-test was made, as people read it."""
+    return f"{datetime.fromtimestamp(record.when_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _before(record: SelftestRecord, manifest: Mapping[str, object]) -> str:
+    """How long before the campaign a self-test was made."""
+    try:
+        started = datetime.fromisoformat(str(manifest.get("started"))).timestamp()
+    except ValueError:
+        return f"at {moment(record)}"
+    return f"{_long(started - record.when_ns / 1e9)} before ({moment(record)})"
+
+
+def _long(seconds: float) -> str:
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= unit:
+            return count(int(seconds // unit), name)
+    return "less than a minute"
+
+
+def _limited(results: CampaignResults) -> int:
+    return sum(any(reason.kind is ReasonKind.TESTER_LIMITED for reason in trial.reasons) for trial in results.trials)

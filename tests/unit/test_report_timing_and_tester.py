@@ -1,0 +1,147 @@
+"""What the report says of delay, of order, and of the tester itself."""
+
+from typing import Any
+
+import pytest
+
+from netbench.model.counts import LossRuns
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.delays import delay_against_offered
+from netbench.report.panels import styles
+from netbench.report.selftest_page import selftest_page
+from netbench.results.delays import greatest_time, least_time, mean_time, refusals
+from netbench.results.groups import group_trials
+from netbench.results.order import Order, order_of
+from tests.unit.report_page import Page, page_of
+from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial
+
+INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
+DUPLICATES = (Reason(ReasonKind.DUPLICATE_FRAMES, "s1", "2 frames"),)
+LIMITED = (Reason(ReasonKind.TESTER_LIMITED, "s1", "above the ceiling"),)
+RECORD: dict[str, Any] = {
+    "passed": True,
+    "when_ns": 1_741_072_500_000_000_000,  # two hours before MANIFEST's campaign
+    "topology": "netns-3",
+    "generator": "afpacket",
+    "fingerprint": "ab12",
+    "checks": [
+        {"name": "drop", "uut": "7-of-100", "truth": "70", "measured": "70", "error": "0", "passed": True},
+        {"name": "delay", "passed": None, "detail": "no netem here"},
+    ],
+    "ceilings": [{"sources": 1, "frame_size": 64, "fps": 800_000.0}],
+}
+WRONG = {"name": "<sink>", "truth": "0", "measured": "9", "error": "9", "passed": False, "detail": "nft drops"}
+
+
+def test_percentiles_of_valid_trials_are_averaged_and_extremes_kept() -> None:
+    trials = [
+        trial(
+            stream_counts("s1", delay=spread(10_000, 20_000, 50_000)),
+            stream_counts("s2", delay=spread(12_000, 40_000, 90_000)),
+            repetition=1,
+        ),
+        trial(
+            stream_counts("s1", delay=spread(11_000, 50_000, 60_000)),
+            stream_counts("s2", delay=spread(11_000, 50_000, 60_000)),
+            repetition=2,
+        ),
+        trial(stream_counts("s1", delay=spread(1, 2, 10**9)), stream_counts("s2"), repetition=3, reasons=INVALID),
+    ]
+    (group,) = group_trials(campaign(trials))
+    median = mean_time(group, lambda counts: counts.delay, lambda delay: delay.median_ns)
+    assert median is not None
+    assert (median.mean, median.n) == (40_000, 2)
+    assert least_time(group, lambda counts: counts.delay, lambda delay: delay.smallest_ns) == 10_000
+    assert greatest_time(group, lambda counts: counts.delay, lambda delay: delay.largest_ns) == 90_000
+    text = page_of(campaign(trials)).text
+    assert "raw 1000fps 1.3 10.0 40.0 40.0" in text
+    lines = [trace for trace in delay_against_offered([group], styles(["raw"])).data if trace.hovertext]
+    assert [(list(one.y), one.line.dash) for one in lines] == [
+        ([pytest.approx(0.04)], "solid"),
+        ([pytest.approx(0.040003, rel=1e-9)], "dot"),
+    ]
+
+
+def test_a_stream_without_delay_makes_that_of_its_trial_unknown() -> None:
+    one = trial(stream_counts("s1", delay=spread(1, 2, 3)), stream_counts("s2"))
+    (group,) = group_trials(campaign([one]))
+    assert mean_time(group, lambda counts: counts.delay, lambda delay: delay.median_ns) is None
+    page = page_of(campaign([one]))
+    assert "raw 1000fps 1.3 0.00100 – –" in page.text
+
+
+def test_refused_delays_say_why_and_of_how_many_streams() -> None:
+    why = "source and sink are on different machines"
+    trials = [trial(stream_counts(delay_refused=why), repetition=number) for number in (1, 2)]
+    assert refusals(trials) == {why: 2}
+    page = page_of(campaign(trials))
+    assert f"No delay of 2 streams of trials: {why}." in page.text
+    assert "figure-delay-view-0" not in page.ids
+    assert "delay" not in page_of(campaign([trial(stream_counts())])).ids
+
+
+def test_order_is_summed_over_trials_and_keeps_the_extremes() -> None:
+    trials = [
+        trial(
+            stream_counts(
+                received=900,
+                reordered_frames=3,
+                reordering_extent_max_frames=7,
+                loss_runs=41,
+                longest_loss_run_frames=40,
+                loss_run_lengths=(LossRuns(1, 40), LossRuns(32, 1)),
+            ),
+            repetition=1,
+        ),
+        trial(
+            stream_counts(
+                received=900,
+                duplicate_frames=2,
+                loss_runs=25,
+                longest_loss_run_frames=5,
+                loss_run_lengths=(LossRuns(4, 25),),
+            ),
+            repetition=2,
+            reasons=DUPLICATES,
+        ),
+        trial(stream_counts(reordered_frames=500), repetition=3, reasons=INVALID),
+    ]
+    assert order_of(trials[:2]) == Order(1800, 2, 3, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
+    assert "raw 64 1,800 2 3 0.2 % 7 66 40 1: 40 · 4–7: 25 · 32–63: 1" in page_of(campaign(trials)).text
+    assert order_of([trial(stream_counts(duplicate_frames=None))]) is None
+
+
+def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:
+    results = campaign([trial(stream_counts(), reasons=LIMITED)], manifest={**MANIFEST, "selftest": RECORD})
+    page = page_of(results)
+    assert "Self-test passed 2 hours before (2025-03-04 07:15:00 UTC)." in page.text
+    assert "Passed: 1 answer, all of them right. 1 check could not be made." in page.text
+    assert "drop 7-of-100 70 70 0 right" in page.text
+    assert "delay skipped no netem here" in page.text
+    assert "marked tester-limited. In this campaign: 1 trial." in page.text
+    assert "1 64 800.0 537.6" in page.text
+    untested = page_of(campaign([trial(stream_counts())]))
+    assert "The tester was not tested on this testbed: netbench selftest netns-3" in untested.text
+
+
+def test_a_failed_selftest_colours_the_verdict_and_lists_wrong_answers_first() -> None:
+    record = {**RECORD, "passed": False, "checks": [*RECORD["checks"], WRONG], "ceilings": []}
+    page = Page(source := selftest_page(record))
+    assert "FAILED: 1 of 2 answers wrong; do not trust this tester here." in page.text
+    assert "<sink> 0 9 9 WRONG nft drops drop 7-of-100" in page.text
+    assert "The tester's own ceiling is unknown" in page.text
+    assert 'class="verdict invalid"' in source
+    assert "Plotly.js" not in source
+    campaign_page = page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "selftest": record}))
+    assert "Self-test FAILED 2 hours before" in campaign_page.text
+
+
+def test_a_selftest_without_answers_has_not_passed() -> None:
+    nothing = {**RECORD, "passed": False, "checks": [RECORD["checks"][1]]}
+    assert "FAILED: no check could be made here. 1 check could not be made." in Page(selftest_page(nothing)).text
+
+
+def test_a_record_that_is_none_is_refused_by_its_page_and_unknown_to_a_report() -> None:
+    with pytest.raises(ValueError, match="passed"):
+        selftest_page({"checks": []})
+    assert "was not tested" in page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "selftest": 3})).text
