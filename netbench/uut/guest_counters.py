@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from netbench.errors import TestbedError
 from netbench.hosts.cpu_time import busy_s
+from netbench.links.ip_layer import FORWARDED, ip_counters
 from netbench.model.hops import HopReading
 from netbench.uut.guest_forwarding import GuestNics
 
@@ -14,15 +15,11 @@ _MARK = "--netbench--"
 _NIC_MARK = "--nic--"
 _SCRIPT = (
     f'for nic; do echo "{_NIC_MARK}$nic"; ethtool -S "$nic"; done 2>/dev/null; echo {_MARK}; '
-    f"cd /proc/net && cat dev && echo {_MARK} && cat snmp && echo {_MARK} && cat softnet_stat && echo {_MARK} && "
-    f"tc -s -j qdisc show; echo {_MARK} && cat /proc/stat"
+    f"cd /proc/net && cat dev && echo {_MARK} && cat snmp netstat && echo {_MARK} && cat softnet_stat && "
+    f"echo {_MARK} && tc -s -j qdisc show; echo {_MARK} && cat /proc/stat"
 )
 # What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
-
-# RFC 4293's ipSystemStatsTable, as /proc/net/snmp has it.
-_IP_FORWARDED = "ForwDatagrams"
-_IP_DROPS = ("InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,7 @@ class GuestCounters:
     """Counters of a guest since it was started, in frames; `cpu_s` in seconds."""
 
     nics: Mapping[str, Mapping[str, int]]  # by name: rx, rx_errors, rx_dropped, tx, tx_errors, tx_dropped
-    ip: Mapping[str, int]
+    ip: tuple[tuple[str, str, int], ...]  # name, role and frames, as ip_counters has them
     softnet_dropped: int
     qdisc_dropped: Mapping[str, int]  # by NIC; empty when the guest cannot tell
     cpu_s: float
@@ -48,21 +45,23 @@ def read_command(nics: Iterable[str]) -> tuple[str, ...]:
 def parse_counters(text: str, guest: str) -> GuestCounters:
     """What `read_command` printed; TestbedError when that makes no sense."""
     try:
-        drivers, dev, snmp, softnet, qdiscs, stat = text.split(f"{_MARK}\n")
+        drivers, dev, ip, softnet, qdiscs, stat = text.split(f"{_MARK}\n")
         return GuestCounters(
             nics=dict(_nic(line) for line in dev.splitlines()[2:]),
-            ip=_ip(snmp),
+            ip=_ip(ip),
             softnet_dropped=sum(int(line.split()[1], 16) for line in softnet.splitlines()),
             qdisc_dropped={one["dev"]: int(one["drops"]) for one in json.loads(qdiscs or "[]") if one.get("root")},
             cpu_s=busy_s(stat),
-            out_of_buffers=dict(_out_of_buffers(block) for block in drivers.split(_NIC_MARK)[1:]),
+            out_of_buffers={
+                name: sum(counted) for name, counted in map(_out_of_buffers, drivers.split(_NIC_MARK)[1:]) if counted
+            },
         )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise TestbedError(f"{guest}: its counters make no sense: {error}") from error
 
 
 def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator[HopReading]:
-    """The hops inside the guest, along the path of each stream, then those that streams share.
+    """The hops inside the guest, along the path of each stream, then those that streams share; unknown ones left out.
 
     softnet's drops are in the `rx_dropped` of their NIC too (net/core/dev.c, enqueue_to_backlog), so they
     are not added up.
@@ -72,23 +71,22 @@ def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator
             counted = counters.nics.get(nic)
             if counted is None:
                 raise TestbedError(f"NIC {nic} of the guest is gone")
-            if direction == "tx":
-                dropped = counters.qdisc_dropped.get(nic, 0)
-                yield HopReading(stream, "guest egress queue", "dropped", "dropped", dropped)
+            if direction == "tx" and nic in counters.qdisc_dropped:
+                queue = counters.qdisc_dropped[nic]
+                yield HopReading(stream, "guest egress queue", "dropped", "dropped", queue)
             yield HopReading(stream, hop, direction, "passed", counted[direction])
             yield HopReading(stream, hop, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
             yield HopReading(stream, hop, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
-            if direction == "rx":
-                yield HopReading(stream, hop, "rx_out_of_buffers", "dropped", counters.out_of_buffers.get(nic, 0))
+            if direction == "rx" and nic in counters.out_of_buffers:
+                yield HopReading(stream, hop, "rx_out_of_buffers", "dropped", counters.out_of_buffers[nic])
     yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
-    yield HopReading("", "guest IP layer", _IP_FORWARDED, "passed", counters.ip[_IP_FORWARDED])
-    for name in _IP_DROPS:
-        yield HopReading("", "guest IP layer", name, "dropped", counters.ip[name])
+    for name, role, frames in counters.ip:
+        yield HopReading("", "guest IP layer", name, role, frames)
 
 
-def _out_of_buffers(block: str) -> tuple[str, int]:
+def _out_of_buffers(block: str) -> tuple[str, list[int]]:
     name, _, statistics = block.partition("\n")
-    return name, sum(map(int, _OUT_OF_BUFFERS.findall(statistics)))
+    return name, list(map(int, _OUT_OF_BUFFERS.findall(statistics)))
 
 
 def _nic(line: str) -> tuple[str, dict[str, int]]:
@@ -98,7 +96,8 @@ def _nic(line: str) -> tuple[str, dict[str, int]]:
     return name.strip(), {column: words[place] for column, place in columns.items()}
 
 
-def _ip(snmp: str) -> dict[str, int]:
-    names, values = (line.split()[1:] for line in snmp.splitlines() if line.startswith("Ip:"))
-    counted = dict(zip(names, map(int, values), strict=True))
-    return {name: counted[name] for name in (_IP_FORWARDED, *_IP_DROPS)}
+def _ip(text: str) -> tuple[tuple[str, str, int], ...]:
+    counters = tuple(ip_counters(text))
+    if not counters or counters[0][0] != FORWARDED:
+        raise ValueError("nothing is said of forwarding")
+    return counters

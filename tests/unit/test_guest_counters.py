@@ -41,6 +41,8 @@ SNMP = "\n".join(
         "Ip: 1 64 1000 21 22 990 23 24 25 26 27 28 29 30 31 32 33 34 35",
         "Icmp: InMsgs InErrors",
         "Icmp: 0 0",
+        "IpExt: InNoRoutes InTruncatedPkts InOctets",
+        "IpExt: 41 42 43",
         "",
     )
 )
@@ -90,11 +92,14 @@ def test_every_hop_along_the_path_then_those_that_streams_share():
         ("", "guest IP layer", "ForwDatagrams", "passed", 990),
         ("", "guest IP layer", "InHdrErrors", "dropped", 21),
         ("", "guest IP layer", "InAddrErrors", "dropped", 22),
+        ("", "guest IP layer", "InUnknownProtos", "dropped", 23),
         ("", "guest IP layer", "InDiscards", "dropped", 24),
         ("", "guest IP layer", "OutDiscards", "dropped", 27),
         ("", "guest IP layer", "OutNoRoutes", "dropped", 28),
         ("", "guest IP layer", "ReasmFails", "dropped", 32),
         ("", "guest IP layer", "FragFails", "dropped", 34),
+        ("", "guest IP layer", "InNoRoutes", "dropped", 41),
+        ("", "guest IP layer", "InTruncatedPkts", "dropped", 42),
     ]
 
 
@@ -105,7 +110,7 @@ def test_cpu_time_is_what_was_not_idle_nor_waited_for_nor_given_to_others():
 def test_every_stream_has_nics_of_its_own():
     both = {"s1": GuestNics("eth0", "eth1"), "s2": GuestNics("eth1", "eth0")}
     found = hops(parsed(), both)
-    assert [hop[0] for hop in found] == ["s1"] * 8 + ["s2"] * 8 + [""] * 9
+    assert [hop[0] for hop in found] == ["s1"] * 8 + ["s2"] * 7 + [""] * 12
     assert ("s2", "guest ingress NIC", "rx", "passed", 102) in found
     assert ("s2", "guest egress NIC", "tx", "passed", 8) in found
 
@@ -118,13 +123,13 @@ def test_a_nic_that_is_gone_is_an_error():
 
 @pytest.mark.parametrize("qdiscs", ["", "[]\n", "[]"])
 def test_a_guest_without_tc_cannot_tell_of_queues(qdiscs):
-    assert parsed(qdiscs=qdiscs).qdisc_dropped == {}
+    """What it cannot tell is not 0: there is no such hop."""
+    assert "guest egress queue" not in {hop[1] for hop in hops(parsed(qdiscs=qdiscs))}
 
 
 @pytest.mark.parametrize("drivers", ["", "--nic--eth0\n--nic--eth1\n"])
 def test_a_guest_without_ethtool_or_whose_drivers_count_nothing(drivers):
-    found = hops(parsed(drivers=drivers))
-    assert ("s1", "guest ingress NIC", "rx_out_of_buffers", "dropped", 0) in found
+    assert "rx_out_of_buffers" not in {hop[2] for hop in hops(parsed(drivers=drivers))}
 
 
 def test_a_nic_whose_name_touches_its_numbers():
@@ -172,7 +177,7 @@ def test_a_damaged_text_is_told_or_read_and_nothing_else(start, length, instead)
         found = list(readings(parse_counters(damaged, "guest g"), ONE))
     except TestbedError:
         return
-    assert len(found) == len(hops(parsed()))
+    assert {(hop.stream, hop.hop, hop.role) for hop in found} <= {(hop[0], hop[1], hop[3]) for hop in hops(parsed())}
 
 
 COUNTS = st.integers(0, 2**64 - 1)
@@ -199,8 +204,7 @@ def test_the_command_as_this_machine_answers_it():
     counters = parse_counters(done.stdout, "guest g")
     assert set(counters.nics) == set(names)
     assert counters.cpu_s > 0
-    assert counters.ip["ForwDatagrams"] >= 0
-    assert len(hops(counters, {"s1": GuestNics("lo", "lo")})) == len(hops(parsed()))
+    assert {"InAddrErrors", "InNoRoutes"} <= {hop[2] for hop in hops(counters, {"s1": GuestNics("lo", "lo")})}
 
 
 def test_a_name_is_no_part_of_the_command():

@@ -1,0 +1,102 @@
+"""Things that are broken on purpose on the way of frames, and what a trial says of them."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netbench.config.loading import load_topology
+from netbench.config.shipped import TOPOLOGIES, find
+from netbench.hosts.base import run_checked
+from netbench.hosts.local import NamespaceHost
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology, UutSpec
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.verdict import ReasonKind
+from netbench.plugins import UUTS, option_models
+from netbench.testbed import open_testbed
+from netbench.trial import run_trial
+from netbench.uut.base import UnitUnderTest
+
+SENT = 1000
+PROFILE = Profile.model_validate(
+    {
+        "name": "places",
+        "frame_sizes": [300],
+        "loads": ["5000fps"],
+        "duration": f"{SENT // 5}ms",
+        "repetitions": 1,
+        "tolerance": "100%",
+        "max_lateness": "1min",
+        "settle": {"before": "0s", "after": "0s"},
+    }
+)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One breakage: commands that make and undo it on a host, or in the `guest`, and what must be said of it."""
+
+    name: str
+    host: str = ""
+    make: str = "true"
+    undo: str = "true"
+    lost: dict[str, int] = field(default_factory=dict)
+    kinds: tuple[ReasonKind, ...] = ()
+
+
+NOTHING = Broken("nothing")
+Said = tuple[int, dict[str, int], int | None, tuple[ReasonKind, ...]]
+
+
+def ruled(name: str, host: str, chain: str, rule: str, lost: dict[str, int], *kinds: ReasonKind) -> Broken:
+    """A rule of nftables: `chain` is family, hook and, where it needs one, device."""
+    family, hook, *device = chain.split()
+    where = f"device {device[0]} " if device else ""
+    table = f"{family} x {{ chain c {{ type filter hook {hook} {where}priority 0; {rule}; }} ; }}"
+    return Broken(name, host, f"nft 'table {table}'", f"nft delete table {family} x", lost, kinds)
+
+
+def load_shipped(name: str) -> Topology:
+    """A topology as it is shipped."""
+    return load_topology(find(TOPOLOGIES, name), option_models(UUTS))
+
+
+def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
+    """What a trial says under each breakage, and once they are gone."""
+    said = {}
+    with open_testbed(topology, PROFILE) as testbed, testbed.uut(spec) as uut:
+        for index, breakage in enumerate([*breakages, NOTHING]):
+            trial = TrialSpec(index, spec.name, "dedicated", ("s1",), 300, PROFILE.loads[0], 1)
+            with _broken(topology, uut, breakage):
+                said[breakage.name] = _summary(run_trial(testbed.bench(uut), trial, PROFILE, 1, scratch))
+    return said
+
+
+@contextmanager
+def _broken(topology: Topology, uut: UnitUnderTest, breakage: Broken) -> Iterator[None]:
+    _do(topology, uut, breakage.host, breakage.make)
+    try:
+        yield
+    finally:
+        _do(topology, uut, breakage.host, breakage.undo)
+
+
+def _do(topology: Topology, uut: UnitUnderTest, host: str, command: str) -> None:
+    if host == "guest":
+        shell = uut.shell()
+        assert shell is not None
+        assert shell.run(shlex.split(command)).exit_code == 0
+    elif host:
+        netns = topology.netns(host)
+        assert netns is not None
+        run_checked(NamespaceHost(host, "", netns), shlex.split(command))
+
+
+def _summary(result: TrialResult) -> Said:
+    """Frames sent, lost by place, and unexplained; and what is said against the trial."""
+    (counts,) = result.streams
+    assert counts.lost_frames == sum(loss.frames for loss in counts.lost_at) + (counts.unexplained_frames or 0)
+    places = {loss.hop: loss.frames for loss in counts.lost_at}
+    return counts.sent_frames, places, counts.unexplained_frames, tuple(reason.kind for reason in result.reasons)
