@@ -12,7 +12,13 @@ TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-cli
 GUEST_TOOLS := qemu-system-$(shell uname -m):$(if $(filter aarch64,$(shell uname -m)),qemu-system-arm,qemu-system-x86) \
     depmod:kmod stress-ng:stress-ng
 
-.PHONY: help setup demo guest test unit lint format selftest bench clean
+# Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
+SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
+# How long `make fuzz` takes for each target.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS := capture topology profile
+
+.PHONY: help setup demo guest test unit lint format selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,10 +45,11 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 
 test: guest ## the whole test suite (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS)
-	@$(PYTHON) -m pytest
+	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
+	    $(PYTHON) -m pytest $(SIDE_BY_SIDE:%=--ignore=%); exit $$((side_by_side | $$?))
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
-	@$(PYTHON) -m pytest tests/unit
+	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
 
 lint: $(VENV)/.installed ## ruff and mypy
 	@$(VENV)/bin/ruff check .
@@ -57,12 +64,22 @@ selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'
 	@$(VENV)/bin/netbench selftest
 
-bench: setup ## the benchmarks: generator and capture analysis (root)
+bench: setup ## the benchmarks: generators, capture analysis, what a campaign takes besides (root)
 	@tools/require-root 'make bench'
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py
 	@$(PYTHON) benchmarks/capture.py
 	@$(PYTHON) benchmarks/pktgen.py
+	@$(PYTHON) benchmarks/overhead.py
+
+# In rounds of a minute at most: atheris loses some memory with every comparison of arrays.
+fuzz: $(VENV)/.installed ## look for input that breaks the readers, FUZZ_SECONDS for each; what is found is in .fuzz
+	@for target in $(FUZZ_TARGETS); do \
+	    echo "fuzzing: $$target, $(FUZZ_SECONDS) s"; \
+	    for ((left = $(FUZZ_SECONDS); left > 0; left -= 60)); do \
+	        $(PYTHON) -m tests.fuzz $$target .fuzz/$$target -max_total_time=$$((left < 60 ? left : 60)) -verbosity=0 || exit 1; \
+	    done; \
+	done
 
 clean: ## undo what a killed run left behind (root)
 	@$(VENV)/bin/netbench clean

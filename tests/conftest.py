@@ -54,6 +54,14 @@ def nothing_left_behind(request):
     assert machine_state() == before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_selftest_of_this_machine(tmp_path_factory):
+    """What a self-test found here, or finds in a test, is no part of another test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NETBENCH_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def results(tmp_path):
     return tmp_path / "results"

@@ -12,8 +12,10 @@ import yaml
 
 from netbench.errors import UsageError
 
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 18
 _MAX_DEPTH = 20
+_MAX_KEY = 100
+_MAX_BITS = 64  # of a whole number
 # YAML 1.1 reads 010 as eight and 1:30 as ninety; whoever writes that hardly means it, so it stays text.
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
@@ -44,7 +46,7 @@ def read_document(path: Path) -> Document:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:
-        raise UsageError(f"{path}: is larger than {MAX_BYTES >> 20} MiB; a topology or profile is a short YAML file")
+        raise UsageError(f"{path}: is larger than {MAX_BYTES >> 10} KiB; a topology or profile is a short YAML file")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -55,7 +57,8 @@ def read_document(path: Path) -> Document:
 def parse_document(text: str, name: str) -> Document:
     """The YAML mapping in `text`; errors speak of it as `name`."""
     try:
-        node = _Composer(text, name).get_single_node()
+        loader = _Loader(text, name)
+        node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -66,18 +69,16 @@ def parse_document(text: str, name: str) -> Document:
         raise UsageError(f"{name}: is nested too deeply") from error
     if not isinstance(node, yaml.MappingNode):
         raise UsageError(f"{name}: is empty or not a mapping; expected `key: value` lines")
-    lines: dict[tuple[str | int, ...], int] = {}
-    data = _plain(node, (), lines, name)
-    assert isinstance(data, dict)
-    return Document(name, data, lines)
+    return Document(name, loader.mapping(node, ()), loader.lines)
 
 
-class _Composer(yaml.SafeLoader):
-    """Composes nodes, refusing aliases at the place where they stand."""
+class _Loader(yaml.SafeLoader):
+    """Makes plain data of a text, noting its lines, and refuses what is not needed at the place where it stands."""
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
         self.name = name
+        self.lines: dict[tuple[str | int, ...], int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -87,36 +88,61 @@ class _Composer(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
+    def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, object]:
+        """What a node at `path` holds, by key."""
+        found: dict[str, object] = {}
+        self.lines.setdefault(path, _line(node))
+        for key_node, value_node in node.value:
+            where = f"{self.name}:{_line(key_node)}"
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise UsageError(f"{where}: a key must be plain text")
+            key = self._encodable(key_node)
+            if not key.isprintable() or len(key) > _MAX_KEY:
+                raise UsageError(f"{where}: {shortened(repr(key))} is no key: a key is short and on one line")
+            if key in found:
+                raise UsageError(f"{where}: {key!r} is given twice (first on line {self.lines[(*path, key)]})")
+            self.lines[(*path, key)] = _line(key_node)
+            found[key] = self._value(value_node, (*path, key))
+        return found
 
-def _plain(node: yaml.Node, path: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str) -> object:
-    line = node.start_mark.line + 1
-    lines.setdefault(path, line)
-    if len(path) > _MAX_DEPTH:
-        raise UsageError(f"{name}:{line}: is nested too deeply")
-    if isinstance(node, yaml.MappingNode):
-        return _plain_mapping(node, path, lines, name)
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item, (*path, index), lines, name) for index, item in enumerate(node.value)]
-    if node.tag.endswith((":int", ":float")) and _OLD_NUMBER.fullmatch(str(node.value)):
-        return node.value
-    try:
-        return yaml.SafeLoader("").construct_object(node)
-    except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError) as error:
-        problem = getattr(error, "problem", None) or str(error)
-        raise UsageError(f"{name}:{line}: {node.value!r} cannot be read: {problem}") from error
+    def _value(self, node: yaml.Node, path: tuple[str | int, ...]) -> object:
+        self.lines.setdefault(path, _line(node))
+        if len(path) > _MAX_DEPTH:
+            raise UsageError(f"{self.name}:{_line(node)}: is nested too deeply")
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+        text = self._encodable(node)
+        return text if node.tag.endswith((":int", ":float")) and _OLD_NUMBER.fullmatch(text) else self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> object:
+        try:
+            value = self.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError, LookupError, AttributeError) as error:
+            raise self._unreadable(node, getattr(error, "problem", None) or str(error)) from error
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise self._unreadable(node, "too large a number")
+        return value
+
+    def _encodable(self, node: yaml.Node) -> str:
+        """The text of a node that can be written to a file again, which half of a surrogate pair cannot."""
+        text = str(node.value)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise self._unreadable(node, error.reason) from error
+        return text
+
+    def _unreadable(self, node: yaml.Node, why: str) -> UsageError:
+        return UsageError(f"{self.name}:{_line(node)}: {shortened(repr(node.value))} cannot be read: {why}")
 
 
-def _plain_mapping(
-    node: yaml.MappingNode, path: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], name: str
-) -> dict[str, object]:
-    mapping: dict[str, object] = {}
-    for key_node, value_node in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise UsageError(f"{name}:{line}: a key must be plain text")
-        key = str(key_node.value)
-        if key in mapping:
-            raise UsageError(f"{name}:{line}: {key!r} is given twice (first on line {lines[(*path, key)]})")
-        lines[(*path, key)] = line
-        mapping[key] = _plain(value_node, (*path, key), lines, name)
-    return mapping
+def shortened(text: str) -> str:
+    """A value as it is quoted in a message."""
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _line(node: yaml.Node) -> int:
+    line: int = node.start_mark.line + 1
+    return line

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from netbench.config.document import Document, parse_document, read_document
+from netbench.config.document import Document, parse_document, read_document, shortened
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.topology import NeighbourSpec, Topology, UutSpec
@@ -18,6 +18,7 @@ from netbench.model.topology import NeighbourSpec, Topology, UutSpec
 Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
+_MOST_TOLD = 20
 _KIND_ALONE = ("generator", "channel")  # keys for which the kind alone will do, as long as it has no options
 
 M = TypeVar("M", bound=BaseModel)
@@ -119,7 +120,9 @@ class _Problems:
             return model.model_validate(data)
         except ValidationError as error:
             for problem in error.errors(include_url=False, include_context=True):
-                self._note(problem, model, prefix)
+                # A list of which every item is wrong is too short for pydantic, besides.
+                if not (problem["type"] == "too_short" and problem["input"]):
+                    self._note(problem, model, prefix)
         except RecursionError:
             self._found.append(f"{self._document.name}: is nested too deeply")
         return None
@@ -166,9 +169,12 @@ class _Problems:
                 )
 
     def raise_if_any(self) -> None:
-        """UsageError with every problem found, in the order of the file."""
-        if self._found:
-            raise UsageError("\n".join(dict.fromkeys(self._found)))
+        """UsageError with the problems found, in the order of the file; of very many, the first ones."""
+        found = list(dict.fromkeys(self._found))
+        if found:
+            more = len(found) - _MOST_TOLD
+            told = [*found[:_MOST_TOLD], f"{self._document.name}: and {more} more problems"] if more > 0 else found
+            raise UsageError("\n".join(told))
 
     def _note(self, problem: Mapping[str, Any], model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
         path = prefix + tuple(step for step in problem["loc"] if step != "[key]")
@@ -204,7 +210,7 @@ def _shown(value: object) -> str:
     text = (
         yaml.safe_dump(value, default_flow_style=True, width=1000).strip() if isinstance(value, list) else repr(value)
     )
-    return text if len(text) <= 60 else text[:57] + "…"
+    return shortened(" ".join(text.split()))
 
 
 def _lower(message: str) -> str:

@@ -1,11 +1,12 @@
 """Values as people write them in topologies and profiles: times and amounts of memory, with their units."""
 
 import re
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from netbench.model.units import parse_mebibytes, parse_seconds
+from netbench.model.units import parse_mebibytes, parse_seconds, plain
 
 
 def listed(value: object) -> object:
@@ -21,15 +22,15 @@ def _seconds(value: object) -> float:
 
 def parse_percent(value: object) -> float:
     """The ratio of a text such as `0.5%`; ValueError for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", value.strip()) if isinstance(value, str) else None
+    match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?)\s*%", value.strip()) if isinstance(value, str) else None
     if not match:
         raise ValueError("not a percentage; write for example 0.5%")
-    return float(match[1]) / 100
+    return float(Decimal(match[1]) / 100)
 
 
 def percent_text(ratio: float) -> str:
     """A ratio as people write it."""
-    return f"{ratio * 100:.15g}%"
+    return f"{plain(Decimal(repr(ratio)) * 100)}%"
 
 
 def _mebibytes(value: object) -> int:

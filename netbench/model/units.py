@@ -19,14 +19,15 @@ MIN_FRAME_SIZE = 64
 MAX_FRAME_SIZE = 1518
 
 _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_NUMBER = r"(?P<number>\d+(?:\.\d+)?)\s*"
+# More digits than anybody means, and fewer than would overflow.
+_NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
 _SHARE = re.compile(_NUMBER + r"%")
 _TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
-_MEMORY = re.compile(r"(?P<number>\d+)\s*(?P<unit>[MG])(?:i?B)?")
+_MEMORY = re.compile(r"(?P<number>\d{1,30})\s*(?P<unit>[MG])(?:i?B)?")
 _MEBIBYTES = {"M": 1, "G": 1024}
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
 
 
 def line_rate_fps(link_bps: float, frame_size: int) -> float:
@@ -49,7 +50,7 @@ def parse_bit_rate(text: str) -> float:
     match = _BIT_RATE.fullmatch(text.strip())
     if not match:
         raise ValueError("not a bit rate; write for example 1Gbit/s or 400Mbit/s")
-    return float(match["number"]) * _SI[match["prefix"]]
+    return _scaled(match["number"], _SI[match["prefix"]])
 
 
 def parse_seconds(text: str | float) -> float:
@@ -63,7 +64,7 @@ def parse_seconds(text: str | float) -> float:
     match = _TIME.fullmatch(text.strip())
     if not match:
         raise ValueError("not a time; write for example 500ms, 1s or 2min")
-    return float(match["number"]) * _SECONDS[match["unit"]]
+    return _scaled(match["number"], _SECONDS[match["unit"]])
 
 
 def parse_mebibytes(text: str) -> int:
@@ -76,15 +77,18 @@ def parse_mebibytes(text: str) -> int:
 
 def format_bit_rate(bps: float) -> str:
     """A bit rate as people write it: `1Gbit/s`, `400Mbit/s`."""
-    for prefix in ("T", "G", "M", "k"):
-        if bps >= _SI[prefix]:
-            return f"{_plain(bps / _SI[prefix])}{prefix}bit/s"
-    return f"{_plain(bps)}bit/s"
+    prefix = next((prefix for prefix in ("T", "G", "M", "k") if bps >= _SI[prefix]), "")
+    return f"{plain(Decimal(repr(bps)) / _SI[prefix])}{prefix}bit/s"
 
 
-def _plain(value: float) -> str:
-    """A number without an exponent, which no load or rate is read with."""
-    return f"{Decimal(f'{value:.15g}'):f}"
+def plain(number: Decimal) -> str:
+    """A number without an exponent, which nothing is read with, and without zeros that say nothing."""
+    return f"{number.normalize():f}"
+
+
+def _scaled(number: str, factor: int | Decimal) -> float:
+    """The float nearest to a product: what is written down in another unit reads back as the very same number."""
+    return float(Decimal(number) * factor)
 
 
 class LoadKind(Enum):
@@ -120,7 +124,7 @@ class Load:
         ):
             match = pattern.fullmatch(text)
             if match:
-                value = float(match["number"]) * _SI[match.groupdict().get("prefix") or ""]
+                value = _scaled(match["number"], _SI[match.groupdict().get("prefix") or ""])
                 if value <= 0:
                     raise ValueError("a load must be more than 0")
                 if kind is LoadKind.SHARE and value > 100:
@@ -145,8 +149,8 @@ class Load:
             case LoadKind.L1_BIT_RATE:
                 return format_bit_rate(self.value)
             case LoadKind.FRAME_RATE:
-                return f"{_plain(self.value)}fps"
+                return f"{plain(Decimal(repr(self.value)))}fps"
             case LoadKind.SHARE:
-                return f"{_plain(self.value)}%"
+                return f"{plain(Decimal(repr(self.value)))}%"
             case LoadKind.MAX:
                 return "max"

@@ -37,7 +37,7 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
     return Reference(ReferenceOptions.model_validate({"forward": forward, "drop": Drop(k=k, n=n)}))
 
 
-def dropped(uut: UnitUnderTest) -> dict[str, int]:
+def dropped(uut: UnitUnderTest) -> dict[str, int | None]:
     return {hop.stream: hop.frames for hop in uut.read().hops}
 
 

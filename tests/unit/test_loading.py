@@ -156,8 +156,14 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
         ("a: {b: 1\n", "is not valid YAML"),
         ("\ta: 1\n", "is not valid YAML"),
         ("? [a, b]\n: 1\n", "a key must be plain text"),
+        ('"a\\nb": 1\n', ":1: 'a\\nb' is no key"),
+        ("a" * 101 + ": 1\n", "… is no key"),
         ("a: !!python/object:os.system x\n", "cannot be read"),
         ("a: 2001-99-99\n", "cannot be read"),
+        ("a: 1\nrepetitions: 0x" + "f" * 5000, ":2: '0xffff"),
+        ("a: 1\nb: " + "9" * 5000, "…" + " cannot be read: "),
+        ('a: 1\ndescription: "\\ud800"\n', ":2: '\\ud800' cannot be read: surrogates not allowed"),
+        ("loads: [" + "1, " * 100 + "1]", "mine.yaml: and 82 more problems"),
         ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
         ("a: " + "{b: " * 100 + "1" + "}" * 100, "nested too deeply"),
     ],
@@ -177,7 +183,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
     huge.write_bytes(b"#" * (2 << 20))
     for path, says in (
         (binary, "not text"),
-        (huge, "larger than 1 MiB"),
+        (huge, "larger than 256 KiB"),
         (tmp_path, "cannot be read"),
         (tmp_path / "no", "cannot be read"),
     ):
@@ -217,6 +223,15 @@ def test_wrong_topologies_are_refused(setting, says):
     with pytest.raises(UsageError) as caught:
         read_topology(f"topology.{setting}")
     assert says in str(caught.value)
+
+
+def test_a_list_of_wrong_items_is_not_called_too_short_besides(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("frame_sizes: ['6\n\n  3']\nloads: [max]\n")
+    with pytest.raises(UsageError) as caught:
+        read_profile(path=path)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"{path}:1: frame_sizes[0]: ")
 
 
 def test_every_problem_of_a_file_is_told_at_once():

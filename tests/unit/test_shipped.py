@@ -94,6 +94,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "auto",
         "pktgen",
         "external",
+        "forwarder",
         "qemu",
         "raw",
         "reference",
@@ -103,9 +104,10 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen"]
-    assert list(plugins(UUTS)) == ["external", "qemu", "raw", "reference"]
+    assert list(plugins(UUTS)) == ["external", "forwarder", "qemu", "raw", "reference"]
     assert {name: model.__name__ for name, model in option_models(UUTS).items()} == {
         "external": "ExternalOptions",
+        "forwarder": "Mischief",
         "qemu": "QemuOptions",
         "raw": "RawOptions",
         "reference": "ReferenceOptions",

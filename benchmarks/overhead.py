@@ -1,0 +1,135 @@
+"""How much longer a campaign takes than what was asked for, and where that time goes.
+
+Runs one-second trials on the topology `netns`, as a user would, and divides the time from the start of the command to
+its end, report included, by the sum of the trials' durations and settling times. Where the rest went is read from the
+campaign's own events and from the steps of its trials.
+
+    sudo python benchmarks/overhead.py [--repetitions N] [--duration SECONDS] [--check]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from netbench.config.loading import load_profile
+from netbench.model.profile import Profile
+from netbench.model.trial import TrialResult
+from netbench.plugins import GENERATORS, option_models
+from netbench.results.directory import ResultDirectory
+
+# At most so many times what was asked for.
+LIMIT = 1.4
+PROFILE = """
+frame_sizes: [64, 1500]
+loads: [1kfps, 10kfps, 50kfps]
+repetitions: {repetitions}
+duration: {duration:g}s
+"""
+# What passes until an event comes; a trial's own steps tell more of what passes until it is finished.
+UNTIL = {
+    "campaign-started": "start: load netbench, make the testbed",
+    "uut-ready": "bring up UUTs",
+    "trial-started": "between trials",
+    "trial-stored": "store trials",
+    "campaign-finished": "take down the last UUT",
+}
+TRIALS = "trial-finished"
+# A step that spans others.
+SPANNING = "observe"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that takes time in a campaign: how long in all, and how much of that was asked for, in seconds."""
+
+    name: str
+    took_s: float
+    asked_s: float = 0.0
+
+
+def main() -> None:
+    options = parse_arguments()
+    if os.geteuid() != 0:
+        sys.exit("benchmarks/overhead.py: network namespaces need root; run it with sudo")
+    with tempfile.TemporaryDirectory() as directory:
+        file, results = Path(directory, "overhead.yaml"), ResultDirectory(Path(directory, "results"))
+        file.write_text(PROFILE.format(repetitions=options.repetitions, duration=options.duration))
+        began_ns = time.time_ns()
+        run(file, results.path)
+        ended_ns = time.time_ns()
+        trials = results.results().trials
+        parts = list(
+            breakdown(trials, load_profile(file, option_models(GENERATORS)), times(results, began_ns, ended_ns))
+        )
+    ratio = report(parts, len(trials))
+    sys.exit(1 if options.check and ratio > LIMIT else 0)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="what a campaign takes beside what was asked for")
+    parser.add_argument("--repetitions", type=int, default=3, help="of 18 trials (default: 3)")
+    parser.add_argument("--duration", type=float, default=1.0, help="of a trial, in seconds (default: 1)")
+    parser.add_argument("--check", action="store_true", help=f"exit with 1 when the ratio is above {LIMIT}")
+    options = parser.parse_args()
+    if options.repetitions < 1 or not 0.1 <= options.duration <= 60:
+        parser.error("at least 1 repetition, 0.1–60 seconds")
+    return options
+
+
+def run(profile: Path, results: Path) -> None:
+    """The campaign; trials that stay invalid do not matter here."""
+    command = [sys.executable, "-m", "netbench", "run", "netns", str(profile), "-o", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        sys.exit(f"benchmarks/overhead.py: exit code {done.returncode} from: {' '.join(command)}\n{done.stderr}")
+
+
+def times(results: ResultDirectory, began_ns: int, ended_ns: int) -> Iterator[tuple[str, float]]:
+    """What happened in a campaign, and how many seconds passed before it since what happened last."""
+    events = [json.loads(line) for line in results.events.read_text().splitlines()]
+    happened = [("", began_ns), *((event["kind"], event["time_ns"]) for event in events), ("end", ended_ns)]
+    for (_, earlier_ns), (kind, later_ns) in pairwise(happened):
+        yield kind, (later_ns - earlier_ns) / 1e9
+
+
+def breakdown(trials: Sequence[TrialResult], profile: Profile, times: Iterator[tuple[str, float]]) -> Iterator[Part]:
+    """All of a campaign's time, part by part."""
+    until: defaultdict[str, float] = defaultdict(float)
+    for kind, seconds in times:
+        until[kind] += seconds
+    steps: defaultdict[str, float] = defaultdict(float)
+    for name, seconds in (step for trial in trials for step in trial.steps_s.items()):
+        if name != SPANNING:
+            steps[name] += seconds
+    asked_of = {"send": profile.settle.before + profile.duration, "drain": profile.settle.after}
+    for name, seconds in steps.items():
+        yield Part(f"trials: {name}", seconds, len(trials) * asked_of.get(name, 0.0))
+    yield Part("trials: read counters, judge, attempts that were repeated", until.pop(TRIALS) - sum(steps.values()))
+    for kind, name in UNTIL.items():
+        yield Part(name, until.pop(kind))
+    yield Part("end: undo the testbed, write the report", until.pop("end"))
+    yield Part("anything else", sum(until.values()))
+
+
+def report(parts: Sequence[Part], trials: int) -> float:
+    """Print the parts; the ratio of what all of them took to what was asked for."""
+    took, asked = sum(part.took_s for part in parts), sum(part.asked_s for part in parts)
+    print(f"{'':58}{'took s':>9}{'asked s':>9}{'more s':>9}{'ms a trial':>12}")
+    for part in (*parts, Part("all", took, asked)):
+        more = part.took_s - part.asked_s
+        print(f"{part.name:58}{part.took_s:9.2f}{part.asked_s:9.2f}{more:9.2f}{1e3 * more / trials:12.1f}")
+    print(f"\n{trials} trials took {took / asked:.3f} times what was asked for (limit: {LIMIT})")
+    return took / asked
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""What must hold of the readers of topologies and profiles, whatever the text.
+
+It is refused with a message about the file, or it is a model that reads back the same after it was written down, and
+that a campaign either plans or refuses.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from netbench.campaign import make_request
+from netbench.config.loading import load_profile, load_topology
+from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
+from netbench.errors import MissingError, UsageError
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+from netbench.plugins import GENERATORS, UUTS, option_models
+from tests.fuzz.memory import file_of
+
+M = TypeVar("M", Topology, Profile)
+
+_UUTS, _GENERATORS = option_models(UUTS), option_models(GENERATORS)
+_TOPOLOGY = load_topology(find(TOPOLOGIES, "netns"), _UUTS)
+_PROFILE = load_profile(find(PROFILES, "quick"), _GENERATORS)
+
+
+def check_topology(data: bytes) -> Topology | None:
+    """Read `data` as a topology; what it is, None when it is refused, AssertionError when that is wrong."""
+    topology = _read(data, lambda path: load_topology(path, _UUTS))
+    if topology is not None:
+        _plan(topology, _PROFILE)
+    return topology
+
+
+def check_profile(data: bytes) -> Profile | None:
+    """Read `data` as a profile; what it is, None when it is refused, AssertionError when that is wrong."""
+    profile = _read(data, lambda path: load_profile(path, _GENERATORS))
+    if profile is not None:
+        _plan(_TOPOLOGY, profile)
+    return profile
+
+
+def seeds(folder: str) -> Iterator[bytes]:
+    """The shipped files of `topologies` or `pktgen-profiles`, and what has been written to trip a reader up."""
+    for path in shipped(folder).values():
+        yield path.read_bytes()
+    yield b"a: &x [*x, *x]\n<<: *x\n"
+    yield b"repetitions: 0x" + b"f" * 64
+    yield b"seed: 1e999\nduration: .nan\nloads: [0b1, 0o7, 1:30, 2001-01-01, ~, !!binary eA==]"
+
+
+def words() -> Iterator[str]:
+    """Words that a fuzzer should know of: keys of the files, and what YAML has a meaning for."""
+    yield from (
+        ": ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        "&a",
+        "*a",
+        "<<: ",
+        "!!",
+        "? ",
+        "| ",
+        "> ",
+        "# ",
+        "---",
+        "...",
+        ".inf",
+        "~",
+    )
+    for model in (Topology, Profile, *_UUTS.values(), *_GENERATORS.values()):
+        yield from model.model_fields
+    yield from (
+        *_UUTS,
+        *_GENERATORS,
+        "ends",
+        "ingress",
+        "egress",
+        "sink",
+        "rate",
+        "neighbours",
+        "placement",
+        "same-cpu",
+    )
+
+
+def _read(data: bytes, read: Callable[[Path], M]) -> M | None:
+    with file_of(data) as path:
+        try:
+            model = read(path)
+        except UsageError as refused:
+            _check_refusal(refused, path)
+            return None
+    written = yaml.safe_dump(model.model_dump(mode="json", exclude_none=True))
+    with file_of(written.encode()) as path:
+        assert read(path) == model, "what results keep reads back the same"
+    return model
+
+
+def _check_refusal(error: UsageError, path: Path) -> None:
+    assert all(line.startswith(str(path)) for line in str(error).split("\n")), "each line names the file"
+
+
+def _plan(topology: Topology, profile: Profile) -> None:
+    with suppress(UsageError, MissingError):
+        plan = make_request(topology, profile).plan
+        assert len({trial.key for trial in plan.trials}) == len(plan.trials)

@@ -1,0 +1,17 @@
+"""Files without a place on any disk."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def file_of(data: bytes) -> Iterator[Path]:
+    """A file that holds `data` for as long as the block lasts."""
+    descriptor = os.memfd_create("netbench-fuzz")
+    try:
+        os.pwrite(descriptor, data, 0)
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,38 @@
+"""Every fuzz target for a moment, from the same start each time; `make fuzz` takes longer."""
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from netbench.analysis.capture import Span, analyze_capture
+from tests.fuzz import captures
+from tests.fuzz.targets import TARGETS
+from tests.unit.capture_files import pcap
+
+RUNS = {"capture": 500, "topology": 150, "profile": 250}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs atheris, which has no wheel for here")
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_is_found(tmp_path, name):
+    command = [sys.executable, "-m", "tests.fuzz", name, tmp_path, f"-runs={RUNS[name]}", "-seed=1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"Done {RUNS[name]} runs" in done.stderr
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_know_good_from_bad(name):
+    outcomes = [TARGETS[name].check(seed) for seed in TARGETS[name].seeds()]
+    assert any(outcomes), "fuzzing begins with inputs that are accepted"
+    assert TARGETS[name].check(b"\xff" * 64) is None
+
+
+@pytest.mark.parametrize("wrong", [{"leftover_bytes": 1}, {"span": Span(1, 64, 64, 64, None, None)}])
+def test_a_wrong_count_is_found(monkeypatch, wrong):
+    monkeypatch.setattr(captures, "analyze_capture", lambda path: replace(analyze_capture(path), **wrong))
+    with pytest.raises(AssertionError):
+        captures.check(pcap([]))

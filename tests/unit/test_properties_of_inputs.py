@@ -1,0 +1,137 @@
+"""What must hold of all that a user can write: it reads back as it was, and a mistake is named where it stands."""
+
+import math
+from decimal import Decimal
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netbench.config.document import parse_document
+from netbench.config.loading import load_profile, load_topology
+from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.errors import UsageError
+from netbench.model.fields import parse_percent, percent_text
+from netbench.model.units import Load, format_bit_rate, parse_bit_rate, parse_mebibytes, parse_seconds
+from netbench.plugins import GENERATORS, UUTS, option_models
+from tests.fuzz.memory import file_of
+
+NUMBERS = st.decimals(0, 10**12, allow_nan=False, allow_infinity=False, places=9).map(lambda value: f"{value:f}")
+BIT_RATES = st.builds("{}{}bit/s".format, NUMBERS, st.sampled_from(["", "k", "M", "G", "T"]))
+LOADS = st.one_of(
+    BIT_RATES,
+    st.builds("{}{}fps".format, NUMBERS, st.sampled_from(["", "k", "M"])),
+    st.builds("{}%".format, st.decimals(0, 100, places=6).map(lambda value: f"{value:f}")),
+    st.just("max"),
+).filter(lambda text: text == "max" or Decimal(text.rstrip("%kMGTbitfps/")) > 0)
+TIMES = st.builds(
+    "{}{}".format, st.decimals(1, 3600, places=3).map(lambda value: f"{value:f}"), st.sampled_from(["us", "ms", "s"])
+)
+
+
+@given(LOADS)
+def test_a_load_reads_back_as_the_very_same(text):
+    """To the last bit: a campaign that goes on must not intend another load than it began with."""
+    load = Load.parse(text)
+    assert Load.parse(str(load)) == load
+    assert str(Load.parse(str(load))) == str(load)
+
+
+@given(BIT_RATES)
+def test_a_bit_rate_reads_back_as_the_very_same(text):
+    rate = parse_bit_rate(text)
+    assert parse_bit_rate(format_bit_rate(rate)) == rate
+    number, prefix = text.removesuffix("bit/s").rstrip("kMGT"), text.removesuffix("bit/s")[-1]
+    factor = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}.get(prefix, 1)
+    assert rate == float(Decimal(number) * factor), "the float nearest to what is written"
+
+
+@given(st.decimals(0, 100, places=8))
+def test_a_percentage_reads_back_as_the_very_same(value):
+    ratio = parse_percent(f"{value:f}%")
+    assert ratio == float(value / 100)
+    assert parse_percent(percent_text(ratio)) == ratio
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [Load.parse, parse_bit_rate, parse_seconds, parse_mebibytes, parse_percent],
+    ids=lambda one: one.__qualname__,
+)
+@given(text=st.one_of(st.text(), st.from_regex(r"\A[0-9.]{1,400}\s?(bit/s|fps|%|s|h|M|G)\Z")))
+def test_any_text_is_a_finite_value_or_a_value_error(parse, text):
+    try:
+        found = parse(text)
+    except ValueError:
+        return
+    number = found.value if isinstance(found, Load) else found
+    assert math.isfinite(number)
+    assert number >= 0
+
+
+def some(values):
+    """A few different ones."""
+    return st.lists(values, min_size=1, max_size=4, unique=True)
+
+
+@st.composite
+def profiles(draw):
+    """Profiles as somebody could write them."""
+    return {
+        "name": draw(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")),
+        "description": draw(st.text(st.characters(exclude_categories=["Cs", "Cc"]))),
+        "frame_sizes": draw(some(st.integers(64, 1518))),
+        "loads": draw(some(LOADS).filter(lambda texts: len(set(map(Load.parse, texts))) == len(texts))),
+        "streams": draw(st.one_of(st.just("each"), some(st.integers(1, 1000)))),
+        "repetitions": draw(st.integers(1, 1000)),
+        "duration": draw(TIMES),
+        "settle": {"before": draw(TIMES), "after": draw(TIMES)},
+        "order": draw(st.sampled_from(["interleaved", "sequential", "random"])),
+        "seed": draw(st.integers(0, 2**32 - 1)),
+        "tolerance": draw(st.decimals(0, 100, places=4).map(lambda value: f"{value:f}%")),
+        "retries": draw(st.integers(0, 10)),
+        "generator": {"kind": "afpacket", "threads": draw(st.integers(1, 4))},
+    }
+
+
+@given(profiles())
+def test_a_profile_that_results_keep_reads_back_the_same(written):
+    models = option_models(GENERATORS)
+    with file_of(yaml.safe_dump(written, allow_unicode=True).encode()) as path:
+        profile = load_profile(path, models)
+    with file_of(yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True)).encode()) as path:
+        assert load_profile(path, models) == profile
+
+
+def leaves(data, path=()):
+    """Where the scalars of plain data are."""
+    if isinstance(data, dict | list):
+        items = data.items() if isinstance(data, dict) else enumerate(data)
+        return [leaf for key, value in items for leaf in leaves(value, (*path, key))]
+    return [path]
+
+
+def changed(data, path, value):
+    """The same data with another value at a place."""
+    if not path:
+        return value
+    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy[path[0]] = changed(copy[path[0]], path[1:], value)
+    return copy
+
+
+@settings(max_examples=30)
+@given(st.sampled_from([*shipped(TOPOLOGIES).values(), *shipped(PROFILES).values()]), st.data())
+def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
+    """No field of a shipped file may be a mapping of this sort."""
+    good = yaml.safe_load(file.read_text())
+    wrong = data.draw(st.sampled_from(leaves(good)))
+    text = yaml.safe_dump(changed(good, wrong, {"no-such-key": 1}), sort_keys=False)
+    load, kinds = (load_topology, UUTS) if file.parent.name == TOPOLOGIES else (load_profile, GENERATORS)
+    with file_of(text.encode()) as path, pytest.raises(UsageError) as caught:
+        load(path, option_models(kinds))
+    lines = parse_document(text, "").lines
+    around = {lines[wrong[:length]] for length in range(1, len(wrong) + 1)} | {lines[*wrong, "no-such-key"]}
+    assert any(f"{path}:{line}: " in str(caught.value) for line in around), str(caught.value)
+    assert any(str(key) in str(caught.value) for key in wrong if isinstance(key, str))
