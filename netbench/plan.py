@@ -80,11 +80,12 @@ def make_plan(
     cases = _chosen_scenarios(profile, scenarios)
     for case in cases:
         _refuse_unfit(topology, profile, case)
-    first = _cells_of_maxima(topology, profile, cases)
-    others = [cell for case in cases for cell in _cells(topology, profile, case) if cell not in first]
-    total = len(chosen) * (len(first) + len(others)) * profile.repetitions
+    sources = sum(len(_source_numbers(topology, profile, case)) for case in cases)
+    total = len(chosen) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
     if total > MAX_TRIALS:
         raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
+    first = _cells_of_maxima(topology, profile, cases)
+    others = [cell for case in cases for cell in _cells(topology, profile, case) if cell not in first]
     stages = [stage for stage in (first, others) if stage]
     names = tuple(stream.name for stream in topology.own_streams)
     visits: list[Visit] = []
