@@ -7,12 +7,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from netbench.caveats import caveats, refused_loads
+from netbench.caveats import caveats, doubts, refused_loads
 from netbench.config.loading import load_profile, load_topology
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
 from netbench.maxima import Maxima
+from netbench.model.ceiling import Ceilings
 from netbench.model.pace import Pace
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
@@ -25,8 +26,9 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.environment import read_environment
 from netbench.results.events import Announcer, EventLog, Observer
 from netbench.results.host_warnings import host_warnings
-from netbench.results.manifest import begin_manifest, finished, resumed
+from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
 from netbench.results.store import Store
+from netbench.results.testbeds import fingerprint, latest_record
 from netbench.testbed import Testbed, open_testbed
 from netbench.visit import Visits
 
@@ -130,6 +132,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
             scenarios=request.scenarios,
             planned_trials=len(request.plan.trials),
             environment=read_environment(testbed.interfaces()),
+            selftest=latest_record(fingerprint(request.topology, request.profile.generator, testbed.sends())),
         )
         directory.create(request.topology, request.profile, manifest)
         _walk(request, testbed, directory, manifest, observers)
@@ -198,6 +201,8 @@ def _measure_missing(
     store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
+    selftest = selftest_of(manifest)
+    store.keep_warnings(doubts(selftest, request.topology, request.profile))
     specs = {uut.name: uut for uut in request.topology.uuts}
     visits = Visits(
         testbed,
@@ -208,6 +213,7 @@ def _measure_missing(
         announcer,
         Maxima(store),
         count(store.last_lifetime() + 1),
+        selftest.known_ceilings if selftest else Ceilings(),
     )
     for visit in missing:
         visits.measure(specs[visit.uut], visit.trials)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from netbench.model.profile import Profile
 from netbench.model.scenario import Network
+from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
@@ -16,6 +17,23 @@ _FEW = 3
 def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
     """The warnings that belong in every result of this topology and profile on a host with `cpus` CPUs."""
     return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
+
+
+def doubts(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
+    """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
+    found = []
+    command = f"netbench selftest {topology.name} --generator {profile.generator.kind}"
+    if selftest is None or not selftest.ceilings:
+        text = (
+            "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
+            f"with: {command} (or the topology's file)"
+        )
+        found.append(Warning(WarningKind.CEILING_UNKNOWN, text))
+    if selftest is not None and not selftest.passed:
+        failed = ", ".join(check.name for check in selftest.checks if check.passed is False)
+        text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
+        found.append(Warning(WarningKind.SELFTEST_FAILED, text))
+    return found
 
 
 def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:

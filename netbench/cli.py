@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netbench.errors import ExitCode, NetbenchError
+from netbench.errors import ExitCode, NetbenchError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.images.commands import image_app
 
@@ -148,20 +148,34 @@ def analyze(
 
 @app.command()
 def selftest(
-    frames: Annotated[int, typer.Option(min=100, help="Frames per trial, about.")] = 20_000,
-    keep: Annotated[
+    topology: Annotated[
+        str, typer.Argument(help="The testbed to test: a topology file, or the bare name of a shipped one.")
+    ] = "netns-3",
+    frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
+    generator: Annotated[str, typer.Option(metavar="KIND", help="What sends, as profiles have it.")] = "auto",
+    cabled: Annotated[
+        bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
+    ] = False,
+    output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Keep the results of the self-test there."),
+        typer.Option("-o", "--output", metavar="DIR", help="Write selftest.json and selftest.html there."),
     ] = None,
 ) -> None:
-    """Measure reference UUTs whose true loss is known, and say whether the tester can be trusted here."""
+    """Measure what is known, and say whether the tester can be trusted here; keep its ceilings for later campaigns."""
     from rich.console import Console
 
+    from netbench.config.loading import load_topology
+    from netbench.config.shipped import TOPOLOGIES, find
     from netbench.hosts.signals import stopping_on_signals
-    from netbench.selftest import run_selftest
+    from netbench.model.profile import GeneratorSpec
+    from netbench.plugins import GENERATORS, UUTS, option_models
+    from netbench.selftest.suite import Wanted, run_selftest
 
+    wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+    if generator not in (kinds := option_models(GENERATORS)):
+        raise UsageError(f"--generator {generator}: there is no such kind; there are {', '.join(kinds)}")
     with stopping_on_signals():
-        passed = run_selftest(Console(), frames, keep)
+        passed = run_selftest(Console(), Wanted(wanted, GeneratorSpec(kind=generator), frames, cabled), output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 

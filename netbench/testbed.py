@@ -102,6 +102,10 @@ class Testbed:
             source.open(host, path.source.interface, source_cpus)
             sink.open(self._hosts[path.sink.host], path.sink.interface, sink_cpus)
 
+    def sends(self) -> str:
+        """What its sources really are, whichever generator chose them."""
+        return "+".join(sorted({lane.source.kind for lane in self._lanes.values()}))
+
     def remarks(self) -> list[str]:
         """What a reader of the results must know of the sources, each once."""
         return list(dict.fromkeys(remark for lane in self._lanes.values() for remark in lane.source.remarks()))

@@ -5,10 +5,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from netbench.analysis.judging import beyond_ceiling
 from netbench.bench import Companion
 from netbench.errors import NeighbourError, UutError
 from netbench.household import Household
 from netbench.maxima import Maxima
+from netbench.model.ceiling import Ceilings
 from netbench.model.profile import Profile
 from netbench.model.scenario import Network
 from netbench.model.topology import Topology, UutSpec
@@ -25,6 +27,8 @@ from netbench.trial import run_trial
 MOST_FAILURES = 3
 # One that was given up in so many visits is not tried again.
 MOST_GIVEN_UP = 2
+# After these a UUT is brought up anew: it may take the kernel a second to see that a bridge's port is up (linkwatch).
+_LINKS_DISTURBED = (ReasonKind.LINK_CHANGED, ReasonKind.LINK_DOWN)
 
 
 @dataclass(slots=True)
@@ -46,7 +50,8 @@ class _Progress:
 class Visits:
     """What trials are measured with, and where they are kept.
 
-    `lifetimes` numbers those of guests; `given_up` holds why UUTs, and neighbours of theirs, were.
+    `lifetimes` numbers those of guests; `ceilings` are the tester's own; `given_up` holds why UUTs, and neighbours of
+    theirs, were.
     """
 
     testbed: Testbed
@@ -57,14 +62,16 @@ class Visits:
     announcer: Announcer
     maxima: Maxima
     lifetimes: Iterator[int]
+    ceilings: Ceilings = field(default_factory=Ceilings)
     given_up: dict[str, list[str]] = field(default_factory=dict)
 
     def measure(self, spec: UutSpec, trials: Iterable[TrialSpec]) -> None:
         """Measure and store the trials.
 
-        A UUT that fails in a trial, or whose links were changed, is brought up anew; likewise its neighbours. When it
-        does not come up, or keeps failing, the trials that are left are stored as invalid for that reason, without
-        counts; those of neighbours cost only the trials that need them. TestbedError when the testbed breaks.
+        A UUT that fails in a trial, or whose links went down or were changed, is brought up anew; likewise its
+        neighbours. When it does not come up, or keeps failing, the trials that are left are stored as invalid for that
+        reason, without counts; those of neighbours cost only the trials that need them. TestbedError when the testbed
+        breaks.
         """
         progress = _Progress(deque(trials))
         hopeless = self._hopeless(spec.name)
@@ -113,7 +120,7 @@ class Visits:
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(spec.name, trial.scenario, why, progress)
-            if failed or _why(result, ReasonKind.LINK_CHANGED):
+            if failed or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
         return ""
 
@@ -167,7 +174,7 @@ class Visits:
     ) -> TrialResult:
         self.announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
         bench = self.testbed.bench(household.uut, companions)
-        result = run_trial(bench, spec, self.profile, attempt, self.directory.captures)
+        result = _with_ceilings(run_trial(bench, spec, self.profile, attempt, self.directory.captures), self.ceilings)
         self.announcer.announce(
             "trial-finished",
             key=spec.key,
@@ -220,7 +227,9 @@ class Visits:
 
     def _keep_or_remove_captures(self, result: TrialResult) -> None:
         keep = self.profile.keep_captures
-        if keep == "all" or (keep == "invalid" and result.verdict is Verdict.INVALID):
+        wanted = keep == "all" or (keep == "invalid" and result.verdict is Verdict.INVALID)
+        # What filled the disk is incomplete, and in the way of the results.
+        if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
             return
         for capture in self.directory.captures.glob(f"trial-{result.spec.index:06d}-*.pcap"):
             capture.unlink(missing_ok=True)
@@ -233,6 +242,14 @@ _NO_MAXIMUM = (
 
 def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
     return TrialResult(spec, 1, time.time_ns(), streams=(), reasons=(Reason(kind, "", why),), steps_s={})
+
+
+def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
+    """The result with what is to be said of loads above the tester's own ceiling."""
+    sources = len(result.streams) + sum(len(neighbour.streams) for neighbour in result.neighbours)
+    size = result.spec.frame_size
+    limits = [reason for counts in result.streams for reason in beyond_ceiling(counts, sources, size, ceilings)]
+    return replace(result, reasons=(*result.reasons, *limits))
 
 
 def _together(uut: str, company: Iterable[str]) -> str:

@@ -94,10 +94,13 @@ class Evidence:
 
     @property
     def dropped_by_capture(self) -> int | None:
-        """Frames of ours that tcpdump dropped: at most as many as are missing. The rest were flush frames."""
-        if self.caught is None or self.arrived.dropped_frames is None:
+        """Frames of ours that tcpdump dropped: at most as many as are missing, and came. The rest were flush frames."""
+        sink, caught = self.trusted("sink"), self.caught
+        if caught is None or self.arrived.dropped_frames is None:
             return None
-        return min(self.arrived.dropped_frames, max(0, self.sent.frames - self.caught.received))
+        missing = max(0, self.sent.frames - caught.received)
+        came = missing if sink is None else max(0, sink.rx - caught.received - caught.duplicates)
+        return min(self.arrived.dropped_frames, missing, came)
 
     @property
     def extra_at_sink(self) -> int:

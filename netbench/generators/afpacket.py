@@ -75,6 +75,11 @@ class AfPacketSource:
             self.close()
             raise
 
+    @property
+    def kind(self) -> str:
+        """It chooses nothing."""
+        return "afpacket"
+
     def remarks(self) -> list[str]:
         """Nothing: it does what it is asked."""
         return []

@@ -72,6 +72,11 @@ class AutoSource:
         fallback.open(host, interface, cpus)
         self._chosen, self._why = fallback, f"afpacket sends from {interface} of host {host.name}: {no_pktgen}"
 
+    @property
+    def kind(self) -> str:
+        """That of the chosen one."""
+        return self._opened.kind
+
     def remarks(self) -> list[str]:
         """Why it is not pktgen, where it is not, and what the source itself says."""
         return ([self._why] if self._why else []) + self._opened.remarks()

@@ -80,6 +80,10 @@ class Source(Protocol):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""
 
+    @property
+    def kind(self) -> str:
+        """What really sends, once it is open: the name of a generator that chooses nothing."""
+
     def remarks(self) -> list[str]:
         """What a reader of the results must know of this source, known once it is open; mostly nothing."""
 

@@ -133,6 +133,11 @@ class PktGenSource:
             self.close()
             raise
 
+    @property
+    def kind(self) -> str:
+        """It chooses nothing."""
+        return "pktgen"
+
     def remarks(self) -> list[str]:
         """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it.
 

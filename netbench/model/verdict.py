@@ -23,6 +23,8 @@ class ReasonKind(Enum):
     CAPTURE_DROPPED = "capture-dropped"
     CAPTURE_FAILED = "capture-failed"
     CAPTURE_DISK_FULL = "capture-disk-full"
+    TESTER_DROPPED = "tester-dropped"
+    CLOCK_SET = "clock-set"
     LINK_DOWN = "link-down"
     LINK_CHANGED = "link-changed"
     UUT_FAILED = "uut-failed"
@@ -34,6 +36,7 @@ class ReasonKind(Enum):
     DUPLICATE_FRAMES = "duplicate-frames"
     UNEXPLAINED_FRAMES = "unexplained-frames"
     NOT_DRAINED = "not-drained"
+    TESTER_LIMITED = "tester-limited"
 
     @property
     def verdict(self) -> Verdict:
@@ -49,6 +52,7 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,
+        ReasonKind.TESTER_LIMITED,
     }
 )
 
@@ -77,6 +81,8 @@ class WarningKind(Enum):
     CPU_IS_EMULATED = "cpu-is-emulated"
     NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"
+    CEILING_UNKNOWN = "ceiling-unknown"
+    SELFTEST_FAILED = "selftest-failed"
 
 
 @dataclass(frozen=True, slots=True)

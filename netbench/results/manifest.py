@@ -1,13 +1,14 @@
 """manifest.json: what a campaign was, and the environment it ran in, before and after."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from netbench.model.profile import Profile
+from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.results.environment import git_revision
 
@@ -34,8 +35,12 @@ def begin_manifest(
     scenarios: Sequence[str],
     planned_trials: int,
     environment: dict[str, object],
+    selftest: SelftestRecord | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed."""
+    """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed.
+
+    `selftest` is the latest one of its testbed: results refer to that, whatever later ones find.
+    """
     return {
         "netbench": version("netbench"),
         "git_revision": git_revision(),
@@ -51,7 +56,16 @@ def begin_manifest(
         "sessions": [],
         "before": environment,
         "after": None,
+        "selftest": selftest.model_dump(mode="json") if selftest else None,
     }
+
+
+def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:
+    """The self-test that a campaign refers to; None without one, or with one that is damaged."""
+    try:
+        return SelftestRecord.model_validate(manifest.get("selftest"))
+    except ValidationError:
+        return None
 
 
 def resumed(manifest: dict[str, Any], command: Sequence[str]) -> dict[str, Any]:

@@ -1,34 +1,42 @@
 """UUT `reference`: a kernel that forwards with a known truth, so that the tester's answer can be checked.
 
-It drops exactly k of every n frames of each stream: nftables' `numgen inc mod n` counts the stream's
-frames round from 0 (libnftables man page, "NUMGEN EXPRESSION"), and those below k are dropped. The rules are put in
-place anew before each trial, so the count starts at 0: of N frames sent,
-k × ⌊N / n⌋ + min(k, N mod n) are dropped.
+`drop` takes k of every n frames of each stream, at a place of choosing. Counted round by nftables' `numgen inc mod n`
+from 0 (libnftables man page, "NUMGEN EXPRESSION"), of N frames sent exactly k × ⌊N / n⌋ + min(k, N mod n) are dropped:
+the rules are put in place anew before each trial. By `numgen random mod n` it is k of n on average, and the rule's own
+counter is the truth. `limit` drops what comes faster than a token bucket allows ("LIMIT STATEMENT"). `delay` is that of
+netem at the egress NICs: no frame takes less.
 """
 
 import json
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
-from netbench.links.changes import AddTable
+from netbench.links.changes import AddDelay, AddTable
 from netbench.model.entitlement import Entitlement
+from netbench.model.fields import Seconds
+from netbench.model.hops import HopReading
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.uut.base import EVERYTHING, HopReading, Reading, Workplace
+from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
 
+DROP_RULE = "nft drop rule"
+At = Literal["ingress", "forward", "egress"]
+
 
 class Drop(BaseModel):
-    """Exactly `k` of every `n` frames."""
+    """`k` of every `n` frames: exactly, or on average when they are drawn at random."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     k: int = Field(strict=True, ge=0)
     n: int = Field(strict=True, ge=1, lt=2**31)
+    random: bool = Field(default=False, strict=True)
+    at: At = "forward"
 
     @model_validator(mode="after")
     def _part_of_whole(self) -> Self:
@@ -37,14 +45,61 @@ class Drop(BaseModel):
         return self
 
     def of(self, frames: int) -> int:
-        """How many of the first `frames` frames are dropped."""
+        """How many of the first `frames` frames are dropped when they are counted round."""
         return self.k * (frames // self.n) + min(self.k, frames % self.n)
+
+    @property
+    def condition(self) -> str:
+        """What a frame must meet to be dropped, in the words of nft."""
+        if self.k == self.n:
+            return ""
+        return f"numgen {'random' if self.random else 'inc'} mod {self.n} < {self.k}"
+
+
+class Limit(BaseModel):
+    """A token bucket: `fps` frames a second pass, and `burst` at once; what comes beyond that is dropped."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    fps: int = Field(strict=True, ge=1, lt=2**31)
+    burst: int = Field(default=5, strict=True, ge=1, lt=2**31)
+    at: At = "ingress"
+
+    def most_passed(self, duration_s: float) -> int:
+        """How many frames at most pass in this time: a full bucket, and what flows into it meanwhile."""
+        return self.burst + int(self.fps * duration_s)
+
+    @property
+    def condition(self) -> str:
+        """What a frame must meet to be dropped, in the words of nft."""
+        return f"limit rate over {self.fps}/second burst {self.burst} packets"
 
 
 class ReferenceOptions(RawOptions):
-    """As `raw`, and what it drops."""
+    """As `raw`, what it drops (one of the two), and by how long it delays frames at least, in seconds."""
 
-    drop: Drop
+    drop: Drop | None = None
+    limit: Limit | None = None
+    delay: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _one_truth(self) -> Self:
+        if (self.drop is None) == (self.limit is None):
+            raise ValueError("give one of drop and limit: what it does must be known")
+        return self
+
+    @property
+    def truth(self) -> Drop | Limit:
+        """What it drops."""
+        truth = self.drop or self.limit
+        assert truth is not None
+        return truth
+
+    @property
+    def hop(self) -> str:
+        """Where it drops, by the name of the hop."""
+        inside = "bridge" if self.forward == "bridge" else "IP layer"
+        return {"ingress": "ingress NIC", "forward": inside, "egress": "egress NIC"}[self.truth.at]
 
 
 class Reference(Raw):
@@ -54,23 +109,35 @@ class Reference(Raw):
 
     def __init__(self, options: ReferenceOptions) -> None:
         super().__init__(options)
-        self._drop = options.drop
-        self._family = "bridge" if options.forward == "bridge" else "ip"
+        self._truth = options.truth
+        self._hop = options.hop
+        self._delay_s = options.delay
+        inside = "bridge" if options.forward == "bridge" else "ip"
+        self._family = inside if self._truth.at == "forward" else "netdev"
 
     def needs(self) -> frozenset[str]:
         """As `raw`, and nftables."""
-        return super().needs() | {"nft", "nftables", "numgen"}
+        asked = {"numgen"} if isinstance(self._truth, Drop) else set()
+        asked |= {"nft-ingress"} if self._family == "netdev" else set()
+        asked |= {"netem"} if self._delay_s else set()
+        return super().needs() | {"nft", "nftables"} | asked
 
     def commands(
         self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
     ) -> list[str]:
         """The changes to the host, and the rules that drop, as commands."""
-        return [*super().commands(paths, name, entitlement), *(table.command for table in self._tables(paths, name))]
+        added = [*self._delays(paths), *self._tables(paths, name)]
+        return [*super().commands(paths, name, entitlement), *(change.command for change in added)]
 
     def provision(self, workplace: Workplace) -> None:
         """Make the kernel forward and drop."""
         super().provision(workplace)
-        workplace.kernel.make(self._tables(workplace.paths, workplace.name))
+        workplace.kernel.make([*self._delays(workplace.paths), *self._tables(workplace.paths, workplace.name)])
+
+    @property
+    def patience_s(self) -> float:
+        """As `raw`, and as long as netem holds frames."""
+        return super().patience_s + self._delay_s
 
     def reset(self) -> None:
         """Put the rules in place anew, in one transaction: counters and numgen start at 0 again."""
@@ -80,6 +147,10 @@ class Reference(Raw):
     def read(self) -> Reading:
         """What the drop rules themselves have counted, per stream."""
         return Reading(tuple(reading for host, _ in self._by_host() for reading in self._read(host)))
+
+    def _delays(self, paths: Sequence[StreamPath]) -> list[AddDelay]:
+        nics = [inside_nics(path)[1] for path in paths if self._delay_s]
+        return [AddDelay(nic.netns, nic.interface, round(self._delay_s * 1e6)) for nic in nics]
 
     def _tables(self, paths: Sequence[StreamPath], name: str) -> list[AddTable]:
         grouped: dict[str | None, list[StreamPath]] = {}
@@ -93,8 +164,8 @@ class Reference(Raw):
         return [
             HopReading(
                 entry["counter"]["name"].removeprefix(PREFIX),
-                "uut",
-                "nft drop rule",
+                self._hop,
+                DROP_RULE,
                 "dropped",
                 int(entry["counter"]["packets"]),
             )
@@ -105,18 +176,26 @@ class Reference(Raw):
     def _rules(self, paths: Sequence[StreamPath], name: str) -> str:
         table = f"{self._family} {_own(name)}"
         lines = [f"add table {table}", f"delete table {table}", f"add table {table}"]
-        lines.append(f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}")
+        if self._family != "netdev":
+            lines.append(f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}")
         for path in paths:
-            ingress, _ = inside_nics(path)
-            match = f'iifname "{ingress.interface}" ip saddr {path.src_ip} ip daddr {path.dst_ip}'
-            chance = f"numgen inc mod {self._drop.n} < {self._drop.k}"
-            counter = _own(path.name)
-            lines.append(f"add counter {table} {counter}")
-            if self._drop.k == self._drop.n:
-                lines.append(f"add rule {table} forward {match} counter name {counter} drop")
-            elif self._drop.k:
-                lines.append(f"add rule {table} forward {match} {chance} counter name {counter} drop")
+            lines += self._rules_of(path, table)
         return "\n".join(lines) + "\n"
+
+    def _rules_of(self, path: StreamPath, table: str) -> list[str]:
+        ingress, egress = inside_nics(path)
+        counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_ip} ip daddr {path.dst_ip}"
+        lines = [f"add counter {table} {counter}"]
+        if self._truth.at == "forward":
+            match = f'iifname "{ingress.interface}" {match}'
+        else:
+            chain = _own(path.name)
+            device = (ingress if self._truth.at == "ingress" else egress).interface
+            hook = f'type filter hook {self._truth.at} device "{device}" priority 0; policy accept;'
+            lines.append(f"add chain {table} {chain} {{ {hook} }}")
+        if not (isinstance(self._truth, Drop) and self._truth.k == 0):
+            lines.append(f"add rule {table} {chain} {match} {self._truth.condition} counter name {counter} drop")
+        return lines
 
     def _by_host(self) -> list[tuple[Host, list[StreamPath]]]:
         workplace = self._provisioned
@@ -127,5 +206,5 @@ class Reference(Raw):
 
 
 def _own(name: str) -> str:
-    """A table or counter of netbench's own: a UUT or stream may be called like a word of nft's."""
+    """A table, chain or counter of netbench's own: a UUT or stream may be called like a word of nft's."""
     return PREFIX + name

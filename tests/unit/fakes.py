@@ -154,6 +154,11 @@ class FakeSource:
         """Nothing to bring up."""
         self._note("open")
 
+    @property
+    def kind(self) -> str:
+        """Of no generator."""
+        return "fake"
+
     def remarks(self) -> list[str]:
         """None."""
         return []
@@ -453,6 +458,10 @@ class FakeTestbed:
     def facts(self, uut: FakeUut) -> Mapping[str, str]:
         """As told."""
         return _next(self.told.get(self._present, []), {})
+
+    def sends(self) -> str:
+        """No generator."""
+        return "fake"
 
     def remarks(self) -> list[str]:
         """As said."""

@@ -225,6 +225,12 @@ def test_tcpdump_may_drop_more_than_this_streams_frames():
     assert (counts.lost_frames, counts.lost_at) == (0, ())
 
 
+def test_tcpdump_cannot_drop_what_never_came():
+    evidence = Journey(rule=50, capture=10).evidence()
+    counts = account(replace(evidence, arrived=replace(evidence.arrived, dropped_frames=60)))
+    assert (counts.capture_dropped_frames, lost_at(counts), counts.unexplained_frames) == (10, {RULE: 50}, 0)
+
+
 def test_a_sink_that_sends_has_frames_that_are_foreign():
     evidence = Journey(foreign_out=2).evidence()
     sink = evidence.nics["sink"]

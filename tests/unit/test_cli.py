@@ -15,7 +15,6 @@ from netbench.links.cleaning import Cleaned
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
-from netbench.selftest import Answer
 from tests.commands import netbench
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
@@ -95,6 +94,8 @@ WRONG = [
     (("analyze", "/"), "/: not a regular file"),
     (("analyze", "/dev/null"), "/dev/null"),
     (("selftest", "--frames", "99"), "100"),
+    (("selftest", "nets"), "nets: no such topology"),
+    (("selftest", "--generator", "trafgen"), "there is no such kind; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
     (("clean", "now"), "unexpected extra argument"),
@@ -238,7 +239,7 @@ def test_stopped_before_there_was_anything_to_go_on_with(command, monkeypatch, t
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_selftest_that_was_stopped(command, monkeypatch, signum, code):
-    monkeypatch.setattr("netbench.selftest.run_selftest", raising(Stopped(signum)))
+    monkeypatch.setattr("netbench.selftest.suite.run_selftest", raising(Stopped(signum)))
     stopped, out, err = command("selftest")
     assert (stopped, out) == (code, "")
     assert "Traceback" not in err
@@ -246,30 +247,8 @@ def test_a_selftest_that_was_stopped(command, monkeypatch, signum, code):
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_a_selftest_that_ended(command, monkeypatch, passed, code):
-    monkeypatch.setattr("netbench.selftest.run_selftest", lambda console, frames, keep: passed)
+    monkeypatch.setattr("netbench.selftest.suite.run_selftest", lambda console, wanted, output: passed)
     assert command("selftest")[0] == code
-
-
-def answer(**more) -> Answer:
-    clean = {"sent": (100, 100), "true_lost": (7, 7), "measured_lost": (7, 7), "unexplained": (0, 0)}
-    return Answer(**{"uut": "x", "frame_size": 64, "verdict": "valid", **clean, **more})
-
-
-@pytest.mark.parametrize(
-    ("change", "right", "error"),
-    [
-        ({}, True, 0),
-        ({"measured_lost": (7, 6)}, False, 1),
-        ({"measured_lost": (8, 6)}, False, 2),
-        ({"measured_lost": (7, None)}, False, None),
-        ({"unexplained": (0, 1)}, False, 0),
-        ({"unexplained": (1, -1)}, False, 0),
-        ({"unexplained": (0, None)}, False, 0),
-        ({"verdict": "suspicious"}, False, 0),
-    ],
-)
-def test_an_answer_of_the_selftest_is_right_only_to_the_frame(change, right, error):
-    assert (answer(**change).right, answer(**change).error) == (right, error)
 
 
 def test_an_unexpected_error_is_told_without_a_traceback(command, monkeypatch):

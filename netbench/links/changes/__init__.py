@@ -7,6 +7,7 @@ tolerant: what is not there (any more) is already undone.
 
 from netbench.links.changes.addresses import AddAddress, AddForwardingEntry, AddNeighbour
 from netbench.links.changes.base import ByCommand, Change, Machine
+from netbench.links.changes.delays import AddDelay
 from netbench.links.changes.directories import AddRunDirectory
 from netbench.links.changes.groups import AddCgroup
 from netbench.links.changes.links import AddBridge, AddTap, AddVeth
@@ -21,6 +22,7 @@ __all__ = [
     "AddAddress",
     "AddBridge",
     "AddCgroup",
+    "AddDelay",
     "AddForwardingEntry",
     "AddNamespace",
     "AddNeighbour",

@@ -5,6 +5,7 @@ from typing import Any
 
 from netbench.links.changes.addresses import AddAddress, AddForwardingEntry, AddNeighbour
 from netbench.links.changes.base import Change
+from netbench.links.changes.delays import AddDelay
 from netbench.links.changes.directories import AddRunDirectory
 from netbench.links.changes.groups import AddCgroup
 from netbench.links.changes.links import AddBridge, AddTap, AddVeth
@@ -28,6 +29,7 @@ _KINDS: tuple[type[Change], ...] = (
     SetSysctl,
     OffloadsOff,
     AddTable,
+    AddDelay,
     AddCgroup,
 )
 

@@ -1,0 +1,52 @@
+"""What a tester manages by itself, without a unit under test: loads above that say more of it than of any UUT."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The highest rate without loss that `sources` sources and their sinks managed at once, frames/s for each."""
+
+    sources: int
+    frame_size: int
+    fps: float
+
+
+class Ceilings:
+    """All ceilings of one testbed; without any, nothing is known."""
+
+    def __init__(self, ceilings: Iterable[Ceiling] = ()) -> None:
+        self._by_sources: dict[int, list[Ceiling]] = {}
+        for one in sorted(ceilings, key=lambda one: (one.sources, one.frame_size)):
+            self._by_sources.setdefault(one.sources, []).append(one)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_sources)
+
+    def fps(self, sources: int, frame_size: int) -> float | None:
+        """The ceiling of each of so many sources at this frame size, frames/s; None when nothing is known.
+
+        Between two sizes that were measured, the time that a frame takes grows evenly with its size: a part for the
+        frame, a part for each byte. Between two numbers of sources, the ceiling itself changes evenly. Beyond what was
+        measured, the nearest that was stands.
+        """
+        known = list(self._by_sources)
+        if not known:
+            return None
+        return _between(known, [self._at(number, frame_size) for number in known], sources)
+
+    def _at(self, sources: int, frame_size: int) -> float:
+        measured = self._by_sources[sources]
+        return 1 / _between([one.frame_size for one in measured], [1 / one.fps for one in measured], frame_size)
+
+
+def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
+    """The value at a place, from those at rising `places`: a straight line between two, level beyond them."""
+    right = bisect_left(places, place)
+    if right == len(places) or right == 0:
+        return values[min(right, len(places) - 1)]
+    left = right - 1
+    part = (place - places[left]) / (places[right] - places[left])
+    return values[left] + part * (values[right] - values[left])

@@ -1,0 +1,48 @@
+"""What is known of the testbeds of this machine: the record of the last self-test of each, beyond any campaign.
+
+One file each in /var/lib/netbench/selftest ($NETBENCH_STATE/selftest where that is set), named by the testbed's
+fingerprint. `netbench clean` leaves them; removing one makes its ceilings unknown again.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from netbench.errors import TestbedError
+from netbench.model.profile import GeneratorSpec
+from netbench.model.selftest import SelftestRecord
+from netbench.model.topology import Topology
+from netbench.results.atomic import write_atomically
+
+
+def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str) -> str:
+    """Names a testbed by what its tester consists of: hosts, links, streams, what really `sends`. Not by its UUTs."""
+    parts = topology.model_dump(mode="json", include={"hosts", "links", "streams"}, exclude_none=True)
+    text = json.dumps({**parts, "generator": {**generator.options, "kind": sends}}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def keep_record(record: SelftestRecord) -> Path:
+    """Make this the latest record of its testbed; its file. TestbedError when it cannot be written."""
+    path = _file(record.fingerprint)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TestbedError(f"{path.parent} cannot be made: {error.strerror}; set NETBENCH_STATE to another") from error
+    write_atomically(path, (record.model_dump_json(indent=2) + "\n").encode())
+    return path
+
+
+def latest_record(testbed: str) -> SelftestRecord | None:
+    """The latest record of the testbed with this fingerprint; None when there is none that can be read."""
+    try:
+        return SelftestRecord.model_validate_json(_file(testbed).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _file(testbed: str) -> Path:
+    return Path(os.environ.get("NETBENCH_STATE", "/var/lib/netbench")) / "selftest" / f"{testbed}.json"

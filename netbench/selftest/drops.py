@@ -1,0 +1,148 @@
+"""Checks of loss: a kernel that drops a known part at a known place must be told of exactly that, at that place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from netbench.model.counts import StreamCounts
+from netbench.model.selftest import Check
+from netbench.model.topology import UutSpec
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
+from netbench.selftest.trials import Tester, complaints, lost_at, total
+from netbench.uut.base import UnitUnderTest
+from netbench.uut.reference import DROP_RULE, Drop, ReferenceOptions
+
+ONE, ALL = "one stream", "all streams"
+# How far a number of random drops may be from what is expected, in standard deviations.
+_SIGMAS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference UUT and the trials on it: how many streams, and the frame size."""
+
+    options: ReferenceOptions
+    trials: Sequence[tuple[str, int]]
+
+    @property
+    def spec(self) -> UutSpec:
+        """It, as a topology describes it."""
+        options = self.options.model_dump(mode="json", exclude_none=True)
+        return UutSpec.model_validate({"name": self.name, "kind": "reference", **options})
+
+    @property
+    def name(self) -> str:
+        """What it does, as a name."""
+        truth = self.options.truth
+        if isinstance(truth, Drop):
+            what = f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
+        else:
+            what = f"above-{truth.fps}fps"
+        return f"{self.options.forward}-drops-{what}-{truth.at}"
+
+
+def references(limit_fps: int) -> list[Reference]:
+    """Those of a self-test; frames above `limit_fps` per second are dropped by the one that limits a rate."""
+
+    def drops(forward: str, at: str, k: int, n: int, *trials: tuple[str, int], random: bool = False) -> Reference:
+        options = {"forward": forward, "drop": {"k": k, "n": n, "at": at, "random": random}}
+        return Reference(ReferenceOptions.model_validate(options), trials)
+
+    limit = {"forward": "bridge", "limit": {"fps": limit_fps, "burst": 50}}
+    return [
+        drops("bridge", "forward", 0, 1, (ALL, 64)),
+        drops("bridge", "forward", 7, 100, (ALL, 1518), (ONE, 64)),
+        drops("bridge", "ingress", 1, 2, (ALL, 64)),
+        drops("bridge", "egress", 13, 997, (ONE, 1518)),
+        drops("route", "ingress", 5, 5, (ONE, 64)),
+        drops("route", "forward", 13, 997, (ALL, 64), (ONE, 1518)),
+        drops("route", "egress", 7, 100, (ALL, 1518)),
+        drops("route", "forward", 7, 100, (ONE, 64), random=True),
+        Reference(ReferenceOptions.model_validate(limit), [(ONE, 64)]),
+    ]
+
+
+def check_drops(reference: Reference, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+    """Measure one reference, and compare loss and place to the frame in every stream."""
+    for how_many, frame_size in reference.trials:
+        streams = tester.streams if how_many == ALL else 1
+        if how_many == ALL and streams == 1 and (ONE, frame_size) in reference.trials:
+            continue
+        result = tester.measure(uut, reference.name, tester.modest(frame_size, streams))
+        yield judge_drops(reference.options, reference.name, result)
+
+
+def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Check:
+    """Truth beside what a trial says. Where drops are not counted round, the rule's own counter is the truth."""
+    truths = [_truth(options, counts) for counts in result.streams]
+    measured = [counts.lost_frames for counts in result.streams]
+    place = f"{options.hop} ({DROP_RULE})"
+    placed = [lost_at(counts) for counts in result.streams]
+    right_place = [{place: truth} if truth else {} for truth in truths]
+    lost = total(result, "lost_frames")
+    known = None not in truths and lost is not None and bool(truths)
+    off = sum(abs((one or 0) - (truth or 0)) for one, truth in zip(measured, truths, strict=True))
+    implausible = [why for counts in result.streams for why in _implausible(options, counts)]
+    problems = [
+        complaints(result) if result.verdict is not Verdict.VALID else "",
+        "" if placed == right_place else f"the tester says: {_said(result)}; it was all at {place}",
+        *implausible,
+    ]
+    detail = "; ".join(filter(None, problems))
+    streams = f"{len(result.streams)} streams" if len(result.streams) > 1 else "1 stream"
+    return Check(
+        name=f"{_what(options)}: {streams}, {result.spec.frame_size} bytes",
+        uut=uut,
+        truth=f"{sum(filter(None, truths)):,} lost at {options.hop}" if None not in truths else "unknown",
+        measured=f"{lost:,} lost {_places(result)}".rstrip() if lost is not None else "unknown",
+        error=f"{off:,} frames" if known else "unknown",
+        passed=known and measured == truths and not detail,
+        detail=detail,
+    )
+
+
+def _what(options: ReferenceOptions) -> str:
+    truth = options.truth
+    if isinstance(truth, Drop):
+        return "random drop" if truth.random else "exact drop"
+    return "rate limit"
+
+
+def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
+    truth = options.truth
+    if isinstance(truth, Drop) and not truth.random:
+        return truth.of(counts.sent_frames)
+    return next((hop.grew for hop in counts.hops if (hop.hop, hop.counter) == (options.hop, DROP_RULE)), None)
+
+
+def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[str]:
+    """Why the rule's counter cannot be true either."""
+    truth, dropped, sent = options.truth, _truth(options, counts), counts.sent_frames
+    if dropped is None:
+        yield "the rule's counter could not be read"
+    elif not isinstance(truth, Drop):
+        passed, most = sent - dropped, truth.most_passed(counts.duration_s)
+        if passed > most:
+            yield f"{passed:,} frames passed a limit that lets at most {most:,} pass in {counts.duration_s:.3f} s"
+    elif truth.random:
+        share = truth.k / truth.n
+        expected, deviation = sent * share, sqrt(sent * share * (1 - share))
+        if abs(dropped - expected) > _SIGMAS * deviation:
+            yield f"of {sent:,} frames {expected:,.0f} ± {_SIGMAS * deviation:,.0f} should have been dropped"
+
+
+def _places(result: TrialResult) -> str:
+    hops = dict.fromkeys(hop.partition(" (")[0] for counts in result.streams for hop in lost_at(counts))
+    return f"at {', '.join(hops)}" if hops else ""
+
+
+def _said(result: TrialResult) -> str:
+    found: dict[str, int] = {}
+    for counts in result.streams:
+        for hop, frames in lost_at(counts).items():
+            found[hop] = found.get(hop, 0) + frames
+    unexplained = total(result, "unexplained_frames")
+    if unexplained:
+        found["explained by no counter"] = unexplained
+    return ", ".join(f"{frames:,} at {hop}" for hop, frames in found.items()) or "nothing lost"

@@ -1,0 +1,134 @@
+"""The tester without a unit under test: sources wired straight to their sinks, and how fast they can be then."""
+
+from collections.abc import Callable, Iterator
+
+from netbench.errors import MissingError
+from netbench.model.ceiling import Ceiling
+from netbench.model.selftest import Check
+from netbench.model.topology import Topology, UutSpec, host_of
+from netbench.model.trial import TrialResult
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import Verdict
+from netbench.selftest.hindrance import Watch, judge_hindrance, this_process
+from netbench.selftest.trials import Pattern, Tester, complaints, total
+from netbench.uut.base import UnitUnderTest
+
+LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})
+FRAME_SIZES = (64, 512, 1518)
+
+_TRIAL_S = 0.25
+# The first rate tried after `max`, as a part of what was offered then; each further one as a part of the one before.
+_FIRST, _NEXT = 0.95, 0.8
+_MOST_RATES = 8
+# How long a sink may need, beyond what it needs after a modest load, until all it caught is read: a part of the time it
+# was offered frames for, and seconds. One that is slower keeps up only as long as its buffer is large enough.
+_LAG_PART, _LAG_S = 1.0, 0.5
+
+
+def loopback(topology: Topology, *, cabled: bool) -> Topology:
+    """The same sources and sinks, joined without a UUT: by one veth pair a stream, or by the cables that are there.
+
+    MissingError where sources or sinks are ports, unless the user says that cables join them.
+    """
+    ports = [end for stream in topology.streams for end in (stream.source, stream.sink) if topology.is_port(end)]
+    if ports and not cabled:
+        raise MissingError(
+            f"{ports[0]} is a port: cable the source and sink ports of each stream to each other, without the UUT, "
+            "and say so with --cabled"
+        )
+    hosts = {host_of(end) for stream in topology.streams for end in (stream.source, stream.sink)}
+    hosts |= {machine for host in hosts if (machine := topology.machine(host))}
+    links = []
+    for stream in topology.streams:
+        rate = topology.stream_link(stream).model_dump(mode="json")["rate"]
+        ends = [stream.source, stream.sink]
+        pairs = [[end] for end in ends] if any(map(topology.is_port, ends)) else [ends]
+        links += [{"ends": pair, "rate": rate} for pair in pairs]
+    return Topology.model_validate(
+        {
+            "name": topology.name,
+            "hosts": {
+                name: host.model_dump(mode="json", exclude_none=True)
+                for name, host in topology.hosts.items()
+                if name in hosts
+            },
+            "links": links,
+            "streams": [{"name": one.name, "source": one.source, "sink": one.sink} for one in topology.streams],
+            "uuts": [LOOPBACK],
+        }
+    )
+
+
+def check_loopback(found: list[Ceiling], tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+    """Whether sinks see everything and in time, then the ceilings, which are added to `found` too."""
+    idle = tester.measure(uut, LOOPBACK.name, tester.modest(64, tester.streams))
+    watch = Watch()
+    with watch.watching():
+        burst = tester.measure(uut, LOOPBACK.name, _pattern(tester.streams, 64, Load(LoadKind.MAX)))
+    yield judge_capture(idle, burst)
+    if tester.topology.vms:
+        yield Check(name="tcpdump is left alone", passed=None, detail="skipped: it runs inside the VM")
+    else:
+        yield judge_hindrance(watch.seen, this_process())
+    for sources in sorted({1, tester.streams}):
+        for frame_size in FRAME_SIZES:
+
+            def trial(load: Load, sources: int = sources, frame_size: int = frame_size) -> TrialResult:
+                pattern = _pattern(sources, frame_size, load)
+                return tester.measure(uut, LOOPBACK.name, pattern, strict=True, attempts=1)
+
+            fps, why = find_ceiling(trial)
+            if fps:
+                found.append(Ceiling(sources, frame_size, fps))
+            yield Check(
+                name=f"ceiling: {sources} {'source' if sources == 1 else 'sources'}, {frame_size} bytes",
+                uut=LOOPBACK.name,
+                measured=f"{fps:,.0f} frames/s each" if fps else "none found",
+                passed=fps is not None,
+                detail=why,
+            )
+
+
+def judge_capture(idle: TrialResult, burst: TrialResult) -> Check:
+    """Whether the sinks saw every frame of a burst as fast as it goes, and were done with it in time."""
+    sent, received = total(burst, "sent_frames"), total(burst, "received_frames")
+    dropped = total(burst, "capture_dropped_frames")
+    took_s = max((counts.duration_s for counts in burst.streams), default=0.0)
+    lag_s = burst.steps_s["drain"] - idle.steps_s["drain"]
+    most_s = _LAG_PART * took_s + _LAG_S
+    problem = complaints(burst) if burst.verdict is not Verdict.VALID else ""
+    if not problem and lag_s > most_s:
+        problem = (
+            f"the sinks needed {lag_s:.2f} s more to read what arrived in {took_s:.2f} s, and may take {most_s:.2f} s: "
+            "tcpdump is slowed down; look at what runs beside it, and at which tcpdump is first in PATH"
+        )
+    return Check(
+        name=f"sinks see everything: {len(burst.streams)} at once, 64 bytes, as fast as it goes",
+        uut=LOOPBACK.name,
+        truth=f"{sent or 0:,} sent",
+        measured="unknown" if received is None else f"{received:,} received, {dropped or 0:,} dropped by the capture",
+        error="unknown" if received is None else f"{(sent or 0) - received:,} frames",
+        passed=not problem and sent == received,
+        detail=problem,
+    )
+
+
+def find_ceiling(trial: Callable[[Load], TrialResult]) -> tuple[float | None, str]:
+    """The highest of some rates at which a trial is valid and nothing is lost, in frames/s for each source.
+
+    What is offered as fast as it goes says where to begin. None and why, when no rate was low enough.
+    """
+    result = trial(Load(LoadKind.MAX))
+    offered = min((counts.offered_fps or 0.0 for counts in result.streams), default=0.0)
+    for step in range(_MOST_RATES):
+        if offered < 1:
+            break
+        fps = float(int(offered * _FIRST * _NEXT**step))
+        result = trial(Load(LoadKind.FRAME_RATE, fps))
+        if result.verdict is Verdict.VALID and total(result, "lost_frames") == 0:
+            return fps, ""
+    return None, complaints(result) or f"{total(result, 'lost_frames')} frames were lost"
+
+
+def _pattern(streams: int, frame_size: int, load: Load) -> Pattern:
+    return Pattern(streams, frame_size, load, _TRIAL_S)

@@ -1,0 +1,162 @@
+"""The self-test of a testbed from end to end: references, loopback, machine; one record, printed, written, and kept."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from netbench.errors import MissingError, TestbedError, UsageError, UutError
+from netbench.layout import usable_cpus
+from netbench.model.ceiling import Ceiling
+from netbench.model.hops import HopReading
+from netbench.model.profile import GeneratorSpec
+from netbench.model.selftest import CeilingPoint, Check, SelftestRecord
+from netbench.model.topology import Topology, UutSpec
+from netbench.results.testbeds import fingerprint, keep_record
+from netbench.selftest.drops import check_drops, references
+from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
+from netbench.selftest.misbehaviour import check_misbehaviour, misbehaviours
+from netbench.selftest.netem import DELAYING, check_netem
+from netbench.selftest.obstacles import judge_obstacles, look
+from netbench.selftest.present import Present, write_page
+from netbench.selftest.timing import CpuTimes, check_pacing, judge_cpus
+from netbench.selftest.trials import Tester, selftest_profile, with_uuts
+from netbench.testbed import open_testbed
+from netbench.uut.base import UnitUnderTest
+
+# A rate that is no strain for a source, frames/s: on this machine, and on the emulated CPU of a VM.
+_FPS, _FPS_IN_VM = 40_000, 4_000
+
+Checks = Callable[[Tester, UnitUnderTest], Iterator[Check]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to test: a testbed, what sends on it, and about how many frames a trial has.
+
+    `cabled` says that cables join source and sink ports directly.
+    """
+
+    topology: Topology
+    generator: GeneratorSpec
+    frames: int
+    cabled: bool
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found so far."""
+
+    present: Present
+    checks: list[Check] = field(default_factory=list)
+    ceilings: list[Ceiling] = field(default_factory=list)
+    in_the_way: list[HopReading] = field(default_factory=list)
+    sends: str = ""
+
+    def add(self, check: Check) -> None:
+        self.checks.append(check)
+        self.present.row(check)
+
+
+def run_selftest(console: Console, wanted: Wanted, directory: Path | None) -> bool:
+    """Make all checks, print them as they are made, keep the record; True when none failed and some passed.
+
+    The record becomes the latest of this testbed, and is written to `directory`, if given, with a page about it.
+    Raises as opening the testbed does; UsageError when there is something in the directory.
+    """
+    if directory is not None and directory.exists() and any(directory.iterdir()):
+        raise UsageError(f"{directory}: is there already; name another with -o")
+    found = _Found(Present(console))
+    before = CpuTimes.now()
+    with tempfile.TemporaryDirectory(prefix="netbench-selftest-") as scratch:
+        _references(wanted, found, Path(scratch))
+        _loopback(wanted, found, Path(scratch))
+    found.add(judge_obstacles(found.in_the_way, wanted.topology))
+    found.add(judge_cpus(before, CpuTimes.now(), len(usable_cpus())))
+    record = SelftestRecord(
+        passed=_passed(found.checks),
+        when_ns=time.time_ns(),
+        topology=wanted.topology.name,
+        generator=found.sends,
+        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends),
+        checks=tuple(found.checks),
+        ceilings=tuple(CeilingPoint(sources=c.sources, frame_size=c.frame_size, fps=c.fps) for c in found.ceilings),
+    )
+    if directory is not None:
+        write_page(record, directory)
+    kept = keep_record(record)
+    found.present.end(record, kept)
+    return record.passed
+
+
+def _passed(checks: list[Check]) -> bool:
+    """What could not be checked is neither passed nor failed; but nothing checked is nothing known."""
+    return any(check.passed for check in checks) and not any(check.passed is False for check in checks)
+
+
+def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
+    """Everything that has to do with UUTs of known behaviour."""
+    if not wanted.topology.uut_host:
+        why = "skipped: the UUT of this testbed is not netbench's to configure"
+        found.add(Check(name="reference UUTs", passed=None, detail=why))
+        return
+    limit_fps = _fps(wanted.topology) // 2
+    rounds: list[tuple[UutSpec, Checks]] = []
+    for reference in references(limit_fps):
+        rounds.append((reference.spec, partial(check_drops, reference)))
+    first = rounds[0][0]
+    rounds.insert(0, (first, partial(check_pacing, first.name)))
+    if wanted.topology.vms:
+        rounds.append((DELAYING, check_netem))
+    for one in misbehaviours():
+        rounds.append((one.spec, partial(check_misbehaviour, one)))
+    topology = with_uuts(wanted.topology, list({spec.name: spec for spec, _ in rounds}.values()))
+    _round(wanted, topology, rounds, found, scratch)
+
+
+def _loopback(wanted: Wanted, found: _Found, scratch: Path) -> None:
+    """Everything without a UUT."""
+    try:
+        topology = loopback(wanted.topology, cabled=wanted.cabled)
+    except MissingError as error:
+        found.add(Check(name="loopback without a UUT", passed=None, detail=f"skipped: {error}"))
+        return
+    _round(wanted, topology, [(LOOPBACK, partial(check_loopback, found.ceilings))], found, scratch)
+
+
+def _round(
+    wanted: Wanted, topology: Topology, rounds: list[tuple[UutSpec, Checks]], found: _Found, scratch: Path
+) -> None:
+    """Bring a testbed up, and one UUT after the other on it; what does not come up is a check of its own."""
+    with ExitStack() as stack:
+        testbed = stack.enter_context(open_testbed(topology, selftest_profile(wanted.generator)))
+        found.sends = testbed.sends()
+        tester = Tester(testbed, topology, wanted.generator, scratch, _fps(topology), wanted.frames)
+        for spec, checks in rounds:
+            with _explained(spec, found), testbed.uut(spec) as uut:
+                for check in checks(tester, uut):
+                    found.add(check)
+                if spec is not DELAYING:
+                    found.in_the_way += look(testbed, uut)
+
+
+@contextmanager
+def _explained(spec: UutSpec, found: _Found) -> Iterator[None]:
+    """Have a UUT that does not come up told: skipped when this host lacks something, failed otherwise."""
+    try:
+        yield
+    except UutError as error:
+        lacking = isinstance(error.__cause__, MissingError)
+        detail = f"skipped: {error}" if lacking else f"it did not come up: {error}"
+        found.add(Check(name=f"UUT {spec.name}", uut=spec.name, passed=None if lacking else False, detail=detail))
+    except TestbedError as error:
+        found.add(Check(name=f"UUT {spec.name}", uut=spec.name, passed=False, detail=str(error)))
+
+
+def _fps(topology: Topology) -> int:
+    return _FPS_IN_VM if topology.vms else _FPS

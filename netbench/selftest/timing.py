@@ -1,0 +1,100 @@
+"""Checks of time: whether the sources keep their pace, and how much of the CPUs others take meanwhile."""
+
+import os
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.model.selftest import Check
+from netbench.model.verdict import Verdict
+from netbench.selftest.trials import Tester, complaints
+from netbench.uut.base import UnitUnderTest
+
+# More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.
+_MOST_OF_OTHERS = 0.2
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_KTHREADD = "2"  # the parent of all kernel threads
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """CPU time so far, in seconds: of this machine's processes, of the hypervisor's others, and of netbench's own.
+
+    Kernel threads are no processes here: they do the work that traffic makes. `own_s` holds a child once it was waited
+    for (getrusage(2)).
+    """
+
+    at_s: float
+    processes_s: float
+    stolen_s: float
+    own_s: float
+
+    @classmethod
+    def now(cls) -> "CpuTimes":
+        """From /proc and getrusage(2)."""
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+        return cls(
+            uptime,
+            *parse_stat(Path("/proc/stat").read_text(), _kernel_threads_ticks()),
+            sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
+        )
+
+
+def parse_stat(stat: str, kernel_threads_ticks: int) -> tuple[float, float]:
+    """CPU time of processes and what the hypervisor took, in seconds, out of /proc/stat (proc_stat(5))."""
+    user, nice, system, _, _, _, _, stolen = map(int, stat.split(maxsplit=9)[1:9])
+    return (user + nice + system - kernel_threads_ticks) / _TICKS_PER_S, stolen / _TICKS_PER_S
+
+
+def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
+    """Whether others left the CPUs to the tester. All children of netbench in between must have been waited for."""
+    took_s = after.at_s - before.at_s
+    own = (after.own_s - before.own_s) / took_s
+    others = max(0.0, (after.processes_s - before.processes_s) / took_s - own)
+    stolen = (after.stolen_s - before.stolen_s) / took_s
+    most = _MOST_OF_OTHERS * cpus
+    problems = []
+    if others + stolen > most and others > stolen:
+        problems.append(f"other processes used {others:.1f} of {cpus} CPUs while this tester measured: stop them")
+    elif others + stolen > most:
+        problems.append(
+            f"the hypervisor gave {stolen:.1f} of {cpus} CPUs to others while this tester measured: "
+            "measure on a machine of its own, or with dedicated CPUs"
+        )
+    return Check(
+        name="CPUs left to the tester",
+        truth=f"others at most {most:.2f} of {cpus} CPUs",
+        measured=f"others {others:.2f}, hypervisor {stolen:.2f}, netbench {own:.2f}",
+        passed=not problems,
+        detail="; ".join(problems),
+    )
+
+
+def check_pacing(name: str, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+    """Whether sources keep a modest rate within the usual tolerance; one trial of a few must do."""
+    result = tester.measure(uut, name, tester.modest(), strict=True)
+    off = max((abs((counts.offered_fps or 0.0) / tester.fps - 1) for counts in result.streams), default=1.0)
+    late_s = max((counts.max_lateness_s for counts in result.streams), default=0.0)
+    yield Check(
+        name="pace of a source",
+        uut=name,
+        truth=f"{tester.fps:,} frames/s",
+        measured=f"{result.streams[0].offered_fps or 0.0:,.0f} frames/s, late by up to {late_s * 1e3:.1f} ms",
+        error=f"{off:.2%}",
+        passed=result.verdict is Verdict.VALID,
+        detail=complaints(result),
+    )
+
+
+def _kernel_threads_ticks() -> int:
+    """User and system time of all of them (proc_pid_stat(5)); the name, in brackets, may hold anything."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            words = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # ended meanwhile
+        if words[1] == _KTHREADD:
+            ticks += int(words[11]) + int(words[12])
+    return ticks

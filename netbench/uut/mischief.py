@@ -1,0 +1,91 @@
+"""What a forwarder does to the frames of a stream beside forwarding them, and what is then true of them. Pure."""
+
+from typing import Generic, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from netbench.model.fields import Seconds
+
+Frame = TypeVar("Frame")
+
+
+class Every(BaseModel):
+    """Something that happens at every `every`-th frame."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    every: int = Field(strict=True, ge=1)
+
+    def of(self, frames: int) -> int:
+        """How often it happens in the first `frames` frames."""
+        return frames // self.every
+
+
+class Late(Every):
+    """Every `every`-th frame is held back until the next `behind` ones are past it."""
+
+    behind: int = Field(strict=True, ge=1)
+
+    @model_validator(mode="after")
+    def _one_at_a_time(self) -> Self:
+        if self.behind >= self.every:
+            raise ValueError(f"one frame is held back at a time: behind is less than every, {self.every}")
+        return self
+
+    def extents(self, frames: int) -> list[int]:
+        """By how many frames each of the first `frames` that arrives late was overtaken.
+
+        That is its reordering extent (RFC 4737, section 4.2.1): the frames from the first that overtook it on. The last
+        may lack some that could.
+        """
+        late = range(self.every - 1, frames, self.every)
+        behind = [min(self.behind, frames - 1 - position) for position in late]
+        return [extent for extent in behind if extent]
+
+
+class Mischief(BaseModel):
+    """What is done to the frames of each stream, counted from the first one of a trial; `delay` in seconds.
+
+    `duplicate`: sent twice. `late`: overtaken by others. `foreign`: followed by a frame between the same addresses that
+    is not of the stream. `delay`: each is held at least for so long.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    duplicate: Every | None = None
+    late: Late | None = None
+    foreign: Every | None = None
+    delay: Seconds = 0.0
+
+
+class Ordering(Generic[Frame]):
+    """The frames of one stream one by one, as they come in and as they go out."""
+
+    def __init__(self, mischief: Mischief) -> None:
+        self._mischief = mischief
+        self._taken = 0
+        self._late: Frame | None = None
+        self._to_pass = 0
+
+    def take(self, frame: Frame) -> list[tuple[Frame, bool]]:
+        """What to send now that this frame has come, in order, and whether it is to be made foreign."""
+        mischief = self._mischief
+        self._taken += 1
+        if mischief.late and self._taken % mischief.late.every == 0:
+            self._late, self._to_pass = frame, mischief.late.behind
+            return []
+        out = [(frame, False)]
+        if mischief.duplicate and self._taken % mischief.duplicate.every == 0:
+            out.append((frame, False))
+        if mischief.foreign and self._taken % mischief.foreign.every == 0:
+            out.append((frame, True))
+        if self._late is not None:
+            self._to_pass -= 1
+            if self._to_pass == 0:
+                out += self.rest()
+        return out
+
+    def rest(self) -> list[tuple[Frame, bool]]:
+        """What is still held back, to be sent as nothing more seems to come."""
+        late, self._late = self._late, None
+        return [] if late is None else [(late, False)]

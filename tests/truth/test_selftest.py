@@ -1,0 +1,96 @@
+"""The self-test passes on an honest machine, and says what is wrong on a dishonest one."""
+
+import json
+import os
+import stat
+import subprocess
+import time
+
+import pytest
+
+from tests.commands import netbench, start
+
+pytestmark = pytest.mark.root
+
+OTHERS = "CPUs left to the tester"
+SPEED = ("pace", "ceiling", OTHERS)  # which whoever else is on this machine may spoil
+
+
+def checks(directory):
+    """The checks of a record by name and UUT, and the record itself."""
+    record = json.loads((directory / "selftest.json").read_text())
+    return {(check["name"], check["uut"]): check for check in record["checks"]}, record
+
+
+def test_every_known_truth_is_found_and_the_ceilings_are_used_by_later_campaigns(tmp_path):
+    done = netbench("selftest", "--frames", "2000", "-o", tmp_path / "self")
+    found, record = checks(tmp_path / "self")
+    assert done.returncode == (0 if record["passed"] else 1)
+    wrong = [check for check in found.values() if not check["passed"] and not check["name"].startswith(SPEED)]
+    assert not wrong, done.stdout
+    exact = [check for check in found.values() if check["name"].startswith("exact drop")]
+    assert {check["truth"].partition(" lost at ")[2] for check in exact} == {
+        *("ingress NIC", "bridge", "IP layer", "egress NIC")
+    }
+    assert {check["error"] for check in exact} == {"0 frames"}
+    assert "<h1>Self-test of netns-3" in (tmp_path / "self" / "selftest.html").read_text()
+
+    lowest = min(point["fps"] for point in record["ceilings"])
+    fast = f"loads=1000fps,{10 * lowest:.0f}fps"
+    common = ("--uut", "bridge", "--set", "repetitions=1", "--set", "duration=50ms", "--set", "retries=0")
+    netbench("run", "netns-3", "quick", "-o", tmp_path / "run", *common, "--set", fast, "--set", "frame_sizes=64")
+    told = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    limited = {
+        event["key"].split("/")[4]: any(reason.startswith("tester-limited") for reason in event["reasons"])
+        for event in (line.get("details", line) for line in told)
+        if "reasons" in event
+    }
+    assert limited == {"1000fps": False, f"{10 * lowest:.0f}fps": True}
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["selftest"] == record
+
+
+WRAPPER = """#!/bin/sh
+me=$$
+( while sleep 0.02 && kill -STOP $me; do sleep 0.06; kill -CONT $me; done ) >/dev/null 2>&1 </dev/null &
+exec {tcpdump} "$@"
+"""
+
+
+def spoil(netns: str, device: str, running) -> bool:
+    """Drop one of a hundred frames at a NIC as soon as it is there; False when it never is."""
+    rule = (
+        f'add table netdev evil; add chain netdev evil c {{ type filter hook ingress device "{device}" priority 0; }}; '
+        "add rule netdev evil c numgen random mod 100 < 1 drop"
+    )
+    while running.poll() is None:
+        done = subprocess.run(["ip", "netns", "exec", netns, "nft", rule], capture_output=True, check=False)
+        if done.returncode == 0:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_dishonest_machine_is_told_what_is_wrong_with_it(tmp_path):
+    """A rule behind the sink's tcpdump, a tcpdump that is stopped now and then, and burning CPUs."""
+    wrapper = tmp_path / "bin" / "tcpdump"
+    wrapper.parent.mkdir()
+    wrapper.write_text(WRAPPER.format(tcpdump="/usr/bin/tcpdump"))
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    environment = {**os.environ, "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
+    burners = [subprocess.Popen(["nice", "sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        running = start("selftest", "netns", "--frames", "500", "-o", tmp_path / "self", env=environment)
+        assert spoil("nb-netns-sink", "nb-rx1", running)
+        out, err = running.communicate(timeout=120)
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    assert running.returncode == 1, out + err
+    found, record = checks(tmp_path / "self")
+    assert not record["passed"]
+    details = {name: check["detail"] for (name, _), check in found.items() if check["passed"] is False}
+    assert "nft netdev evil c rule" in details["nothing in the way"]
+    assert "at the sink NIC sink/rx1" in details["nothing in the way"]
+    assert "tcpdump was stopped" in details["tcpdump is left alone"]
+    assert "other processes used" in details[OTHERS]

@@ -1,0 +1,155 @@
+"""The tester's own ceilings: looked up between what was measured, and loads above them told."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from netbench.analysis.judging import beyond_ceiling
+from netbench.caveats import doubts
+from netbench.errors import MissingError
+from netbench.model.ceiling import Ceiling, Ceilings
+from netbench.model.counts import HopLoss
+from netbench.model.profile import GeneratorSpec
+from netbench.model.selftest import CeilingPoint, Check, SelftestRecord
+from netbench.model.topology import Topology
+from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.results.testbeds import fingerprint, keep_record, latest_record
+from netbench.selftest.loopback import find_ceiling, loopback
+from tests.unit.inputs import profile, topology, topology_in_vm
+from tests.unit.results_factory import stream_counts, trial
+
+CEILINGS = Ceilings(
+    [
+        Ceiling(1, 64, 1_000_000),
+        Ceiling(1, 1518, 250_000),
+        Ceiling(3, 64, 400_000),
+        Ceiling(3, 1518, 100_000),
+    ]
+)
+RECORD = SelftestRecord(
+    passed=True,
+    when_ns=1,
+    topology="lab",
+    generator="afpacket",
+    fingerprint="0123456789abcdef",
+    checks=(Check(name="exact drop", passed=True), Check(name="pace", passed=True)),
+    ceilings=(CeilingPoint(sources=1, frame_size=64, fps=1e6),),
+)
+
+
+@pytest.mark.parametrize(
+    ("sources", "size", "fps"),
+    [
+        (1, 64, 1_000_000),
+        (1, 791, 400_000),  # 1 µs and 4 µs a frame: 2.5 µs half-way
+        (2, 64, 700_000),
+        (3, 1518, 100_000),
+        (9, 2000, 100_000),  # beyond what was measured: the nearest
+    ],
+)
+def test_a_ceiling_between_those_measured(sources, size, fps):
+    assert CEILINGS.fps(sources, size) == pytest.approx(fps)
+
+
+def test_nothing_measured_is_unknown_and_nothing_is_said():
+    assert Ceilings().fps(1, 64) is None
+    assert beyond_ceiling(stream_counts(), 1, 64, Ceilings()) == []
+
+
+def test_a_load_above_the_ceiling_is_told_with_both_numbers_and_what_to_do():
+    counts = replace(stream_counts(), intended_fps=1_200_000.0)
+    (reason,) = beyond_ceiling(counts, 1, 64, CEILINGS)
+    assert (reason.kind, reason.kind.verdict) == (ReasonKind.TESTER_LIMITED, Verdict.SUSPICIOUS)
+    assert "1,200,000 frames/s is above 1,000,000 frames/s" in reason.detail
+    assert "offer less" in reason.detail
+    assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
+    assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
+
+
+def test_the_latest_record_of_a_testbed_is_kept_and_a_damaged_one_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("NETBENCH_STATE", str(tmp_path))
+    assert latest_record(RECORD.fingerprint) is None
+    keep_record(RECORD)
+    later = RECORD.model_copy(update={"passed": False})
+    path = keep_record(later)
+    assert latest_record(RECORD.fingerprint) == later
+    path.write_text(path.read_text()[:-30])
+    assert latest_record(RECORD.fingerprint) is None
+
+
+def test_a_testbed_is_what_its_tester_consists_of():
+    auto, paced = GeneratorSpec(kind="auto"), GeneratorSpec.model_validate({"kind": "pktgen", "pacing": "exact"})
+    lab = topology()
+    same = topology(name="other", uuts=[{"name": "x", "kind": "external"}])
+    own = fingerprint(lab, auto, "afpacket")
+    assert own == fingerprint(same, GeneratorSpec(), "afpacket"), "what chose the sources does not matter"
+    others = [(topology(2), auto, "afpacket"), (topology_in_vm(), auto, "afpacket"), (lab, auto, "pktgen")]
+    assert len({own, *(fingerprint(*other) for other in [*others, (lab, paced, "pktgen")])}) == 5
+
+
+def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
+    assert doubts(RECORD, topology(), profile()) == []
+    (unknown,) = doubts(None, topology(), profile())
+    assert unknown.kind is WarningKind.CEILING_UNKNOWN
+    assert "netbench selftest lab --generator afpacket" in unknown.text
+    wrong = RECORD.model_copy(update={"passed": False, "checks": (Check(name="exact drop", passed=False),)})
+    (failed,) = doubts(wrong, topology(), profile())
+    assert failed.kind is WarningKind.SELFTEST_FAILED
+    assert "exact drop" in failed.text
+
+
+def with_limit(limit_fps, offered_fps):
+    """A testbed without a UUT that loses what is above a limit, and can offer no more than so much."""
+    tried = []
+
+    def measure(load):
+        fps = min(load.value or offered_fps, offered_fps)
+        tried.append(load.value)
+        lost = max(0, round(fps - limit_fps))
+        counts = stream_counts(sent=round(fps), received=round(fps) - lost, duration_s=1.0)
+        return trial(replace(counts, lost_at=(HopLoss("sink NIC", lost),) if lost else ()))
+
+    return measure, tried
+
+
+def test_the_ceiling_is_the_first_rate_without_loss_from_the_highest_on():
+    measure, tried = with_limit(limit_fps=650_000, offered_fps=1_000_000)
+    assert find_ceiling(measure) == (608_000, "")
+    assert tried == [0, 950_000, 760_000, 608_000]
+
+
+def test_no_ceiling_is_found_where_everything_is_lost():
+    measure, _ = with_limit(limit_fps=0, offered_fps=1_000_000)
+    fps, why = find_ceiling(measure)
+    assert fps is None
+    assert "frames were lost" in why
+
+
+def test_a_loopback_joins_each_source_to_its_sink_with_the_rate_of_its_link():
+    joined = loopback(topology(2), cabled=False)
+    assert [link.ends for link in joined.links] == [("source/tx1", "sink/rx1"), ("source/tx2", "sink/rx2")]
+    assert {link.rate for link in joined.links} == {1e9}
+    assert list(joined.hosts) == ["source", "sink"]
+    assert [uut.kind for uut in joined.uuts] == ["external"]
+    assert list(loopback(topology_in_vm(), cabled=False).hosts) == ["lab", "source", "sink"]
+
+
+def test_ports_are_joined_only_when_the_user_says_that_cables_are():
+    ports = Topology.model_validate(
+        {
+            "name": "cabled",
+            "hosts": {"tester": {"ports": {"tx": "eth1", "rx": "eth2"}}},
+            "links": [{"ends": ["tester/tx"], "rate": "1Gbit/s"}, {"ends": ["tester/rx"], "rate": "1Gbit/s"}],
+            "streams": [{"name": "s1", "source": "tester/tx", "sink": "tester/rx"}],
+            "uuts": [{"name": "x", "kind": "external"}],
+        }
+    )
+    with pytest.raises(MissingError, match="--cabled"):
+        loopback(ports, cabled=False)
+    assert [link.ends for link in loopback(ports, cabled=True).links] == [("tester/tx",), ("tester/rx",)]
+
+
+def test_a_record_says_what_was_not_checked_by_null():
+    skipped = RECORD.model_copy(update={"checks": (Check(name="loopback", passed=None, detail="skipped: ports"),)})
+    assert json.loads(skipped.model_dump_json())["checks"][0]["passed"] is None

@@ -1,0 +1,188 @@
+"""Checks of a self-test: truth beside what trials say, and what is wrong told."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.counts import HopCount, HopLoss
+from netbench.model.hops import HopReading
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.selftest.drops import judge_drops, references
+from netbench.selftest.hindrance import Seen, judge_hindrance
+from netbench.selftest.loopback import judge_capture
+from netbench.selftest.misbehaviour import judge_misbehaviour, misbehaviours
+from netbench.selftest.obstacles import judge_obstacles
+from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
+from netbench.uut.forwarder import Held
+from netbench.uut.reference import DROP_RULE, ReferenceOptions
+from tests.unit.inputs import topology
+from tests.unit.results_factory import spread, stream_counts, trial
+
+
+def options(**more):
+    return ReferenceOptions.model_validate({"forward": "bridge", **more})
+
+
+SEVEN = options(drop={"k": 7, "n": 100, "at": "egress"})
+RANDOM = options(drop={"k": 1, "n": 10, "random": True})
+LIMIT = options(limit={"fps": 500, "burst": 10})
+
+
+def dropped(of, lost, counted=None, **more):
+    """A stream of 1,000 frames that lost some at the hop of a reference, and what the rule counted there."""
+    hops = (HopCount(of.hop, DROP_RULE, "dropped", lost if counted is None else counted),)
+    lost_at = (HopLoss(f"{of.hop} ({DROP_RULE})", lost),)
+    return stream_counts(received=1000 - lost, lost_at=lost_at, hops=hops, **more)
+
+
+@pytest.mark.parametrize(("of", "lost"), [(SEVEN, 70), (RANDOM, 103), (LIMIT, 495)])
+def test_the_truth_at_its_place_passes(of, lost):
+    check = judge_drops(of, "r", trial(dropped(of, lost), dropped(of, lost, stream="s2")))
+    assert (check.passed, check.error, check.detail) == (True, "0 frames", "")
+    assert check.truth == f"{2 * lost} lost at {of.hop}"
+
+
+@pytest.mark.parametrize(
+    ("of", "counts", "says"),
+    [
+        (SEVEN, dropped(SEVEN, 71), "71 at egress NIC"),
+        (
+            SEVEN,
+            replace(dropped(SEVEN, 70), lost_at=(HopLoss("bridge", 70),)),
+            "70 at bridge; it was all at egress NIC",
+        ),
+        (RANDOM, dropped(RANDOM, 103, counted=102), "103 at bridge"),
+        (RANDOM, dropped(RANDOM, 300), "of 1,000 frames 100 ± 47 should have been dropped"),
+        (LIMIT, dropped(LIMIT, 480), "520 frames passed a limit that lets at most 510 pass in 1.000 s"),
+        (LIMIT, replace(dropped(LIMIT, 495), hops=()), "could not be read"),
+    ],
+)
+def test_another_number_or_place_fails_and_is_told(of, counts, says):
+    check = judge_drops(of, "r", trial(counts))
+    assert check.passed is False
+    assert says in check.detail
+
+
+def test_errors_of_streams_do_not_cancel_out():
+    check = judge_drops(SEVEN, "r", trial(dropped(SEVEN, 69), dropped(SEVEN, 71, stream="s2")))
+    assert (check.passed, check.error) == (False, "2 frames")
+
+
+def test_a_trial_that_is_not_valid_fails_though_its_numbers_are_right():
+    reasons = (Reason(ReasonKind.CAPTURE_DROPPED, "s1", "tcpdump dropped 3 frames"),)
+    check = judge_drops(SEVEN, "r", trial(dropped(SEVEN, 70), reasons=reasons))
+    assert check.passed is False
+    assert "tcpdump dropped 3 frames" in check.detail
+
+
+def test_references_have_names_of_their_own_and_every_place():
+    found = references(1000)
+    assert len({one.name for one in found}) == len(found)
+    assert {one.options.truth.at for one in found} == {"ingress", "forward", "egress"}
+
+
+def misbehaved(name, *kinds, held=None, **counts):
+    (one,) = (one for one in misbehaviours() if one.name == name)
+    stream = stream_counts(**counts)
+    result = trial(stream, reasons=tuple(Reason(kind, "s1", kind.value) for kind in kinds))
+    return judge_misbehaviour(one, result, stream, held)
+
+
+HELD = Held(2_000_000, 2_004_000, 2_100_000)
+
+
+def test_known_misbehaviour_passes_with_the_reasons_it_gives():
+    assert misbehaved("duplicates-every-10th", ReasonKind.DUPLICATE_FRAMES, duplicate_frames=100).passed
+    assert misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=10).passed
+    assert misbehaved("reorders-every-50th-by-7", reordered_frames=19, reordering_extent_max_frames=7).passed
+    assert misbehaved("delays-by-2ms", held=HELD, delay=spread(2_001_000, 2_010_000, 2_200_000)).passed
+
+
+def test_other_misbehaviour_than_the_known_one_fails():
+    silent = misbehaved("duplicates-every-10th", duplicate_frames=100)
+    assert (silent.passed, silent.detail) == (False, "no word of duplicate-frames")
+    assert misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=11).error == "1 frames"
+    assert not misbehaved("reorders-every-50th-by-7", reordered_frames=19, reordering_extent_max_frames=6).passed
+    lost = misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=10, received=999)
+    assert "nothing was lost, but the tester says 1" in lost.detail
+
+
+@pytest.mark.parametrize("median_ns", [1_990_000, 2_600_000])
+def test_a_delay_below_or_far_above_the_time_held_fails(median_ns):
+    check = misbehaved("delays-by-2ms", held=HELD, delay=spread(1_900_000, median_ns, 3_000_000))
+    assert (check.passed, check.truth) == (False, "held 2,004 µs")
+
+
+def test_a_delay_that_is_refused_fails_with_the_reason():
+    check = misbehaved("delays-by-2ms", held=HELD, delay_refused="the clock was set")
+    assert (check.passed, check.detail) == (False, "the clock was set")
+
+
+def burst(drain_s, **counts):
+    return replace(trial(stream_counts(**counts)), steps_s={"drain": drain_s})
+
+
+@pytest.mark.parametrize(
+    ("after", "says"),
+    [
+        (burst(1.6), ""),
+        (burst(1.7), "1.60 s more to read what arrived in 1.00 s"),
+        (burst(0.1, received=999, lost_at=()), ""),
+    ],
+)
+def test_sinks_see_everything_and_in_time(after, says):
+    check = judge_capture(burst(0.1), after)
+    assert check.passed is (not says and after.streams[0].received_frames == 1000)
+    assert says in check.detail
+
+
+USUAL = Seen("S", 0, "0::/user")
+
+
+def test_a_tcpdump_that_is_left_alone_passes():
+    assert judge_hindrance([USUAL, Seen("R", -5, "0::/user")], USUAL).passed
+    ending = [Seen("Z", 0, "0::/"), Seen("Z", 0, "0::/"), Seen("R", 0, "0::/")]
+    assert judge_hindrance([USUAL] * 50 + ending, USUAL).passed
+    assert judge_hindrance([], USUAL).passed is False, "not looked at is not left alone"
+
+
+@pytest.mark.parametrize(
+    ("seen", "says"),
+    [
+        (Seen("T", 0, "0::/user"), "stopped 50% of the time"),
+        (Seen("t", 0, "0::/user"), "stopped 50% of the time"),
+        (Seen("R", 19, "0::/user"), "runs at nice 19, and netbench at nice 0"),
+        (Seen("S", 0, "0::/limited"), "another control group"),
+    ],
+)
+def test_who_holds_tcpdump_back_is_told(seen, says):
+    check = judge_hindrance([USUAL, seen], USUAL)
+    assert check.passed is False
+    assert says in check.detail
+
+
+@pytest.mark.parametrize(
+    ("others_s", "stolen_s", "says"),
+    [(3.9, 0.0, ""), (16.0, 0.0, "other processes used 1.6 of 2 CPUs"), (0.0, 5.0, "gave 0.5 of 2 CPUs to others")],
+)
+def test_cpus_that_others_took_are_told(others_s, stolen_s, says):
+    before = CpuTimes(100.0, 50.0, 1.0, 2.0)
+    after = CpuTimes(110.0, 50.0 + 6.0 + others_s, 1.0 + stolen_s, 2.0 + 6.0)
+    check = judge_cpus(before, after, 2)
+    assert check.passed is (not says)
+    assert says in check.detail
+
+
+def test_kernel_threads_are_no_processes():
+    assert parse_stat("cpu  100 20 300 4000 50 6 70 80 0 0\ncpu0 1 2 3\n", 120) == (3.0, 0.8)
+
+
+def test_what_stands_in_the_way_is_named_once_with_its_place():
+    rule = HopReading("s1", "sink NIC", "nft netdev evil c rule 2", "dropped", None)
+    bridge = HopReading("", "bridge", "nft bridge filter forward policy", "dropped", 3)
+    check = judge_obstacles([rule, bridge, rule], topology())
+    assert (check.passed, check.measured) == (False, "2 found")
+    assert check.detail.startswith(
+        "nft bridge filter forward policy at the bridge; nft netdev evil c rule 2 at the sink NIC sink/rx1"
+    )
+    assert judge_obstacles([], topology()).passed
