@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from netbench.analysis.capture import Awaited, CaptureCounts, Expected, analyze_capture
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.captured import CaptureCounts
+from netbench.analysis.expected import Awaited, Expected
 from netbench.analysis.live import LiveCapture
 from netbench.bench import Lane
 from netbench.errors import UsageError

@@ -1,8 +1,10 @@
 """What a testbed and a profile imply for the numbers, known before the first frame is sent. Pure."""
 
+import json
+import shlex
 from collections.abc import Iterator
 
-from netbench.model.profile import Profile
+from netbench.model.profile import GeneratorSpec, Profile
 from netbench.model.scenario import Network
 from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
@@ -22,7 +24,7 @@ def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
 def doubts(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
     """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
     found = []
-    command = f"netbench selftest {topology.name} --generator {profile.generator.kind}"
+    command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
     if selftest is None or not selftest.ceilings:
         text = (
             "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
@@ -34,6 +36,12 @@ def doubts(selftest: SelftestRecord | None, topology: Topology, profile: Profile
         text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
         found.append(Warning(WarningKind.SELFTEST_FAILED, text))
     return found
+
+
+def _as_argument(generator: GeneratorSpec) -> str:
+    if not generator.options:
+        return generator.kind
+    return shlex.quote(json.dumps({"kind": generator.kind, **generator.options}))
 
 
 def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from netbench.errors import ExitCode, NetbenchError, UsageError
+from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped
 from netbench.images.commands import image_app
 
@@ -152,7 +152,9 @@ def selftest(
         str, typer.Argument(help="The testbed to test: a topology file, or the bare name of a shipped one.")
     ] = "netns-3",
     frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
-    generator: Annotated[str, typer.Option(metavar="KIND", help="What sends, as profiles have it.")] = "auto",
+    generator: Annotated[
+        str, typer.Option(metavar="KIND", help="What sends, as profiles have it: a kind, or {kind: …, options}.")
+    ] = "auto",
     cabled: Annotated[
         bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
     ] = False,
@@ -161,21 +163,20 @@ def selftest(
         typer.Option("-o", "--output", metavar="DIR", help="Write selftest.json and selftest.html there."),
     ] = None,
 ) -> None:
-    """Measure what is known, and say whether the tester can be trusted here; keep its ceilings for later campaigns."""
+    """Measure UUTs of known behaviour: can the tester be trusted here? Keep its own ceilings for later campaigns."""
     from rich.console import Console
 
-    from netbench.config.loading import load_topology
-    from netbench.config.shipped import TOPOLOGIES, find
+    from netbench.config.loading import load_profile, load_topology
+    from netbench.config.shipped import PROFILES, TOPOLOGIES, find
     from netbench.hosts.signals import stopping_on_signals
-    from netbench.model.profile import GeneratorSpec
     from netbench.plugins import GENERATORS, UUTS, option_models
     from netbench.selftest.suite import Wanted, run_selftest
 
     wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
-    if generator not in (kinds := option_models(GENERATORS)):
-        raise UsageError(f"--generator {generator}: there is no such kind; there are {', '.join(kinds)}")
+    # Any profile does to read what sends.
+    sender = load_profile(find(PROFILES, "quick"), option_models(GENERATORS), [f"generator={generator}"]).generator
     with stopping_on_signals():
-        passed = run_selftest(Console(), Wanted(wanted, GeneratorSpec(kind=generator), frames, cabled), output)
+        passed = run_selftest(Console(), Wanted(wanted, sender, frames, cabled), output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 

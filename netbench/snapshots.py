@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from netbench.analysis.evidence import Growth, NicDelta
+from netbench.analysis.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta
 from netbench.analysis.growth import growth
 from netbench.bench import Bench, Lane, Side
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.links.counters import NicCounters
 from netbench.model.counts import HopCount
 from netbench.model.hops import HopPoint, HopReading, rank
-from netbench.model.paths import Place, StreamPath
+from netbench.model.paths import Place, StreamPath, direction
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.uut.base import Reading
 
@@ -111,18 +111,31 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
     """
     earlier, later = (_readings(side, one) for one in (before, after))
     alone = {"guest": len(side.lanes) == 1, "machine": not others}
-    return tuple(
-        Growth(
-            hop=now.hop,
-            counter=now.counter,
-            role=now.role,
-            frames=growth(_at_first(key[0], earlier.get(key)), now.frames),
-            shared=not (now.stream or alone[key[0]]),
-            uncounted=now.frames is None,
+    found = []
+    for key, reading in (earlier | later).items():
+        if reading.stream not in ("", stream) or (key[0] == "guest" and key not in later):
+            continue
+        grown = growth(_at_first(key[0], earlier.get(key)), reading.frames) if key in later else None
+        found.append(
+            Growth(
+                hop=reading.hop,
+                counter=reading.counter,
+                role=reading.role,
+                frames=grown,
+                shared=not (reading.stream or alone[key[0]]),
+                silent=_silent(key[0], reading, grown, removed=key not in later),
+            )
         )
-        for key, now in later.items()
-        if now.stream in ("", stream)
-    )
+    return tuple(sorted(found, key=lambda one: rank(one.hop)))
+
+
+def _silent(who: str, reading: HopReading, grown: int | None, *, removed: bool) -> str:
+    """Why a hop does not tell how many frames it dropped, empty when it does or none of these is known of it."""
+    if removed:
+        return REMOVED
+    if reading.frames is None:
+        return UNCOUNTED
+    return RESET if who == "machine" and grown is None else ""
 
 
 def _at_first(who: str, reading: HopReading | None) -> int | None:
@@ -144,4 +157,4 @@ def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str],
 
 def _points_of(path: StreamPath) -> Iterator[HopPoint]:
     for role, nic in path.nics.items():
-        yield HopPoint(path.name, f"{role} NIC", nic.place, "tx" if role in ("source", "egress") else "rx")
+        yield HopPoint(path.name, f"{role} NIC", nic.place, direction(role))

@@ -11,6 +11,7 @@ from netbench.analysis.losses import losses
 from netbench.analysis.one_way import one_way
 from netbench.model.counts import HopCount, StreamCounts
 from netbench.model.hops import rank
+from netbench.model.paths import direction
 
 
 def account(evidence: Evidence) -> StreamCounts:
@@ -80,11 +81,11 @@ def _hops(evidence: Evidence) -> Iterator[HopCount]:
 
 
 def _nic_counts(role: str, nic: NicDelta | None) -> Iterator[HopCount]:
-    direction = "tx" if role in ("source", "egress") else "rx"
+    way = direction(role)
     known = nic if nic is not None and nic.trustworthy else None
     for counter, kind in (
-        (direction, "passed"),
-        (f"{direction}_dropped", "dropped"),
-        (f"{direction}_errors", "errors"),
+        (way, "passed"),
+        (f"{way}_dropped", "dropped"),
+        (f"{way}_errors", "errors"),
     ):
         yield HopCount(f"{role} NIC", counter, kind, getattr(known, counter) if known else None)

@@ -1,27 +1,24 @@
 """A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netbench.analysis.arrivals import arrivals
+from netbench.analysis.captured import CaptureCounts, Span, StreamCapture
 from netbench.analysis.distribution import Distribution
 from netbench.analysis.early_stamps import EarlyStamps
+from netbench.analysis.expected import Awaited, Expected
 from netbench.analysis.frames import LINKS, PairFrames, decode
 from netbench.analysis.pcapfile import open_capture
 from netbench.analysis.reading import FrameBatch, Reader
-from netbench.analysis.reordering import Extent, ReorderingTracker
+from netbench.analysis.reordering import ReorderingTracker
 from netbench.analysis.sequence import Losses, SequenceTracker
 from netbench.analysis.variation import VariationTally
 from netbench.errors import UsageError
-from netbench.model.counts import LossRuns, Spread
-from netbench.model.units import WIRE_OVERHEAD_BYTES
 
-# How far a frame's time stamp may lie outside the time its source says it sent in.
-STAMP_TOLERANCE_NS = 2_000_000
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
 MAX_STREAMS = 1024
 
@@ -35,174 +32,6 @@ _LINK_NAMES = {
     228: "raw IPv4",
     249: "USBPcap",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What a trial knows about one stream: which frames can be its own.
-
-    `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
-    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, or with 0;
-    early stamps are those of EarlyStamps.
-    """
-
-    stream: str
-    src_ip: str
-    dst_ip: str
-    frame_size: int
-    sent_frames: int
-    sent_from_ns: int
-    sent_until_ns: int
-    first_sequence: int = 0
-    stamped: bool = True
-    stamped_early: bool = False
-
-    @property
-    def sequence(self) -> range:
-        """The sequence numbers that were sent."""
-        return range(self.first_sequence, self.first_sequence + self.sent_frames)
-
-    @property
-    def stamps_us(self) -> range:
-        """The time stamps that its frames can bear, in microseconds since 1970."""
-        if not self.stamped:
-            return range(1)
-        earliest = (self.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
-        return range(earliest, (self.sent_until_ns + STAMP_TOLERANCE_NS) // 1000 + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """What is known of one stream before it is sent, as far as it tells its frames from others.
-
-    A frame stamped before `not_before_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. The other
-    fields are those of Expected.
-    """
-
-    stream: str
-    src_ip: str
-    dst_ip: str
-    frame_size: int
-    not_before_ns: int
-    stamped: bool = True
-    stamped_early: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Frames per second, and Mbit/s with (L1) and without (L2) the 20 bytes of preamble and gap."""
-
-    fps: float
-    l1_mbps: float
-    l2_mbps: float
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Some frames of a file: how many, how large with FCS, and when captured; None for what is not known."""
-
-    frames: int
-    total_bytes: int
-    smallest: int | None
-    largest: int | None
-    first_ns: int | None  # earliest and latest capture time, since 1970
-    last_ns: int | None
-
-    def rate(self, frames: int) -> Rate | None:
-        """Rate of `frames` frames of this mean size, captured in this time; None where the time is unknown.
-
-        (n - 1) ÷ (last - first), as n frames have n - 1 intervals between them.
-        """
-        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
-            return None
-        fps = (frames - 1) / (self.last_ns - self.first_ns) * 1e9
-        mean_bytes = self.total_bytes / self.frames
-        return Rate(fps, fps * 8 * (mean_bytes + WIRE_OVERHEAD_BYTES) / 1e6, fps * 8 * mean_bytes / 1e6)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamCapture:
-    """What arrived of one stream.
-
-    `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
-    their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
-    clocks they are from) and its variation are of first copies. `missing` and the loss runs lie within
-    the numbers sent for an expected stream, else between the lowest and the highest number seen.
-    """
-
-    stream: str | None
-    src_ip: str
-    dst_ip: str
-    received: int
-    duplicates: int
-    reordered: int
-    reordering_extent: Extent | None
-    missing: int
-    loss_runs: int
-    longest_loss_run: int
-    loss_run_lengths: tuple[LossRuns, ...]
-    min_seq: int | None
-    max_seq: int | None
-    span: Span
-    delay: Spread | None
-    ipdv: Spread | None
-
-    @property
-    def first_ns(self) -> int | None:
-        """Earliest capture time, since 1970."""
-        return self.span.first_ns
-
-    @property
-    def last_ns(self) -> int | None:
-        """Latest capture time, since 1970."""
-        return self.span.last_ns
-
-    @property
-    def rate(self) -> Rate | None:
-        """Rate of the distinct frames between the first and the last one."""
-        return self.span.rate(self.received)
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureCounts:
-    """What a capture file holds. Every frame of the file is a stream's, foreign, or a flush frame.
-
-    `too_short_frames` are those foreign ones whose captured bytes end before a pktgen header could.
-    `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
-    not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
-    of a truncated file. From `damaged_at` on, a byte offset, the file makes no sense (`damage` says
-    why) and was not read; counts are those of the frames before.
-    """
-
-    flavour: str
-    link_types: tuple[str, ...]
-    snap_length: int | None
-    span: Span
-    foreign_frames: int
-    flush_frames: int
-    too_short_frames: int
-    odd_length_frames: int
-    leftover_bytes: int
-    damaged_at: int | None
-    damage: str
-    unknown_blocks: Mapping[int, int]
-    capture_dropped_frames: int | None
-    streams: tuple[StreamCapture, ...]
-
-    @property
-    def frames(self) -> int:
-        """All whole frames of the file."""
-        return self.span.frames
-
-    @property
-    def pktgen_frames(self) -> int:
-        """Frames of all streams, every copy counted."""
-        return sum(stream.span.frames for stream in self.streams)
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the file ends within a frame."""
-        return self.leftover_bytes > 0
 
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:

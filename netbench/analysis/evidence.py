@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from netbench.analysis.capture import CaptureCounts, StreamCapture
+from netbench.analysis.captured import CaptureCounts, StreamCapture
 from netbench.analysis.growth import growth
 from netbench.generators.base import Sent, Traffic
 from netbench.links.counters import NicCounters
@@ -11,13 +11,17 @@ from netbench.model.hops import INSIDE
 from netbench.model.paths import StreamPath
 from netbench.sinks.base import Arrived
 
+UNCOUNTED = "which does not count"
+REMOVED = "which was removed meanwhile"
+RESET = "whose counter was reset meanwhile"
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
     """How one counter of a hop grew over a trial, in frames; None when that is not known. `role` as of HopReading.
 
-    `shared` when it counts the frames of other streams of the trial as well; `uncounted` when the hop may drop frames
-    without counting them.
+    `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
+    frames the hop has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET.
     """
 
     hop: str
@@ -25,7 +29,7 @@ class Growth:
     role: str
     frames: int | None
     shared: bool = False
-    uncounted: bool = False
+    silent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,11 @@ class Evidence:
         None that can be told when something between the two may drop frames without counting them.
         """
         sink, caught = self.trusted("sink"), self.caught
-        if sink is None or caught is None or any(one.uncounted and one.hop == "sink NIC" for one in self.growths):
+        if (
+            sink is None
+            or caught is None
+            or any(one.silent and one.hop == "sink NIC" and one.role == "dropped" for one in self.growths)
+        ):
             return 0
         return max(0, sink.rx - caught.received - caught.duplicates - (self.dropped_by_capture or 0))
 

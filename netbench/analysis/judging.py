@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from netbench.analysis.evidence import Evidence
 from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
+from netbench.model.hops import hop_of
 from netbench.model.verdict import Reason, ReasonKind
 
 
@@ -17,7 +18,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_generator(evidence, counts, tolerance),
         *_pacing(evidence, max_lateness_s),
         *_capture(evidence, counts),
-        *_tester(evidence),
+        *_tester(evidence, counts),
         *_links(evidence),
         *_frames(counts),
     ]
@@ -102,8 +103,11 @@ def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
         )
 
 
-def _tester(evidence: Evidence) -> Iterator[Finding]:
+def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     """What stands in the way at the tester's own NICs, before or behind all that is measured."""
+    for loss in counts.lost_at:
+        if hop_of(loss.hop) == "sink NIC":
+            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames died at the {loss.hop}: the tester's loss"
     for one in evidence.growths:
         if one.hop in _OF_TESTER and one.role in ("dropped", "repeated") and one.frames:
             yield (

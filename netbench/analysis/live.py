@@ -4,7 +4,9 @@ import os
 import threading
 from collections.abc import Sequence
 
-from netbench.analysis.capture import Awaited, CaptureCounts, CaptureTally, Expected
+from netbench.analysis.capture import CaptureTally
+from netbench.analysis.captured import CaptureCounts
+from netbench.analysis.expected import Awaited, Expected
 from netbench.analysis.pcapfile import read_stream
 from netbench.analysis.pipe import GatheringPipe
 from netbench.analysis.reading import Reader

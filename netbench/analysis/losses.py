@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from netbench.analysis.evidence import Evidence, Growth, NicDelta
+from netbench.analysis.evidence import UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.model.counts import HopLoss
 from netbench.model.hops import INSIDE, rank
 
@@ -23,8 +23,7 @@ _BETWEEN = {
     ("egress tap", "egress NIC"): "egress bridge",
 }
 _STATIONS = ("ingress tap", "guest ingress NIC", "guest egress NIC", "egress tap")
-
-
+_MOST_NAMED = 3  # of those that may have dropped a frame
 _BACKLOG = "softnet backlog (dropped)"
 
 
@@ -41,7 +40,8 @@ def losses(evidence: Evidence) -> tuple[HopLoss, ...]:
     Frames that are not the stream's are taken out of the counters they passed. The sum can differ from what the stream
     lost: more died where nothing counts, or counters claim more than is missing.
     """
-    return tuple(loss for loss in _losses(evidence) if loss.frames)
+    found = [loss for loss in _losses(evidence) if loss.frames]
+    return tuple(sorted(found, key=lambda loss: rank(loss.hop)))
 
 
 def _losses(evidence: Evidence) -> Iterator[HopLoss]:
@@ -103,9 +103,9 @@ def _at_nic(evidence: Evidence, hop: str, counted: int, missing: int, *, behind:
         yield HopLoss(f"{hop} ({one.counter})", explained)
     explained = min(counted, missing)
     yield HopLoss(hop, explained)
-    uncounted = [one.counter for one in here if one.uncounted]
-    if uncounted:
-        yield HopLoss(f"{hop} ({' or '.join(uncounted)}, which does not count)", missing - explained)
+    silent = [one for one in here if one.silent]
+    if silent:
+        yield HopLoss(_suspected(silent), missing - explained)
 
 
 def _inside(evidence: Evidence, entered: int, left: int, egress_dropped: int) -> Iterator[HopLoss]:
@@ -144,13 +144,19 @@ def _within(one: Growth, start: _Station, end: _Station) -> bool:
 
 def _named(here: Sequence[Growth], start: _Station, end: _Station, stack: str) -> str:
     """Where frames died that no counter of the stream's own tells of."""
-    suspects = [one for one in here if one.uncounted]
-    if len(suspects) == 1:
-        return f"{suspects[0].hop} ({suspects[0].counter}, which does not count)"
+    suspects = [one for one in here if one.silent or (one.shared and one.frames)]
     if suspects:
-        return f"{INSIDE} ({' or '.join(f'{one.hop}: {one.counter}' for one in suspects)}, which do not count)"
-    grown = [one for one in here if one.shared and one.frames]
-    if grown and len({one.hop for one in grown}) == 1:
-        return f"{grown[0].hop} ({' or '.join(one.counter for one in grown)}, counted for all streams)"
+        return _suspected(suspects)
     hop = _BETWEEN.get((start.hop, end.hop), stack)
     return f"{hop} (between {start.hop} and {end.hop})"
+
+
+def _suspected(suspects: Sequence[Growth]) -> str:
+    """The hop of those that may have dropped a frame, where they share one, and who they are."""
+    hops = {one.hop for one in suspects}
+    names = [one.counter if len(hops) == 1 else f"{one.hop}: {one.counter}" for one in suspects]
+    if len(names) > _MOST_NAMED:
+        names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
+    whys = dict.fromkeys(one.silent or "counted for all streams" for one in suspects)
+    why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
+    return f"{hops.pop() if len(hops) == 1 else INSIDE} ({' or '.join(names)}, {why})"

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from netbench.analysis.capture import StreamCapture
+from netbench.analysis.captured import StreamCapture
 from netbench.generators.base import Sent
 from netbench.model.counts import Spread
 from netbench.model.paths import StreamPath

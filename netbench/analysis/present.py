@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from netbench.analysis.capture import CaptureCounts, Rate, Span, StreamCapture
+    from netbench.analysis.captured import CaptureCounts, Rate, Span, StreamCapture
     from netbench.model.counts import Spread
 
 _NOTES = """\

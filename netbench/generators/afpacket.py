@@ -1,12 +1,9 @@
 """The built-in source: frames through an AF_PACKET socket, from a process of its own."""
 
 import json
-import os
-import select
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -17,14 +14,13 @@ from pydantic import BaseModel, Field
 from netbench.errors import TestbedError
 from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Host
+from netbench.hosts.lines import Lines, last_words
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
 _OPEN_S = 20.0
 _PREPARE_S = 10.0
 _STOP_S = 2.0
 _END_S = 1.0
-
-_LONGEST_REPLY_BYTES = 65_536
 
 
 class AfPacketOptions(BaseModel, extra="forbid"):
@@ -167,7 +163,7 @@ class _Worker:
         self._stdin = process.stdin
         self._stdout = process.stdout
         self._stderr = process.stderr
-        self._unread = b""
+        self._replies = Lines(self._stdout)
 
     def request(self, message: Mapping[str, object]) -> None:
         """Send a request. A worker that is no longer there shows when its reply is read."""
@@ -195,7 +191,7 @@ class _Worker:
 
     def failure(self, what: str) -> str:
         """A message about this worker, with the last lines it wrote to its stderr."""
-        said = self._last_words()
+        said = last_words(self._stderr, 3)
         return f"{self._where} {what}" + (f"; its stderr: {said}" if said else "")
 
     def kill(self) -> None:
@@ -216,21 +212,14 @@ class _Worker:
         self._stderr.close()
 
     def _read_line(self, timeout_s: float) -> bytes:
-        # Straight from the pipe: a buffered reader would wait for the end of a half-written line for ever.
-        pipe = self._stdout.fileno()
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._unread:
-            left_s = max(0.0, deadline - time.monotonic())
-            if not select.select([pipe], [], [], left_s)[0]:
-                raise TimeoutError(self.failure(f"did not answer within {timeout_s:g} s"))
-            chunk = os.read(pipe, _LONGEST_REPLY_BYTES)
-            if not chunk:
-                raise TestbedError(self.failure(f"died ({self._exit()})"))
-            self._unread += chunk
-            if len(self._unread) > _LONGEST_REPLY_BYTES:
-                raise TestbedError(self.failure("answers without end"))
-        line, _, self._unread = self._unread.partition(b"\n")
-        return line
+        try:
+            return self._replies.take(timeout_s)
+        except TimeoutError as error:
+            raise TimeoutError(self.failure(f"did not answer within {timeout_s:g} s")) from error
+        except EOFError as error:
+            raise TestbedError(self.failure(f"died ({self._exit()})")) from error
+        except ValueError as error:
+            raise TestbedError(self.failure("answers without end")) from error
 
     def _exit(self) -> str:
         try:
@@ -238,12 +227,3 @@ class _Worker:
         except subprocess.TimeoutExpired:
             return "its stdout is closed, but it still runs"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def _last_words(self) -> str:
-        """What its stderr holds now, the last three lines in one; never waits for more."""
-        pipe = self._stderr.fileno()
-        text = b""
-        while select.select([pipe], [], [], 0)[0] and (chunk := os.read(pipe, _LONGEST_REPLY_BYTES)):
-            text += chunk
-        lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
-        return " | ".join(lines[-3:])

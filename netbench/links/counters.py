@@ -17,8 +17,8 @@ _FORWARDING = 3  # BR_STATE_FORWARDING, linux/if_bridge.h
 class NicCounters:
     """What a NIC counts, in frames since it exists, and how its link is doing.
 
-    `rx_dropped` is what /proc/net/dev calls so: frames that the host did not process, and `rx_missed`, those for which
-    the NIC found no buffer. Only the latter are not in `rx` (struct rtnl_link_stats64 in linux/if_link.h). The same
+    `rx_dropped` is what /proc/net/dev calls so: frames that the host did not process, and those for which the NIC found
+    no buffer. Only the latter are not in `rx` (struct rtnl_link_stats64 in linux/if_link.h). The same
     document makes FIFO errors part of `tx_errors`, and leaves it to the driver whether they are part of `rx_errors`.
     """
 
@@ -34,7 +34,6 @@ class NicCounters:
     index: int  # a NIC removed and made again has another
     master: int  # index of the bridge it belongs to, 0 for none
     forwards: bool = True  # in operation, and as port of a bridge not held back by it: comes up to a second after `up`
-    rx_missed: int = 0
 
 
 def read_nics(netlink: Netlink, places: Iterable[Place]) -> dict[Place, NicCounters]:
@@ -68,7 +67,6 @@ def read_nics(netlink: Netlink, places: Iterable[Place]) -> dict[Place, NicCount
                     index=link["index"],
                     master=link.get_attr("IFLA_MASTER") or 0,
                     forwards=_forwards(link),
-                    rx_missed=stats["rx_missed_errors"],
                 )
     return found
 

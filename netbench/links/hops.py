@@ -12,7 +12,7 @@ from netbench.links.ip_layer import ip_counters
 from netbench.links.pause import PauseFrames
 from netbench.links.queues import CLASSIFIERS, Queue
 from netbench.links.rules import Dropper, Hook
-from netbench.model.hops import HopPoint, HopReading
+from netbench.model.hops import INSIDE, HopPoint, HopReading
 
 BRIDGE, IP_LAYER = "bridge", "IP layer"
 
@@ -90,7 +90,7 @@ def _queue_counter(queue: Queue, direction: str) -> str:
 
 def _rules(points: Sequence[HopPoint], stack: str, there: NamespaceCounters) -> Iterator[HopReading]:
     if there.rules is None:
-        yield from (HopReading(one.stream, one.hop, "nft rules", "dropped", None) for one in points)
+        yield from (HopReading(one.stream, one.hop, "nft rules", _role(one), None) for one in points)
         if stack:
             yield HopReading("", stack, "nft rules", "dropped", None)
         return
@@ -99,7 +99,11 @@ def _rules(points: Sequence[HopPoint], stack: str, there: NamespaceCounters) -> 
         if met:
             # Of a chain on several devices, nobody knows whose frames a rule has dropped.
             stream = met[0].stream if len({point.stream for point in met}) == 1 else ""
-            yield HopReading(stream, met[0].hop, rule.name, _role(met[0]), rule.frames)
+            hops = list(dict.fromkeys(point.hop for point in met))
+            if len(hops) == 1:
+                yield HopReading(stream, hops[0], rule.name, _role(met[0]), rule.frames)
+            else:
+                yield HopReading(stream, INSIDE, f"{' or '.join(hops)}: {rule.name}", "dropped", rule.frames)
         elif stack and any(_in_stack(hook, stack, there.bridged_ip) for hook in rule.hooks):
             own = rule.name if stack == IP_LAYER or _in_stack_of_bridge(rule) else f"br_netfilter: {rule.name}"
             yield HopReading("", stack, own, "dropped", rule.frames)
@@ -122,8 +126,11 @@ def _in_stack_of_bridge(rule: Dropper) -> bool:
 
 
 def _role(point: HopPoint) -> str:
-    """Drops before a source's NIC come back to the generator as errors, so it has not counted these frames as sent."""
-    return "repeated" if (point.hop, point.direction) == ("source NIC", "tx") else "dropped"
+    """Drops before a source's NIC come back to the generator as errors, so it has not counted these frames as sent.
+
+    Those behind a sink's NIC come behind the capture.
+    """
+    return "repeated" if (point.hop, point.direction) in (("source NIC", "tx"), ("sink NIC", "rx")) else "dropped"
 
 
 def _ip_layer(stack: str, there: NamespaceCounters) -> Iterator[HopReading]:

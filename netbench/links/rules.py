@@ -19,7 +19,9 @@ LIST_CHAINS = ("nft", "list", "chains")
 
 # Statements after which every frame goes on to the next one.
 _PASSING = frozenset({"counter", "log", "mangle"})
-_DROPPING = frozenset({"drop", "reject", "fwd"})  # for the path, a frame sent elsewhere is as lost
+_DROPPING = frozenset({"drop", "reject"})
+_ELSEWHERE = frozenset({"fwd", "queue"})  # nobody tells whether frames go on from there to where they should
+_REJECTING_XT = {"xt": {"type": "target", "name": "REJECT"}}  # of iptables-nft(8), whose -j DROP is nft's own
 _JUMPS = ("jump", "goto")
 
 _TABLE = re.compile(r"table (\S+) (\S+) \{")
@@ -169,10 +171,10 @@ def _dropped(
     counted = None
     for statement in statements:
         kind = _kind(statement)
-        if kind in _DROPPING:
+        if kind in _DROPPING or statement == _REJECTING_XT:
             yield counted
-        elif kind == "queue" or (kind == "xt" and statement is statements[-1]):
-            yield None  # what userspace, or a target of iptables, does with them nft does not tell
+        elif kind in _ELSEWHERE or (kind == "xt" and statement is statements[-1]):
+            yield None  # nor does nft tell what userspace, or a target of iptables, does with them
         elif kind == "vmap" and any(verdict in ("drop", "queue") for verdict, _ in _verdicts(name, statement, maps)):
             yield None
         elif kind == "counter":

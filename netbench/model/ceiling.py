@@ -3,15 +3,21 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The highest rate without loss that `sources` sources and their sinks managed at once, frames/s for each."""
+    """The highest rate without loss that `sources` sources and their sinks managed at once, frames/s for each.
 
-    sources: int
-    frame_size: int
-    fps: float
+    `frame_size` is in bytes with FCS. The bounds hold for what is read from a file.
+    """
+
+    sources: Annotated[int, Field(ge=1)]
+    frame_size: Annotated[int, Field(ge=1)]
+    fps: Annotated[float, Field(gt=0)]
 
 
 class Ceilings:

@@ -38,8 +38,8 @@ class HopReading:
     """Frames that one hop has counted so far.
 
     `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
-    `repeated` for drops that another hop counts too. `frames` is None where something may drop frames without counting
-    them (a rule without a counter): unknown is not 0.
+    `repeated` for drops of frames that another hop counts too, as lost or as captured. `frames` is None where something
+    may drop frames without counting them (a rule without a counter): unknown is not 0.
     """
 
     stream: str
@@ -70,7 +70,12 @@ class Hops:
     stacks: Mapping[str | None, str] = field(default_factory=dict)
 
 
+def hop_of(place: str) -> str:
+    """The hop of a place that names its counter too: `ingress tap` of `ingress tap (tx_dropped)`."""
+    return place.partition(" (")[0]
+
+
 def rank(place: str) -> int:
     """By which hops sort from source to sink; a counter of one, `ingress tap (tx_dropped)`, is where its hop is."""
-    hop = place.partition(" (")[0]
+    hop = hop_of(place)
     return PATH.index(hop if hop in PATH else INSIDE)

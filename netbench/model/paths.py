@@ -77,6 +77,11 @@ class StreamPath:
         return {role: nic for role, nic in roles.items() if nic is not None}
 
 
+def direction(role: str) -> str:
+    """Which way frames go through the NIC of a role, as its counters call it: `tx` out of it, `rx` into it."""
+    return "tx" if role in ("source", "egress") else "rx"
+
+
 def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
     """The paths of all streams. MAC addresses of veth ends are fixed by their place in the file; ports' are empty."""
     return tuple(_path(topology, stream, number) for number, stream in enumerate(topology.streams, start=1))

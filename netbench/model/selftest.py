@@ -1,6 +1,6 @@
 """What a self-test found: truth beside measurement for each check, and the tester's ceilings. Data without I/O."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from netbench.model.ceiling import Ceiling, Ceilings
 
@@ -24,14 +24,6 @@ class Check(_Frozen):
     detail: str = ""
 
 
-class CeilingPoint(_Frozen):
-    """One ceiling: frames/s that each of `sources` sources and its sink managed without loss at `frame_size` bytes."""
-
-    sources: int = Field(ge=1)
-    frame_size: int = Field(ge=1)
-    fps: float = Field(gt=0)
-
-
 class SelftestRecord(_Frozen):
     """One self-test of a testbed. `when_ns` is CLOCK_REALTIME; `fingerprint` is of what it was made on."""
 
@@ -41,9 +33,9 @@ class SelftestRecord(_Frozen):
     generator: str
     fingerprint: str
     checks: tuple[Check, ...]
-    ceilings: tuple[CeilingPoint, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
 
     @property
     def known_ceilings(self) -> Ceilings:
         """Its ceilings as something to look rates up in."""
-        return Ceilings(Ceiling(one.sources, one.frame_size, one.fps) for one in self.ceilings)
+        return Ceilings(self.ceilings)

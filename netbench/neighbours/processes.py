@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
-
-USER_HZ = 100  # of /proc/PID/stat, whatever the kernel's own tick: proc_pid_stat(5)
+from netbench.hosts.process_stat import parse_process
 
 # Several processes come and go while the files are opened: -s, and an exit code that means nothing.
 _READ = 'grep -hsE "^[0-9]+ [(].*[)] . [0-9]+ [0-9]+ $1 " /proc/[0-9]*/stat'
@@ -46,8 +45,5 @@ def parse_processes(exit_code: int, text: str, host: str) -> list[Process]:
 
 
 def _process(line: str) -> Process:
-    """One line of /proc/PID/stat: proc_pid_stat(5). The name, in brackets, may hold anything."""
-    start, _, rest = line.rpartition(")")
-    words = rest.split()
-    ticks = sum(map(int, words[11:15]))  # utime, stime, cutime, cstime
-    return Process(int(start.partition(" ")[0]), int(words[1]), words[0] not in "ZX", ticks)
+    found = parse_process(line)
+    return Process(found.pid, found.parent, found.state not in "ZX", found.ticks + found.children_ticks)

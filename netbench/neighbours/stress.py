@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
+from netbench.hosts.process_stat import USER_HZ
 from netbench.model.scenario import Stress
-from netbench.neighbours.processes import USER_HZ, Process, kill_command, parse_processes, read_command
+from netbench.neighbours.processes import Process, kill_command, parse_processes, read_command
 from netbench.vm.shell import Shell, run_in_guest
 
 _NOT_FOUND = 127  # sh(1), EXIT STATUS

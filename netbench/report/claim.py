@@ -35,8 +35,8 @@ def claim_content(claims: Claims, looks: Mapping[str, Style]) -> Iterable[Html]:
     yield element("p", element("strong", claim_sentence(claims)), css="finding")
     yield table(_COLUMNS, [[_of_uut(uut, claim, looks) for uut, claim in claims.by_uut.items()]], css="lost")
     yield note(
-        "From valid trials at any load and frame size. A frame that the guest's own NIC had no free buffer for died"
-        " inside the guest.",
+        "From valid trials at any load and frame size. A frame that the virtual NIC dropped because the guest had no"
+        " free buffer for it died before the guest, whose kernel never had it.",
         *((f" {without_guest(claims)}",) if claims.without_guest else ()),
     )
 

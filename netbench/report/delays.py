@@ -8,7 +8,6 @@ from math import log10
 import plotly.graph_objects as go
 
 from netbench.analysis.intervals import Interval
-from netbench.model.counts import Spread, StreamCounts
 from netbench.model.trial import TrialResult
 from netbench.report.formats import count, mbps, mean, microseconds
 from netbench.report.markup import Column, Html, element, folded, row, table
@@ -16,22 +15,20 @@ from netbench.report.panels import GREY, Panels, Style, groups_by_size, members_
 from netbench.report.sections import Section, View, chosen, drawn, note, section
 from netbench.report.tables import uut_label
 from netbench.report.traces import NO_BAR, end_of_axis, error_bars, half_widths, line
-from netbench.results.delays import ReadSpread, ReadTime, greatest_time, least_time, mean_time, refusals
+from netbench.results.delays import (
+    ReadSpread,
+    ReadTime,
+    delay_of,
+    greatest_time,
+    ipdv_of,
+    least_time,
+    mean_time,
+    pdv_of,
+    refusals,
+)
 from netbench.results.groups import Group
 
 _MILLISECOND = 1e-6  # per ns
-
-
-def _delay(counts: StreamCounts) -> Spread | None:
-    return counts.delay
-
-
-def _pdv(counts: StreamCounts) -> Spread | None:
-    return counts.pdv
-
-
-def _ipdv(counts: StreamCounts) -> Spread | None:
-    return counts.ipdv
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +44,20 @@ class _Time:
         return microseconds(mean(mean_time(group, self.spread, self.time)))
 
 
-_MEDIAN = _Time("Median", _delay, lambda delay: delay.median_ns)
-_SLOW = _Time("99.9 %", _delay, lambda delay: delay.p999_ns)
+_MEDIAN = _Time("Median", delay_of, lambda delay: delay.median_ns)
+_SLOW = _Time("99.9 %", delay_of, lambda delay: delay.p999_ns)
 _MEANS = (
-    _Time("Mean", _delay, lambda delay: delay.mean_ns),
+    _Time("Mean", delay_of, lambda delay: delay.mean_ns),
     _MEDIAN,
-    _Time("90 %", _delay, lambda delay: delay.p90_ns),
-    _Time("99 %", _delay, lambda delay: delay.p99_ns),
+    _Time("90 %", delay_of, lambda delay: delay.p90_ns),
+    _Time("99 %", delay_of, lambda delay: delay.p99_ns),
     _SLOW,
 )
 _VARIATIONS = (
-    _Time("PDV 99 %", _pdv, lambda pdv: pdv.p99_ns),
-    _Time("PDV 99.9 %", _pdv, lambda pdv: pdv.p999_ns),
-    _Time("IPDV median", _ipdv, lambda ipdv: ipdv.median_ns),
-    _Time("IPDV 99 %", _ipdv, lambda ipdv: ipdv.p99_ns),
+    _Time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
+    _Time("PDV 99.9 %", pdv_of, lambda pdv: pdv.p999_ns),
+    _Time("IPDV median", ipdv_of, lambda ipdv: ipdv.median_ns),
+    _Time("IPDV 99 %", ipdv_of, lambda ipdv: ipdv.p99_ns),
 )
 _DELAYS = (
     Column("UUT"),
@@ -150,7 +147,7 @@ def _hover(group: Group, style: Style) -> str:
             f"<b>{escape(style.label)}</b>, {group.frame_size:,}-byte frames, {escape(str(group.load))}",
             f"offered {mbps(mean(group.offered_mbps))} Mbit/s",
             *(f"{time.title} {time.of(group)} µs" for time in _MEANS),
-            f"largest {microseconds(greatest_time(group, _delay, lambda delay: delay.largest_ns))} µs",
+            f"largest {microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))} µs",
         )
     )
 
@@ -174,9 +171,9 @@ def _delay_cells(group: Group, looks: Mapping[str, Style]) -> tuple[str, ...]:
         uut_label(group.uut, looks),
         str(group.load),
         mbps(mean(group.offered_mbps)),
-        microseconds(least_time(group, _delay, lambda delay: delay.smallest_ns)),
+        microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns)),
         *(time.of(group) for time in _MEANS),
-        microseconds(greatest_time(group, _delay, lambda delay: delay.largest_ns)),
+        microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns)),
         *(time.of(group) for time in _VARIATIONS),
         str(len(group.valid)),
     )

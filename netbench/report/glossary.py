@@ -31,6 +31,38 @@ _DEFINITIONS: _Definitions = (
         " and make a trial invalid; they are not counted as loss.",
     ),
     (
+        "hop, place",
+        "Whatever counts frames on their way from source to sink: a NIC, a queue, a bridge, a tap, the guest's own NICs"
+        " and IP layer. A place names the hop, and in brackets the counter that tells of the loss. What nothing places"
+        " is “explained by no counter”.",
+    ),
+    (
+        "before, inside, after the guest",
+        "Before: at any hop up to the guest's virtual NIC. Inside: by the guest's own counters, or between its NICs."
+        " After: at any hop behind them.",
+    ),
+    (
+        "delay; 90, 99, 99.9 %",
+        "From the time stamp that the source put into a frame to its capture at the sink, each frame counted once. A"
+        " percentile is the least delay that as large a part of the frames does not exceed.",
+    ),
+    (
+        "PDV, IPDV",
+        "Two measures of how delay varies (RFC 5481). PDV: a frame's delay less the smallest of its stream. IPDV: by"
+        " how much the delays of two frames with consecutive numbers differ, without sign.",
+    ),
+    (
+        "reordered, extent",
+        "A reordered frame arrived after one that was sent later. Its extent is by how many frames it came after the"
+        " first such one (RFC 4737).",
+    ),
+    ("loss run", "Frames sent one after the other that were all lost, up to the next one that arrived (RFC 3357)."),
+    (
+        "ceiling, tester-limited",
+        "The ceiling is the highest rate that sources and sinks manage without a UUT, as the self-test found it. Of a"
+        " trial with a load above it nobody can say whether UUT or tester was the limit: it is tester-limited.",
+    ),
+    (
         "± and error bars",
         "95 % confidence interval of the mean over the valid repetitions (Student's t). With a single valid"
         " repetition there is none: the scatter is unknown, not zero.",

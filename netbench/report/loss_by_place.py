@@ -32,6 +32,7 @@ def loss_by_place(fates: Sequence[GroupFate], looks: Mapping[str, Style]) -> go.
         panels.scale(size, [0, end_of_axis((), [_offered(fate) for fate in own])], [0, 1.05 * highest or 1.0])
         for place in places:
             panels.add(size, _area(place, own, colours[place.place], named=size == max(by_size)))
+    panels.leave_room_for([_name(place) for place in places])
     panels.figure.update_layout(legend_traceorder="normal")
     return panels.figure
 

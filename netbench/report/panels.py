@@ -1,6 +1,6 @@
 """Small multiples: a panel per frame size or another key, one look per UUT, one legend for all."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
@@ -36,10 +36,13 @@ _BELOW = 56
 _SMALLEST_MARKER = 7.0
 _LARGEST_MARKER = 13.0
 _LEFT = 70
+_LEGEND_LINE = 20
 _NOTE_LINE = 17
 _NOTE_FRAME = 26
 
 _NOTE_WIDTH = 46  # characters: as many as fit on a telephone
+_LEGEND_WIDTH = 120  # characters: as many as fit on a page
+_LEGEND_LINES = 2  # for which there always is room
 
 Key = TypeVar("Key", int, str)
 
@@ -214,6 +217,13 @@ class Panels(Generic[Key]):
                 marker=mark(verdict, GREY, "circle", _SMALLEST_MARKER),
                 name=f"{verdict.value} trial (not averaged)",
             )
+
+    def leave_room_for(self, names: Sequence[str]) -> None:
+        """Make room above the panels for a legend of these names, which is set in columns as wide as the longest."""
+        columns = max(1, _LEGEND_WIDTH // max(map(len, names), default=1))
+        room = max(0, ceil(len(names) / columns) - _LEGEND_LINES) * _LEGEND_LINE
+        layout = self.figure.layout
+        self.figure.update_layout(height=layout.height + room, margin_t=layout.margin.t + room)
 
     def _note_emulation(self) -> None:
         emulated = [uut for uut in self._uuts if self._looks[uut].emulated]

@@ -18,7 +18,7 @@ _CHECKS = (
     Column("Truth", css="words"),
     Column("Measured", css="words"),
     Column("Error"),
-    Column("Answer"),
+    Column("Result"),
     Column("Remark", css="words"),
 )
 _CEILINGS = (
@@ -28,8 +28,8 @@ _CEILINGS = (
     Column("Mbit/s of each source, L1", css="number"),
 )
 _OUTCOMES = {
-    True: element("span", "right", css="badge"),
-    False: element("span", "WRONG", css="badge invalid"),
+    True: element("span", "pass", css="badge"),
+    False: element("span", "FAIL", css="badge invalid"),
     None: element("span", "skipped", css="badge suspicious"),
 }
 
@@ -67,20 +67,20 @@ def tester_section(results: CampaignResults) -> Section:
 
 def selftest_sentence(record: SelftestRecord) -> str:
     """Whether the tester can be trusted, and what that rests on."""
-    wrong = sum(check.passed is False for check in record.checks)
+    failed = sum(check.passed is False for check in record.checks)
     skipped = sum(check.passed is None for check in record.checks)
     made = len(record.checks) - skipped
     if not made:
         text = "FAILED: no check could be made here"
-    elif wrong or not record.passed:
-        text = f"FAILED: {wrong:,} of {count(made, 'answer')} wrong; do not trust this tester here"
+    elif failed or not record.passed:
+        text = f"FAILED: {failed:,} of {count(made, 'check')}; do not trust this tester here"
     else:
-        text = f"Passed: {count(made, 'answer')}, all of them right"
+        text = f"Passed: {count(made, 'check')}; the tester can be trusted here"
     return f"{text}. {count(skipped, 'check')} could not be made." if skipped else f"{text}."
 
 
 def checks_table(checks: Iterable[Check]) -> Html:
-    """Truth, measurement and error of each check, wrong answers first."""
+    """Truth, measurement and error of each check, those that failed first."""
     in_order = sorted(checks, key=lambda check: (check.passed is not False, check.passed is None))
     rows = [
         row(

@@ -13,6 +13,27 @@ ReadSpread = Callable[[StreamCounts], Spread | None]
 ReadTime = Callable[[Spread], float | None]
 
 
+def delay_of(counts: StreamCounts) -> Spread | None:
+    """The one-way delay of a stream."""
+    return counts.delay
+
+
+def pdv_of(counts: StreamCounts) -> Spread | None:
+    """Its variation around the smallest one."""
+    return counts.pdv
+
+
+def ipdv_of(counts: StreamCounts) -> Spread | None:
+    """Its variation from frame to frame."""
+    return counts.ipdv
+
+
+def time_of(counts: StreamCounts | None, spread: ReadSpread, time: ReadTime) -> float | None:
+    """One such time of one stream, ns; None where it is not known."""
+    times = None if counts is None else spread(counts)
+    return None if times is None else time(times)
+
+
 def mean_time(group: Group, spread: ReadSpread, time: ReadTime) -> Interval | None:
     """A percentile of the streams of a group, ns: the mean of those that the valid trials had.
 
@@ -38,16 +59,11 @@ def refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
 
 
 def _of_trial(streams: Iterable[StreamCounts | None], spread: ReadSpread, time: ReadTime) -> float | None:
-    times = [_time(counts, spread, time) for counts in streams]
+    times = [time_of(counts, spread, time) for counts in streams]
     known = [one for one in times if one is not None]
     return fmean(known) if known and len(known) == len(times) else None
 
 
 def _times(group: Group, spread: ReadSpread, time: ReadTime) -> list[float]:
-    times = (_time(counts, spread, time) for one in group.valid for counts in one.streams)
+    times = (time_of(counts, spread, time) for one in group.valid for counts in one.streams)
     return [one for one in times if one is not None]
-
-
-def _time(counts: StreamCounts | None, spread: ReadSpread, time: ReadTime) -> float | None:
-    times = None if counts is None else spread(counts)
-    return None if times is None else time(times)

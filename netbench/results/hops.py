@@ -1,4 +1,4 @@
-"""Places on the path of frames: their order, and what a UUT's own counters of them say."""
+"""What a UUT's own counters, and those of the machine it is on, say over all its trials."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

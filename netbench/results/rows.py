@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from netbench.analysis.intervals import Interval
-from netbench.model.counts import Spread, StreamCounts, l1_mbps, l2_mbps
+from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
 from netbench.results.campaign import CampaignResults
+from netbench.results.delays import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
 from netbench.results.groups import Group, group_trials
 from netbench.results.totals import LOAD, cpu_of_victim, observed_s
 
@@ -123,30 +124,15 @@ def _loss_run_lengths(counts: StreamCounts) -> str:
     return ";".join(f"{one.from_frames}={one.runs}" for one in counts.loss_run_lengths)
 
 
-def _delay(counts: StreamCounts) -> Spread | None:
-    return counts.delay
-
-
-def _pdv(counts: StreamCounts) -> Spread | None:
-    return counts.pdv
-
-
-def _ipdv(counts: StreamCounts) -> Spread | None:
-    return counts.ipdv
-
-
 def _counted(
     name: str, kind: type[str] | type[int] | type[float], read: Callable[[StreamCounts], Cell]
 ) -> Column[StreamOfTrial]:
     return Column(name, kind, lambda row: None if row.counts is None else read(row.counts))
 
 
-def _time(
-    name: str, spread: Callable[[StreamCounts], Spread | None], read: Callable[[Spread], float | None]
-) -> Column[StreamOfTrial]:
+def _time(name: str, spread: ReadSpread, read: ReadTime) -> Column[StreamOfTrial]:
     def microseconds(counts: StreamCounts) -> float | None:
-        times = spread(counts)
-        nanoseconds = None if times is None else read(times)
+        nanoseconds = time_of(counts, spread, read)
         return None if nanoseconds is None else nanoseconds / 1000
 
     return _counted(name, float, microseconds)
@@ -222,9 +208,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("max_burst_frames", int, lambda counts: counts.max_burst_frames),
     _counted("max_lateness_s", float, lambda counts: counts.max_lateness_s),
     _counted("lost_at", str, _lost_at),
-    _time("delay_min_us", _delay, lambda delay: delay.smallest_ns),
-    _time("delay_median_us", _delay, lambda delay: delay.median_ns),
-    _time("delay_max_us", _delay, lambda delay: delay.largest_ns),
+    _time("delay_min_us", delay_of, lambda delay: delay.smallest_ns),
+    _time("delay_median_us", delay_of, lambda delay: delay.median_ns),
+    _time("delay_max_us", delay_of, lambda delay: delay.largest_ns),
     Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
     Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
     Column("guest", str, lambda row: "" if row.neighbour is None else row.neighbour.name),
@@ -235,19 +221,19 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
     Column("observed_s", float, lambda row: observed_s(row.trial)),
     Column("neighbours_cpu", str, _neighbours_cpu),
-    _time("delay_mean_us", _delay, lambda delay: delay.mean_ns),
-    _time("delay_p90_us", _delay, lambda delay: delay.p90_ns),
-    _time("delay_p99_us", _delay, lambda delay: delay.p99_ns),
-    _time("delay_p999_us", _delay, lambda delay: delay.p999_ns),
-    _time("pdv_median_us", _pdv, lambda pdv: pdv.median_ns),
-    _time("pdv_p99_us", _pdv, lambda pdv: pdv.p99_ns),
-    _time("pdv_p999_us", _pdv, lambda pdv: pdv.p999_ns),
-    _time("pdv_max_us", _pdv, lambda pdv: pdv.largest_ns),
-    _time("ipdv_median_us", _ipdv, lambda ipdv: ipdv.median_ns),
-    _time("ipdv_mean_us", _ipdv, lambda ipdv: ipdv.mean_ns),
-    _time("ipdv_p99_us", _ipdv, lambda ipdv: ipdv.p99_ns),
-    _time("ipdv_p999_us", _ipdv, lambda ipdv: ipdv.p999_ns),
-    _time("ipdv_max_us", _ipdv, lambda ipdv: ipdv.largest_ns),
+    _time("delay_mean_us", delay_of, lambda delay: delay.mean_ns),
+    _time("delay_p90_us", delay_of, lambda delay: delay.p90_ns),
+    _time("delay_p99_us", delay_of, lambda delay: delay.p99_ns),
+    _time("delay_p999_us", delay_of, lambda delay: delay.p999_ns),
+    _time("pdv_median_us", pdv_of, lambda pdv: pdv.median_ns),
+    _time("pdv_p99_us", pdv_of, lambda pdv: pdv.p99_ns),
+    _time("pdv_p999_us", pdv_of, lambda pdv: pdv.p999_ns),
+    _time("pdv_max_us", pdv_of, lambda pdv: pdv.largest_ns),
+    _time("ipdv_median_us", ipdv_of, lambda ipdv: ipdv.median_ns),
+    _time("ipdv_mean_us", ipdv_of, lambda ipdv: ipdv.mean_ns),
+    _time("ipdv_p99_us", ipdv_of, lambda ipdv: ipdv.p99_ns),
+    _time("ipdv_p999_us", ipdv_of, lambda ipdv: ipdv.p999_ns),
+    _time("ipdv_max_us", ipdv_of, lambda ipdv: ipdv.largest_ns),
     _counted("delay_refused", str, lambda counts: counts.delay_refused),
     _counted("loss_run_lengths", str, _loss_run_lengths),
     _counted("reordered_ratio", float, lambda counts: counts.reordered_ratio),

@@ -15,8 +15,8 @@ _SOMEWHERE, _CAPTURE = rank(INSIDE), rank("capture")
 class Side(Enum):
     """Where a place of loss is, seen from the guest; the value is what a reader sees.
 
-    A frame that the guest's own NIC could not take, for want of a free buffer, died inside: if most frames die before
-    the guest, then not because such frames were counted so.
+    A frame that the virtual NIC dropped, for want of a buffer of the guest's, died before the guest, whose kernel never
+    had it, though the guest's driver tells of it.
     """
 
     BEFORE = "before the guest"

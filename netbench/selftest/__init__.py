@@ -1,1 +1,1 @@
-"""Is the tester right? Units under test whose true behaviour is known are measured like any other, and nothing else."""
+"""Is the tester right? Units under test whose true behaviour is known, and none at all, are measured like any other."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from netbench.model.counts import StreamCounts
+from netbench.model.hops import hop_of
 from netbench.model.selftest import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
@@ -133,7 +134,7 @@ def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[st
 
 
 def _places(result: TrialResult) -> str:
-    hops = dict.fromkeys(hop.partition(" (")[0] for counts in result.streams for hop in lost_at(counts))
+    hops = dict.fromkeys(hop_of(hop) for counts in result.streams for hop in lost_at(counts))
     return f"at {', '.join(hops)}" if hops else ""
 
 

@@ -2,11 +2,12 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netbench.hosts.process_stat import ProcessStat, all_processes, read_process
 from netbench.model.selftest import Check
 
 _EVERY_S = 0.005
@@ -76,32 +77,24 @@ def judge_hindrance(seen: list[Seen], usual: Seen) -> Check:
 
 def this_process() -> Seen:
     """How this process runs."""
-    return _look(Path("/proc/self"), Path("/proc/self/stat").read_text().rpartition(")")[2].split())
+    return _look(read_process("self"))
 
 
 def _tcpdumps(ancestor: int) -> Iterator[Seen]:
-    words, names, parents = {}, {}, {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            start, _, rest = (directory / "stat").read_text().rpartition(")")
-        except OSError:
-            continue  # ended meanwhile
-        pid = int(directory.name)
-        words[pid], names[pid] = rest.split(), start.partition("(")[2]
-        parents[pid] = int(words[pid][1])
-    for pid, name in names.items():
-        if name == "tcpdump" and _descends(pid, ancestor, parents):
+    processes = {process.pid: process for process in all_processes()}
+    for process in processes.values():
+        if process.name == "tcpdump" and _descends(process.pid, ancestor, processes):
             try:
-                yield _look(Path(f"/proc/{pid}"), words[pid])
+                yield _look(process)
             except OSError:
-                continue
+                continue  # ended meanwhile
 
 
-def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    while pid in parents and pid != ancestor:
-        pid = parents[pid]
+def _descends(pid: int, ancestor: int, processes: Mapping[int, ProcessStat]) -> bool:
+    while pid in processes and pid != ancestor:
+        pid = processes[pid].parent
     return pid == ancestor
 
 
-def _look(process: Path, words: list[str]) -> Seen:
-    return Seen(words[0], int(words[16]), (process / "cgroup").read_text())
+def _look(process: ProcessStat) -> Seen:
+    return Seen(process.state, process.nice, Path(f"/proc/{process.pid}/cgroup").read_text())

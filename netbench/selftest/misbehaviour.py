@@ -84,8 +84,7 @@ def judge_misbehaviour(one: Misbehaviour, result: TrialResult, counts: StreamCou
     else:
         assert mischief.foreign
         truth, said = {"foreign": mischief.foreign.of(sent)}, {"foreign": counts.foreign_frames}
-    known = [(one, said[what]) for what, one in truth.items()]
-    off = sum(abs(true - (found or 0)) for true, found in known)
+    off = sum(abs(true - (said[what] or 0)) for what, true in truth.items())
     return Check(
         name=", ".join(truth),
         uut=one.name,

@@ -7,6 +7,7 @@ from rich.console import Console
 from netbench.errors import UsageError
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.report.selftest_page import selftest_page
+from netbench.report.tester import selftest_sentence
 from netbench.results.atomic import write_atomically
 
 _WORDS = {True: "pass", False: "FAIL", None: "----"}
@@ -25,19 +26,13 @@ class Present:
         if check.detail:
             self._say(f"      {check.detail}")
 
-    def end(self, record: SelftestRecord, kept: Path) -> None:
+    def end(self, record: SelftestRecord) -> None:
         """Say what follows from all of them."""
-        failed = sum(check.passed is False for check in record.checks)
-        skipped = sum(check.passed is None for check in record.checks)
-        made = len(record.checks) - skipped
-        more = f"; {skipped} could not be made here" if skipped else ""
-        if record.passed:
-            self._say(f"passed: {made} checks{more}; the tester can be trusted here")
-        elif failed:
-            self._say(f"FAILED: {failed} of {made} checks{more}; do not trust this tester here")
-        else:
-            self._say(f"FAILED: no check could be made here{more}")
-        self._say(f"kept for later campaigns on this testbed: {kept}")
+        self._say(selftest_sentence(record))
+
+    def kept(self, path: Path) -> None:
+        """Say where the record is."""
+        self._say(f"kept for later campaigns on this testbed: {path}")
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -50,4 +45,4 @@ def write_page(record: SelftestRecord, directory: Path) -> None:
     except OSError as error:
         raise UsageError(f"{directory}: cannot be made: {error.strerror}; name another with -o") from error
     write_atomically(directory / "selftest.json", (record.model_dump_json(indent=2) + "\n").encode())
-    write_atomically(directory / "selftest.html", selftest_page(record.model_dump(mode="json")).encode())
+    write_atomically(directory / "selftest.html", selftest_page(record).encode())

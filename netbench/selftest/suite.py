@@ -15,7 +15,7 @@ from netbench.layout import usable_cpus
 from netbench.model.ceiling import Ceiling
 from netbench.model.hops import HopReading
 from netbench.model.profile import GeneratorSpec
-from netbench.model.selftest import CeilingPoint, Check, SelftestRecord
+from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.results.testbeds import fingerprint, keep_record
 from netbench.selftest.drops import check_drops, references
@@ -85,12 +85,12 @@ def run_selftest(console: Console, wanted: Wanted, directory: Path | None) -> bo
         generator=found.sends,
         fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends),
         checks=tuple(found.checks),
-        ceilings=tuple(CeilingPoint(sources=c.sources, frame_size=c.frame_size, fps=c.fps) for c in found.ceilings),
+        ceilings=tuple(found.ceilings),
     )
     if directory is not None:
         write_page(record, directory)
-    kept = keep_record(record)
-    found.present.end(record, kept)
+    found.present.end(record)
+    found.present.kept(keep_record(record))
     return record.passed
 
 
@@ -141,7 +141,7 @@ def _round(
             with _explained(spec, found), testbed.uut(spec) as uut:
                 for check in checks(tester, uut):
                     found.add(check)
-                if spec is not DELAYING:
+                if spec is not DELAYING:  # whose netem is netbench's own, but bears no mark to tell it by
                     found.in_the_way += look(testbed, uut)
 
 

@@ -1,11 +1,11 @@
 """Checks of time: whether the sources keep their pace, and how much of the CPUs others take meanwhile."""
 
-import os
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netbench.hosts.process_stat import USER_HZ, all_processes
 from netbench.model.selftest import Check
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints
@@ -13,8 +13,7 @@ from netbench.uut.base import UnitUnderTest
 
 # More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.
 _MOST_OF_OTHERS = 0.2
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_KTHREADD = "2"  # the parent of all kernel threads
+_KTHREADD = 2  # the parent of all kernel threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class CpuTimes:
 def parse_stat(stat: str, kernel_threads_ticks: int) -> tuple[float, float]:
     """CPU time of processes and what the hypervisor took, in seconds, out of /proc/stat (proc_stat(5))."""
     user, nice, system, _, _, _, _, stolen = map(int, stat.split(maxsplit=9)[1:9])
-    return (user + nice + system - kernel_threads_ticks) / _TICKS_PER_S, stolen / _TICKS_PER_S
+    return (user + nice + system - kernel_threads_ticks) / USER_HZ, stolen / USER_HZ
 
 
 def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
@@ -88,13 +87,5 @@ def check_pacing(name: str, tester: Tester, uut: UnitUnderTest) -> Iterator[Chec
 
 
 def _kernel_threads_ticks() -> int:
-    """User and system time of all of them (proc_pid_stat(5)); the name, in brackets, may hold anything."""
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # ended meanwhile
-        if words[1] == _KTHREADD:
-            ticks += int(words[11]) + int(words[12])
-    return ticks
+    """CPU time of all of them."""
+    return sum(process.ticks for process in all_processes() if process.parent == _KTHREADD)

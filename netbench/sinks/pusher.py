@@ -1,15 +1,13 @@
 """The process on a sink's host that sends flush frames when it is asked to."""
 
 import inspect
-import os
-import select
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from netbench.hosts.base import Host, Process
+from netbench.hosts.lines import Lines
 from netbench.sinks import flush
 
 # Two blocks of 256 KiB, at the least a flush frame can take in one.
@@ -74,14 +72,7 @@ def _ask(process: Process, request: str, timeout_s: float) -> str:
     with suppress(OSError):  # of one that died: it does not answer either
         process.stdin.write(request)
         process.stdin.flush()
-    # Straight from the pipe, which a buffered reader would read on behind the line.
-    answer, pipe = b"", process.stdout.fileno()
-    deadline = time.monotonic() + timeout_s
-    while not answer.endswith(b"\n"):
-        left_s = max(0.0, deadline - time.monotonic())
-        readable, _, _ = select.select([pipe], [], [], left_s)
-        piece = os.read(pipe, 4096) if readable else b""
-        if not piece:
-            return ""
-        answer += piece
-    return answer.decode(errors="replace").strip()
+    try:
+        return Lines(process.stdout).take(timeout_s).decode(errors="replace").strip()
+    except (TimeoutError, EOFError, ValueError):
+        return ""

@@ -5,8 +5,6 @@ frames a second, and its own socket's drops are a hop.
 """
 
 import json
-import os
-import select
 import shlex
 import subprocess
 import sys
@@ -19,6 +17,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.lines import Lines, last_words
 from netbench.model.entitlement import Entitlement
 from netbench.model.hops import INSIDE, HopReading, Hops
 from netbench.model.pace import Pace
@@ -30,7 +29,6 @@ from netbench.uut.mischief import Mischief
 
 _ANSWER_S = 10.0
 _END_S = 1.0
-_LONGEST_ANSWER_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ class _Conversation:
         assert process.stdout
         assert process.stderr
         self._process, self._stdin, self._stdout, self._stderr = process, process.stdin, process.stdout, process.stderr
-        self._unread = b""
+        self._answers = Lines(self._stdout)
 
     def ask(self, request: str) -> Mapping[str, Any]:
         """The answer to `reset` or `read`; TestbedError when there is none."""
@@ -178,16 +176,14 @@ class _Conversation:
 
     def answer(self) -> Mapping[str, Any]:
         """The next answer."""
-        pipe = self._stdout.fileno()
-        while b"\n" not in self._unread:
-            if not select.select([pipe], [], [], _ANSWER_S)[0]:
-                raise TestbedError(f"{self._where} did not answer within {_ANSWER_S:g} s")
-            chunk = os.read(pipe, _LONGEST_ANSWER_BYTES)
-            if not chunk:
-                raise TestbedError(f"{self._where} died: {self._last_words()}")
-            self._unread += chunk
-        line, _, self._unread = self._unread.partition(b"\n")
-        answer: Mapping[str, Any] = json.loads(line)
+        try:
+            answer: Mapping[str, Any] = json.loads(self._answers.take(_ANSWER_S))
+        except TimeoutError as error:
+            raise TestbedError(f"{self._where} did not answer within {_ANSWER_S:g} s") from error
+        except EOFError as error:
+            raise TestbedError(f"{self._where} died: {last_words(self._stderr, 1) or 'no message'}") from error
+        except ValueError as error:
+            raise TestbedError(f"{self._where} gave an answer that makes no sense") from error
         return answer
 
     def end(self) -> None:
@@ -201,9 +197,3 @@ class _Conversation:
             self._process.wait()
         self._stdout.close()
         self._stderr.close()
-
-    def _last_words(self) -> str:
-        pipe, said = self._stderr.fileno(), b""
-        while select.select([pipe], [], [], 0)[0] and (chunk := os.read(pipe, _LONGEST_ANSWER_BYTES)):
-            said += chunk
-        return (said.decode(errors="replace").strip().splitlines() or ["no message"])[-1]

@@ -6,6 +6,7 @@ request, says that its sockets are open. It ends when its stdin does.
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -107,7 +108,7 @@ class _Forwarder:
             try:
                 self._sends.send(frame)
             except OSError as error:
-                if not isinstance(error, BlockingIOError) and error.errno != 105:  # ENOBUFS: full for a moment
+                if not isinstance(error, BlockingIOError) and error.errno != errno.ENOBUFS:  # full for a moment
                     raise
                 continue
             self._sent += 1

@@ -71,14 +71,15 @@ def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator
             counted = counters.nics.get(nic)
             if counted is None:
                 raise TestbedError(f"NIC {nic} of the guest is gone")
+            if direction == "rx" and nic in counters.out_of_buffers:
+                # Told by the guest's driver, but dropped by the virtual NIC: the guest's kernel never had them.
+                yield HopReading(stream, "VMM ingress", "rx_out_of_buffers", "dropped", counters.out_of_buffers[nic])
             if direction == "tx" and nic in counters.qdisc_dropped:
                 queue = counters.qdisc_dropped[nic]
                 yield HopReading(stream, "guest egress queue", "dropped", "dropped", queue)
             yield HopReading(stream, hop, direction, "passed", counted[direction])
             yield HopReading(stream, hop, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
             yield HopReading(stream, hop, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
-            if direction == "rx" and nic in counters.out_of_buffers:
-                yield HopReading(stream, hop, "rx_out_of_buffers", "dropped", counters.out_of_buffers[nic])
     yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
     for name, role, frames in counters.ip:
         yield HopReading("", "guest IP layer", name, role, frames)

@@ -103,7 +103,7 @@ class ReferenceOptions(RawOptions):
 
 
 class Reference(Raw):
-    """A kernel that forwards and drops a known part."""
+    """A kernel that forwards and drops a known part, or delays all by a known time."""
 
     Options: ClassVar[type[BaseModel]] = ReferenceOptions
 

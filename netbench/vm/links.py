@@ -37,5 +37,4 @@ def _counters(link: Mapping[str, Any], indices: Mapping[str, int]) -> NicCounter
         index=link["ifindex"],
         master=indices.get(link.get("master", ""), 0),
         forwards=link["operstate"] in _OPERATIONAL and port.get("state", "forwarding") == "forwarding",
-        rx_missed=rx["missed_errors"],
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.process_stat import USER_HZ, read_process
 from netbench.vm.channel import ChannelGoneError, Ended
 from netbench.vm.machine import RunFiles, VirtualMachine, qemu_command
 from netbench.vm.monitor import Monitor
@@ -20,7 +21,6 @@ _SOCKETS_S = 20.0
 _POLL_S = 0.02
 _END_S = 5.0
 _LAST_WORDS_S = 1.0
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # What a kernel says when it gives up, and what /init says of an agent that does not run.
 _TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
@@ -135,11 +135,11 @@ class Qemu:
     def cpu_s(self) -> float:
         """CPU time its process has used on this machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:
-            fields = Path(f"/proc/{self._pid()}/stat").read_text().rpartition(")")[2].split()
+            ticks = read_process(self._pid()).ticks
         except OSError as error:
             self.require_alive()
             raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return ticks / USER_HZ
 
     def stop(self) -> None:
         """End QEMU at once; harmless when it has ended or was never started."""

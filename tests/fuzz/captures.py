@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from netbench.analysis import pcap, pcapng
-from netbench.analysis.capture import CaptureCounts, analyze_capture
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.captured import CaptureCounts
 from netbench.analysis.present import analyze_command
 from netbench.errors import UsageError
 from tests.fuzz.memory import file_of

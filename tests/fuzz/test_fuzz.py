@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.capture import Span, analyze_capture
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.captured import Span
 from tests.fuzz import captures
 from tests.fuzz.targets import TARGETS
 from tests.unit.capture_files import pcap

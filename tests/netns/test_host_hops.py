@@ -76,7 +76,7 @@ def dropped(yard: Yard, uut: UnitUnderTest, stack: str) -> tuple[int, Mapping[tu
     lost = FRAMES - yard.forwarded(uut, yard.paths[0])
     after = read(yard, stack)
     grew = {key: None if now is None else now - (before[key] or 0) for key, now in after.items()}
-    return lost, {key[:3]: by for key, by in grew.items() if by != 0 and key[3] == "dropped"}
+    return lost, {key[:3]: by for key, by in grew.items() if by != 0 and key[3] != "passed"}
 
 
 def run(yard: Yard, host: str, command: str, stdin: str = "") -> None:

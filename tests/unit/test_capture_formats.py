@@ -12,7 +12,8 @@ import dpkt
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
-from netbench.analysis.capture import CaptureCounts, analyze_capture
+from netbench.analysis.capture import analyze_capture
+from netbench.analysis.captured import CaptureCounts
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 
 MS = 1_000_000

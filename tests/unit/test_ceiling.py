@@ -11,7 +11,7 @@ from netbench.errors import MissingError
 from netbench.model.ceiling import Ceiling, Ceilings
 from netbench.model.counts import HopLoss
 from netbench.model.profile import GeneratorSpec
-from netbench.model.selftest import CeilingPoint, Check, SelftestRecord
+from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.testbeds import fingerprint, keep_record, latest_record
@@ -34,7 +34,7 @@ RECORD = SelftestRecord(
     generator="afpacket",
     fingerprint="0123456789abcdef",
     checks=(Check(name="exact drop", passed=True), Check(name="pace", passed=True)),
-    ceilings=(CeilingPoint(sources=1, frame_size=64, fps=1e6),),
+    ceilings=(Ceiling(sources=1, frame_size=64, fps=1e6),),
 )
 
 
@@ -93,6 +93,8 @@ def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
     (unknown,) = doubts(None, topology(), profile())
     assert unknown.kind is WarningKind.CEILING_UNKNOWN
     assert "netbench selftest lab --generator afpacket" in unknown.text
+    (unknown,) = doubts(None, topology(), profile(generator={"kind": "afpacket", "threads": 2}))
+    assert """netbench selftest lab --generator '{"kind": "afpacket", "threads": 2}'""" in unknown.text
     wrong = RECORD.model_copy(update={"passed": False, "checks": (Check(name="exact drop", passed=False),)})
     (failed,) = doubts(wrong, topology(), profile())
     assert failed.kind is WarningKind.SELFTEST_FAILED

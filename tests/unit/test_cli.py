@@ -95,7 +95,7 @@ WRONG = [
     (("analyze", "/dev/null"), "/dev/null"),
     (("selftest", "--frames", "99"), "100"),
     (("selftest", "nets"), "nets: no such topology"),
-    (("selftest", "--generator", "trafgen"), "there is no such kind; there are afpacket, auto, pktgen"),
+    (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
     (("clean", "now"), "unexpected extra argument"),

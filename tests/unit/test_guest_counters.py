@@ -80,10 +80,10 @@ def hops(counters, nics=ONE):
 
 def test_every_hop_along_the_path_then_those_that_streams_share():
     assert hops(parsed()) == [
+        ("s1", "VMM ingress", "rx_out_of_buffers", "dropped", 17),
         ("s1", "guest ingress NIC", "rx", "passed", 1000),
         ("s1", "guest ingress NIC", "rx_dropped", "dropped", 2),
         ("s1", "guest ingress NIC", "rx_errors", "errors", 1),
-        ("s1", "guest ingress NIC", "rx_out_of_buffers", "dropped", 17),
         ("s1", "guest egress queue", "dropped", "dropped", 77),
         ("s1", "guest egress NIC", "tx", "passed", 990),
         ("s1", "guest egress NIC", "tx_dropped", "dropped", 112),

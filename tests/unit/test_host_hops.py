@@ -16,6 +16,7 @@ from tests.unit.fakes import FakeHost
 
 IN = HopPoint("s1", "ingress NIC", Place(None, "uut", "in1"), "rx")
 OUT = HopPoint("s1", "egress NIC", Place(None, "uut", "out1"), "tx")
+SINK = HopPoint("s1", "sink NIC", Place(None, "uut", "rx1"), "rx")
 SOURCE = HopPoint("s1", "source NIC", Place(None, "uut", "tx1"), "tx")
 OTHER = HopPoint("s2", "egress NIC", Place(None, "uut", "out2"), "tx")
 
@@ -97,11 +98,17 @@ def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, 
         ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "eth7")], ("s1", "egress NIC", "dropped")),
         ([Hook("netdev", "egress", "out1"), Hook("netdev", "egress", "out2")], ("", "egress NIC", "dropped")),
         ([Hook("netdev", "egress", "tx1")], ("s1", "source NIC", "repeated")),
+        ([Hook("netdev", "ingress", "rx1")], ("s1", "sink NIC", "repeated")),
     ],
 )
 def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
-    found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, stack="bridge")
+    found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, SINK, stack="bridge")
     assert found == ([HopReading(expected[0], expected[1], "nft rule", expected[2], 7)] if expected else [])
+
+
+def test_a_rule_that_frames_come_to_at_two_hops_is_at_neither_alone():
+    found = readings(rules(Hook("netdev", "ingress", "in1"), Hook("netdev", "egress", "out1")), IN, OUT)
+    assert found == [HopReading("s1", "uut", "ingress NIC or egress NIC: nft rule", "dropped", 7)]
 
 
 def test_rules_that_cannot_be_read_may_drop_everywhere():

@@ -122,6 +122,11 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             ReasonKind.TESTER_DROPPED,
             "nft t c rule 4 dropped 7 frames at the sink NIC: not the UUT's doing; remove it",
         ),
+        (
+            replace(CLEAN, capture=captured(997), nics={**CLEAN.nics, "sink": replace(SINK, rx=997, rx_dropped=3)}),
+            ReasonKind.TESTER_DROPPED,
+            "3 frames died at the sink NIC: the tester's loss",
+        ),
         (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
         (

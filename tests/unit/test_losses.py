@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.evidence import Evidence, Growth, NicDelta
+from netbench.analysis.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.analysis.losses import losses
 from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
@@ -121,7 +121,7 @@ def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
 
 
 def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
-    rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, uncounted=True)
+    rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=UNCOUNTED)
     counted = Growth("egress NIC", "nft t out rule 2", "dropped", 40)
     assert lost(evidence(SENT, SENT - 100, rule, counted, stack="bridge")) == {
         "ingress NIC (nft t c rule 5, which does not count)": 60,
@@ -130,13 +130,30 @@ def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
 
 
 def test_of_several_that_may_drop_without_counting_none_is_blamed_alone():
-    rules = [Growth(hop, f"nft {hop[0]}", "dropped", None, uncounted=True) for hop in ("ingress NIC", "bridge")]
+    rules = [Growth(hop, f"nft {hop[0]}", "dropped", None, silent=UNCOUNTED) for hop in ("ingress NIC", "bridge")]
     (name,) = lost(evidence(SENT, SENT - 9, *rules, stack="bridge"))
     assert name == "uut (ingress NIC: nft i or bridge: nft b, which do not count)"
+    of_bridge = [Growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in (1, 2)]
+    assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 1 or nft 2, which do not count)": 9}
+    of_bridge = [Growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(9)]
+    assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 0 or nft 1 or 7 more, which do not count)": 9}
 
 
-def test_a_counter_that_was_reset_is_not_a_rule_that_does_not_count():
-    unknown = Growth("bridge", "nft b rule 1", "dropped", None)
+def test_what_was_removed_or_reset_meanwhile_may_have_dropped_too():
+    for why in (REMOVED, RESET):
+        rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=why)
+        assert lost(evidence(SENT, SENT - 9, rule, stack="bridge")) == {f"ingress NIC (nft t c rule 5, {why})": 9}
+
+
+def test_a_rule_that_does_not_count_is_not_blamed_alone_where_streams_share_one_that_dropped():
+    silent = Growth("egress NIC", "nft e", "dropped", None, silent=UNCOUNTED)
+    shared = Growth("bridge", "nft b", "dropped", 30, shared=True)
+    (name,) = lost(evidence(SENT, SENT - 12, shared, silent, stack="bridge"))
+    assert name == "uut (bridge: nft b or egress NIC: nft e, counted for all streams or which does not count)"
+
+
+def test_a_counter_of_a_guest_that_is_unknown_is_not_a_rule_that_does_not_count():
+    unknown = Growth("guest", "dropped", "dropped", None)
     assert lost(evidence(SENT, SENT - 9, unknown, stack="bridge")) == {"bridge (between ingress NIC and egress NIC)": 9}
 
 
@@ -161,7 +178,7 @@ def test_a_rule_at_the_sink_that_drops_what_was_captured_before_has_lost_nothing
 
 
 def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
-    given_ = evidence(SENT, SENT, Growth("sink NIC", "XDP program", "dropped", None, uncounted=True))
+    given_ = evidence(SENT, SENT, Growth("sink NIC", "XDP program", "dropped", None, silent=UNCOUNTED))
     assert lost(replace(given_, capture=captured(SENT - 3))) == {"sink NIC (XDP program, which does not count)": 3}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.capture import Span, StreamCapture
+from netbench.analysis.captured import Span, StreamCapture
 from netbench.analysis.one_way import OneWay, one_way
 from netbench.generators.base import Sent
 from netbench.model.counts import Spread

@@ -64,7 +64,7 @@ def test_flushing_is_done_when_the_capture_ends_with_a_flush_frame(flushing, arr
     assert flushing(*arrivals) == f"{answer}\n"
 
 
-def test_without_a_file_nothing_is_waited_for(flushing, monkeypatch):
+def test_without_a_file_nothing_is_waited_for(flushing):
     assert flushing(FLUSHED, request="7 0") == "unseen\n"
 
 

@@ -344,8 +344,8 @@ def test_hops_are_read_in_the_order_of_the_path(life):
     assert first[:2] == [("ingress tap", "tx", "passed", 1000), ("ingress tap", "tx_dropped", "dropped", 80)]
     assert first[-2:] == [("egress tap", "rx", "passed", 900), ("egress tap", "rx_dropped", "dropped", 7)]
     inside = [hop for hop, *_ in first[2:-2]]
-    assert list(dict.fromkeys(inside)) == ["guest ingress NIC", "guest egress NIC"]
-    assert ("guest ingress NIC", "rx_out_of_buffers", "dropped", 17) in first
+    assert list(dict.fromkeys(inside)) == ["VMM ingress", "guest ingress NIC", "guest egress NIC"]
+    assert ("VMM ingress", "rx_out_of_buffers", "dropped", 17) in first
     streams = [hop.stream for hop in reading.hops]
     assert list(dict.fromkeys(streams)) == ["s1", "s2", ""]
     assert streams == sorted(streams, key=["s1", "s2", ""].index)

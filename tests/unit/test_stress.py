@@ -257,7 +257,7 @@ def test_no_workers_of_a_kind_means_none(stress_ng, cpu, vm):
 class Undying:
     """A guest whose processes wait for a disk for ever."""
 
-    def __init__(self, text="77 (stress-ng) D 1 77 77 0 -1 0 0 0 0 0 5 5 0 0 20\n", exit_code=0):
+    def __init__(self, text="77 (stress-ng) D 1 77 77 0 -1 0 0 0 0 0 5 5 0 0 20 0\n", exit_code=0):
         self._ended = Ended(exit_code, text.encode(), b"")
 
     def hello(self, timeout_s, hopeless):

@@ -6,6 +6,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.counts import HopLoss
+from netbench.model.hops import HopReading
 from netbench.model.paths import stream_paths
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
@@ -113,6 +114,23 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
     (counts,) = measure(bench).streams
     assert counts.lost_at == (HopLoss("uut (between ingress NIC and egress NIC)", 30),)
+
+
+@pytest.mark.parametrize(
+    ("after", "why"),
+    [([], "was removed meanwhile"), ([(4, "nft rule")], "counter was reset"), ([(None, "nft rule")], "does not count")],
+)
+def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
+    bench = FakeBench.on(PATHS)
+    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, lost_in_uut=30)
+    seen = iter([[(500, "nft rule"), (8, "steady")], [*after, (8, "steady")]])
+
+    def rules(_points, _declared):
+        return tuple(HopReading("s1", "ingress NIC", name, "dropped", frames) for frames, name in next(seen))
+
+    bench.bench = replace(bench.bench, read_hops=rules)
+    (loss,) = measure(bench).streams[0].lost_at
+    assert (loss.hop.startswith("ingress NIC (nft rule, "), why in loss.hop, loss.frames) == (True, True, 30)
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):

@@ -203,6 +203,18 @@ def test_areas_of_the_loss_curve_add_up_to_the_loss() -> None:
         assert heights == pytest.approx([100 * own.lost / own.sent for own in of_size])
 
 
+def test_many_places_leave_the_loss_curve_its_height() -> None:
+    def drawn(places: int) -> int:
+        (group,) = group_trials(campaign([lossy(*((f"{BEFORE}, by rule {number}", 1) for number in range(places)))]))
+        own = group_fate(group, guest=True)
+        assert own is not None
+        layout = loss_by_place([own], styles(["kvm"])).layout
+        assert layout.margin.t >= 20 * places / 2, "two columns, a line for each two places"
+        return int(layout.height - layout.margin.t - layout.margin.b)
+
+    assert drawn(2) == drawn(30)
+
+
 def test_places_on_one_side_are_shades_of_its_colour() -> None:
     deaths = [Death(place, Side.BEFORE, 1) for place in ("bridge", "ingress tap")] + [Death(INSIDE, Side.INSIDE, 1)]
     colours = place_colours(deaths)
