@@ -124,6 +124,7 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
                 frames=grown,
                 shared=not (reading.stream or alone[key[0]]),
                 silent=_silent(key[0], reading, grown, removed=key not in later),
+                indiscriminate=key[0] == "machine",
             )
         )
     return tuple(sorted(found, key=lambda one: rank(one.hop)))

@@ -21,7 +21,8 @@ class Growth:
     """How one counter of a hop grew over a trial, in frames; None when that is not known. `role` as of HopReading.
 
     `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
-    frames the hop has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET.
+    frames the hop has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET. One that is `indiscriminate`
+    counts whatever comes its way, frames of others than the trial too.
     """
 
     hop: str
@@ -30,6 +31,7 @@ class Growth:
     frames: int | None
     shared: bool = False
     silent: str = ""
+    indiscriminate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

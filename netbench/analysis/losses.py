@@ -116,8 +116,9 @@ def _inside(evidence: Evidence, entered: int, left: int, egress_dropped: int) ->
         rest = start.passed - end.passed - claimed
         for one in here:
             if one.frames and not one.shared:
-                rest -= one.frames
-                yield HopLoss(f"{one.hop} ({one.counter})", one.frames)
+                explained = min(one.frames, max(0, rest)) if one.indiscriminate else one.frames
+                rest -= explained
+                yield HopLoss(f"{one.hop} ({one.counter})", explained)
         claimed = max(0, -rest)
         rest = max(0, rest)
         at_nic = min(egress_dropped, rest) if end.hop == "egress NIC" else 0

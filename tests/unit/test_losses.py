@@ -114,6 +114,12 @@ def test_a_counter_on_the_other_side_of_what_it_explains_is_not_counted_twice(dr
     assert lost(truth.evidence()).get("guest ingress NIC (rx_dropped)", 0) == dropped
 
 
+def test_a_machine_that_drops_frames_of_others_as_well_has_dropped_no_more_of_ours_than_are_missing():
+    everything = Growth("IP layer", "InAddrErrors", "dropped", 5000, indiscriminate=True)
+    assert lost(evidence(SENT, SENT - 7, everything, stack="IP layer")) == {"IP layer (InAddrErrors)": 7}
+    assert lost(evidence(SENT, SENT, everything, stack="IP layer")) == {}
+
+
 def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
     between = "(between ingress NIC and egress NIC)"
     for stack in ("bridge", "IP layer"):
