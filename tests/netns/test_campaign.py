@@ -134,7 +134,7 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     assert found[0]["lost_frames"] == "0"
     assert found[-1]["lost_frames"] == "200"
     assert (found[-1]["verdict"], found[-1]["unexplained_frames"]) == ("valid", "0")
-    assert found[-1]["lost_at"] == "bridge (between ingress NIC and egress NIC)=200"
+    assert found[-1]["lost_at"] == "bridge (nft bridge outside forward rule 2)=200"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -189,7 +189,7 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
 
 
 def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
-    first = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
+    first = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge", "--set", "duration=600ms")
     wait_for(lambda: stored(results) >= 1)
     second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *SMALL)
     assert second.returncode == 3

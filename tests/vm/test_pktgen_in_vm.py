@@ -39,7 +39,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
         measured = measure("10000fps", flows=1000)
     (counts,) = measured.result.streams
     assert (counts.sent_frames, counts.received_frames, counts.lost_frames) == (2000, 1860, 140)
-    assert [(loss.hop, loss.frames) for loss in counts.lost_at] == [("uut (nft drop rule)", 140)]
+    assert [(loss.hop, loss.frames) for loss in counts.lost_at] == [("IP layer (nft drop rule)", 140)]
     assert (counts.unexplained_frames, measured.result.verdict) == (0, Verdict.VALID)
     assert measured.sequences == [number for number in range(1, 2001) if (number - 1) % 100 >= 7]
     assert (counts.loss_runs, counts.longest_loss_run_frames) == (20, 7)
@@ -98,6 +98,25 @@ def test_copies_of_a_frame_are_refused_by_the_driver_in_clear_words(lab, option)
     assert lab.do("source1", "ls /proc/net/pktgen").split() == ["kpktgend_0", "kpktgend_1", "pgctrl"]
 
 
+WHEN_SENT = "/sys/class/net/nb-tx1/statistics/tx_packets"
+SET = "(while [ $(cat {file}) -lt {frames} ]; do sleep 0.02; done; date -s @$(($(date +%s) + {seconds})))"
+
+
+def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, tmp_path):
+    """Forward or back: frames look like none of the stream's, which must not pass for loss."""
+    with lab.bench(tmp_path) as measure:
+        for seconds in (-3600, 3600):
+            setting = SET.format(file=WHEN_SENT, frames=lab.transmitted() + 300, seconds=seconds)
+            lab.host("source1").run(["sh", "-c", f"{setting} >/dev/null 2>&1 &"])
+            result = measure("1000fps", duration="600ms").result
+            assert result.verdict is Verdict.INVALID
+            (failed,) = [reason for reason in result.reasons if reason.kind is ReasonKind.GENERATOR_FAILED]
+            told = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
+            assert [float(found.replace(",", "")) for found in told] == [pytest.approx(seconds, abs=2)], failed.detail
+        result = measure("1000fps", duration="200ms").result
+        assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
+
+
 def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):
     """The last test of this file: what it removes stays away."""
 
@@ -121,22 +140,3 @@ def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):
     assert "link-changed" in reasons
     assert result.verdict is Verdict.INVALID
     assert lab.do("source1", "ls /proc/net/pktgen").split() == ["kpktgend_0", "kpktgend_1", "pgctrl"]
-
-
-WHEN_SENT = "/sys/class/net/nb-tx1/statistics/tx_packets"
-SET = "(while [ $(cat {file}) -lt {frames} ]; do sleep 0.02; done; date -s @$(($(date +%s) + {seconds})))"
-
-
-def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, tmp_path):
-    """Forward or back: frames look like none of the stream's, which must not pass for loss."""
-    with lab.bench(tmp_path) as measure:
-        for seconds in (-3600, 3600):
-            setting = SET.format(file=WHEN_SENT, frames=lab.transmitted() + 300, seconds=seconds)
-            lab.host("source1").run(["sh", "-c", f"{setting} >/dev/null 2>&1 &"])
-            result = measure("1000fps", duration="600ms").result
-            assert result.verdict is Verdict.INVALID
-            (failed,) = [reason for reason in result.reasons if reason.kind is ReasonKind.GENERATOR_FAILED]
-            told = re.findall("the clock of host source1, .*, was set by (.+) s", failed.detail)
-            assert [float(found.replace(",", "")) for found in told] == [pytest.approx(seconds, abs=2)], failed.detail
-        result = measure("1000fps", duration="200ms").result
-        assert (result.verdict, result.streams[0].received_frames) == (Verdict.VALID, 200)
