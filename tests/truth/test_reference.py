@@ -10,6 +10,7 @@ from netbench.uut.reference import Drop
 from tests.commands import netbench, rows
 
 SEED = 20111
+STREAMS = 3
 DROPS = [
     (0, 7),
     (1, 3),
@@ -26,8 +27,7 @@ def test_the_formula_counts_what_a_counter_would(drop, frames):
 
 @pytest.mark.root
 @pytest.mark.parametrize("forward", ["bridge", "route"])
-@pytest.mark.parametrize("streams", [3])
-def test_loss_is_exact_to_the_frame(tmp_path, forward, streams):
+def test_loss_is_exact_to_the_frame(tmp_path, forward):
     topology = tmp_path / "truth.yaml"
     uuts = "\n".join(
         f"  - {{name: drops-{k}-of-{n}, kind: reference, forward: {forward}, drop: {{k: {k}, n: {n}}}}}"
@@ -36,15 +36,15 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward, streams):
     hosts = "hosts: {source: {}, uut: {}, sink: {}}\n"
     links = "".join(
         f"  - {{ends: [{ends}], rate: 1Gbit/s}}\n"
-        for s in range(1, streams + 1)
+        for s in range(1, STREAMS + 1)
         for ends in (f"source/tx{s}, uut/in{s}", f"uut/out{s}, sink/rx{s}")
     )
     lanes = "".join(
         f"  - {{name: s{s}, source: source/tx{s}, ingress: uut/in{s}, egress: uut/out{s}, sink: sink/rx{s}}}\n"
-        for s in range(1, streams + 1)
+        for s in range(1, STREAMS + 1)
     )
     topology.write_text(f"{hosts}links:\n{links}streams:\n{lanes}uuts:\n{uuts}\n")
-    sizes = random.Random(SEED + streams).sample(range(65, 1518), 1)
+    sizes = random.Random(SEED + STREAMS).sample(range(65, 1518), 1)
     done = netbench(
         "run",
         topology,
@@ -66,7 +66,7 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward, streams):
     )
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "results")
-    assert len(found) == len(DROPS) * 3 * streams
+    assert len(found) == len(DROPS) * 3 * STREAMS
     for row in found:
         k, n = map(int, row["uut"].removeprefix("drops-").split("-of-"))
         sent = int(row["sent_frames"])
