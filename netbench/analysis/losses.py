@@ -138,9 +138,10 @@ def _stations(growths: Iterable[Growth], entered: int, left: int) -> Iterator[_S
 
 
 def _within(one: Growth, start: _Station, end: _Station) -> bool:
-    """Whether a counter's hop is in a stretch; what is attached to the ingress NIC comes behind its count."""
-    behind_start = rank(start.hop) < rank(one.hop) or start.hop == one.hop == "ingress NIC"
-    return behind_start and rank(one.hop) <= rank(end.hop)
+    """Whether a counter's hop is in a stretch; what is attached where frames come in comes behind the count there."""
+    if one.hop == "ingress NIC" or (one.hop == "egress tap" and one.indiscriminate):
+        return one.hop == start.hop
+    return rank(start.hop) < rank(one.hop) <= rank(end.hop)
 
 
 def _named(here: Sequence[Growth], start: _Station, end: _Station, stack: str) -> str:

@@ -60,6 +60,8 @@ class ThroughGuest:
     guest: int = 0
     guest_queue: int = 0
     vmm_out: int = 0
+    tap_out_full: int = 0
+    tap_out_hook: int = 0
     bridge_out: int = 0
     egress_hook: int = 0
 
@@ -67,11 +69,11 @@ class ThroughGuest:
         tap = SENT - self.ingress_hook - self.bridge - self.tap_full
         guest_in = tap - self.vmm_in
         guest_out = guest_in - self.guest_nic - self.guest_ip - self.guest - self.guest_queue
-        tap_out = guest_out - self.vmm_out
+        tap_out = guest_out - self.vmm_out - self.tap_out_full
         return evidence(
             SENT,
-            tap_out - self.bridge_out - self.egress_hook,
-            Growth("ingress NIC", "nft filter in rule 2", "dropped", self.ingress_hook),
+            tap_out - self.tap_out_hook - self.bridge_out - self.egress_hook,
+            Growth("ingress NIC", "nft filter in rule 2", "dropped", self.ingress_hook, indiscriminate=True),
             Growth("ingress tap", "tx", "passed", tap),
             Growth("ingress tap", "tx_dropped", "dropped", self.tap_full),
             Growth("guest ingress NIC", "rx", "passed", guest_in),
@@ -81,7 +83,9 @@ class ThroughGuest:
             Growth("guest egress queue", "dropped", "dropped", self.guest_queue),
             Growth("guest egress NIC", "tx", "passed", guest_out),
             Growth("egress tap", "rx", "passed", tap_out),
-            Growth("egress NIC", "nft filter out rule 3", "dropped", self.egress_hook),
+            Growth("egress tap", "rx_dropped", "dropped", self.tap_out_full),
+            Growth("egress tap", "nft filter tap rule 4", "dropped", self.tap_out_hook, indiscriminate=True),
+            Growth("egress NIC", "nft filter out rule 3", "dropped", self.egress_hook, indiscriminate=True),
             stack="uut",
         )
 
@@ -96,6 +100,8 @@ NAMES = {
     "guest": "guest (between guest ingress NIC and guest egress NIC)",
     "guest_queue": "guest egress queue (dropped)",
     "vmm_out": "VMM egress (between guest egress NIC and egress tap)",
+    "tap_out_full": "egress tap (rx_dropped)",
+    "tap_out_hook": "egress tap (nft filter tap rule 4)",
     "bridge_out": "egress bridge (between egress tap and egress NIC)",
     "egress_hook": "egress NIC (nft filter out rule 3)",
 }
