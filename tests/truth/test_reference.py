@@ -13,9 +13,8 @@ SEED = 20111
 STREAMS = 3
 DROPS = [
     (0, 7),
-    (1, 3),
     (11, 11),
-    *[(random.Random(SEED + i).randint(1, n), n) for i, n in enumerate((10, 101, 4096))],
+    *[(random.Random(SEED + i).randint(1, n), n) for i, n in enumerate((101, 4096))],
 ]
 
 
