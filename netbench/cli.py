@@ -298,7 +298,7 @@ def main() -> None:
         # Whoever read our output has gone; Python would complain again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.DONE)
-    except Exception as error:
+    except Exception as error:  # a defect of ours: still one line for the user, who is told how to see more
         if os.environ.get("NETBENCH_DEBUG"):
             raise
         message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"

@@ -96,12 +96,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         caught = {
             lane.path.name: catching.caught(lane.path, sent[lane.path.name], arrived[lane.path.name]) for lane in lanes
         }
-        found = {
-            side.guest: [
-                replace(one, clock_set_ns=set_ns) for one in _evidence(side, len(lanes), sent, caught, before, after)
-            ]
-            for side in sides
-        }
+        found = {side.guest: list(_evidence(side, len(lanes), sent, caught, before, after, set_ns)) for side in sides}
         counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
     reasons = list(trouble.reasons)
     for guest, evidence in found.items():
@@ -253,6 +248,7 @@ def _evidence(
     caught: Mapping[str, Caught],
     before: Snapshot,
     after: Snapshot,
+    clock_set_ns: int,
 ) -> Iterator[Evidence]:
     declared = side.uut.hops()
     for lane in side.lanes:
@@ -266,6 +262,7 @@ def _evidence(
             nics=nic_deltas(lane.path, before, after),
             growths=growths_of(side, name, streams - 1, before, after),
             stack=_stack(lane.path, declared),
+            clock_set_ns=clock_set_ns,
         )
 
 

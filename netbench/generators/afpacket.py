@@ -167,7 +167,7 @@ class _Worker:
 
     def request(self, message: Mapping[str, object]) -> None:
         """Send a request. A worker that is no longer there shows when its reply is read."""
-        with suppress(OSError):
+        with suppress(OSError):  # its reply will tell
             self._stdin.write(json.dumps(message) + "\n")
             self._stdin.flush()
 

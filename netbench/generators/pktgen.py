@@ -206,7 +206,7 @@ class PktGenSource:
         """Remove the devices; harmless when called twice or before open(). A host that is gone has none any more."""
         for seat in self._seats:
             assert self._station
-            with suppress(TestbedError, MissingError):
+            with suppress(TestbedError, MissingError):  # a host that is gone has no devices
                 self._station.leave_seat(seat)
         self._seats = []
         self._station = self._host = None

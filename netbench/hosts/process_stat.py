@@ -42,4 +42,4 @@ def all_processes() -> Iterator[ProcessStat]:
         try:
             yield read_process(directory.name)
         except OSError:
-            continue
+            continue  # ended meanwhile

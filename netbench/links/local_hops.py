@@ -90,7 +90,7 @@ def _look(points: Iterable[HopPoint]) -> _Inside:
 def _indices(points: Iterable[HopPoint]) -> Iterator[tuple[str, int]]:
     """Of each interface, by name; one that is gone is left out."""
     for point in points:
-        with suppress(OSError):
+        with suppress(OSError):  # gone: there is nothing to ask of it
             yield point.place.interface, if_nametoindex(point.place.interface)
 
 

@@ -3,6 +3,7 @@
 Formats: linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h.
 """
 
+import errno
 import socket
 
 from netbench.links.raw_netlink import ask, attributes
@@ -12,6 +13,7 @@ _NETLINK_NETFILTER = 12
 _NFT_MSG_GETTABLE = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES
 _ANY_FAMILY = bytes(4)  # nfgenmsg
 _NFTA_TABLE_NAME = 1
+_WITHOUT_NFTABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def has_foreign_tables() -> bool:
@@ -22,6 +24,7 @@ def has_foreign_tables() -> bool:
                 attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME]
                 for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
             ]
-    except OSError:
-        return False  # a kernel without nftables has no tables
+    except OSError as error:
+        # A kernel without nftables has no tables; one that cannot say so now may have some.
+        return error.errno not in _WITHOUT_NFTABLES
     return any(not name.startswith(PREFIX.encode()) for name in tables)

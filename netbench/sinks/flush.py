@@ -81,7 +81,7 @@ def _ends_flushed(capture: str) -> bool:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
             return _FLUSH_BYTES in file.read()
     except OSError:
-        return False
+        return False  # not written yet
 
 
 if __name__ == "__main__":

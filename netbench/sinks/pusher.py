@@ -61,7 +61,7 @@ class Pusher:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # killed: it only has to be reaped, and may be so later
                 process.communicate(timeout=_ANSWER_S)
 
 

@@ -215,7 +215,7 @@ def _free_bytes(path: Path) -> int:
     try:
         return shutil.disk_usage(path.parent).free
     except OSError:
-        return 0
+        return 0  # where nothing can be asked nothing can be written
 
 
 def _free_bytes_of(host: Host) -> int:

@@ -188,7 +188,7 @@ class _Conversation:
 
     def end(self) -> None:
         """End it: by closing its stdin, then by SIGKILL."""
-        with suppress(OSError):
+        with suppress(OSError):  # it has ended already
             self._stdin.close()
         try:
             self._process.wait(_END_S)
