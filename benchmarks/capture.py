@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 NETBENCH = """
 import sys
 from pathlib import Path
-from netbench.analysis.present import analyze_command
+from netbench.cli.analyze import analyze_command
 print(analyze_command(Path(sys.argv[1]), as_json=True))
 """
 DPKT = """

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Sent, Traffic
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import run_checked

@@ -21,9 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from netbench.config.loading import load_profile
+from netbench.config.plugins import GENERATORS, option_models
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult
-from netbench.plugins import GENERATORS, option_models
 from netbench.results.directory import ResultDirectory
 
 # At most so many times what was asked for.

@@ -20,17 +20,17 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import NetbenchError, TestbedError
 from netbench.generators.base import Traffic
-from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
-from netbench.layout import base_changes, needs_of
-from netbench.plugins import UUTS, option_models
-from netbench.requirements import require
-from netbench.testbed import require_root
-from netbench.vm.running import running_vm
+from netbench.testbed.layout import base_changes, needs_of
+from netbench.testbed.requirements import require
+from netbench.testbed.testbed import require_root
+from netbench.testbed.virtual_machines import running_vm
 
 INTERFACE = "nb-tx1"
 PKTGEN = "/proc/net/pktgen"

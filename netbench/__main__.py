@@ -1,5 +1,5 @@
 """`python -m netbench`."""
 
-from netbench.cli import main
+from netbench.cli.commands import main
 
 main()

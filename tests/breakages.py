@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import NamespaceHost
@@ -14,9 +15,8 @@ from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import ReasonKind
-from netbench.plugins import UUTS, option_models
-from netbench.testbed import open_testbed
-from netbench.trial import run_trial
+from netbench.testbed.testbed import open_testbed
+from netbench.trial.run import run_trial
 from netbench.uut.base import UnitUnderTest
 
 SENT = 1000

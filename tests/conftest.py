@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from netbench.errors import MissingError
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.vm.machine import qemu_program
+from netbench.vmm.qemu_command import qemu_program
 from tests.commands import netbench
 from tests.commands import start as start_command
 from tests.machine import machine_state

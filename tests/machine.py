@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from netbench.hosts.local import MARK
-from netbench.links.state import STATE_DIRECTORY
+from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.names import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")

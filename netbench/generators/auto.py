@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.afpacket import AfPacket, AfPacketOptions
+from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
 from netbench.generators.base import Sent, Source, Stamps, Traffic
-from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Host
 
 

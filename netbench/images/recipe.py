@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from netbench.hosts.agent import program as agent_program
 from netbench.images.digests import content_digest, data_digest
 from netbench.images.wanted_modules import WANTED
 
@@ -36,7 +37,7 @@ ACCOUNTS = {
 MOUNT_POINTS = ("dev", "proc", "root", "run", "sys", "tmp", "var/log")
 
 INIT = Path(__file__).parent / "guest" / "init"
-AGENT = Path(__file__).parent / "guest" / "agent.py"
+AGENT = Path(agent_program.__file__)
 
 
 def digest() -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from netbench.analysis.intervals import Interval
 from netbench.model.verdict import Verdict
 from netbench.report.formats import (
     count,
@@ -49,8 +48,9 @@ from netbench.report.traces import (
     line,
     loss_error_bars,
 )
-from netbench.results.groups import Group, best_groups
-from netbench.results.totals import TrialTotals
+from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.intervals import Interval
+from netbench.statistics.totals import TrialTotals
 
 _OFFERED = "Offered load [Mbit/s, L1]"
 

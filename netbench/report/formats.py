@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import floor, log10
 
-from netbench.analysis.intervals import Interval
-from netbench.analysis.ratios import RatioOfMeans
+from netbench.statistics.intervals import Interval
+from netbench.statistics.ratios import RatioOfMeans
 
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter

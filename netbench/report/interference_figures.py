@@ -9,8 +9,6 @@ from typing import TypeVar
 
 import plotly.graph_objects as go
 
-from netbench.analysis.intervals import Interval
-from netbench.analysis.ratios import RatioOfMeans, statement
 from netbench.report.formats import mbps_interval, percent_interval
 from netbench.report.loss_scale import LossScale
 from netbench.report.panels import GREY, INK, Panels, Style, size_titles
@@ -27,8 +25,10 @@ from netbench.report.traces import (
     line,
     loss_error_bars,
 )
-from netbench.results.interference.curves import Curve, CurvePoint
-from netbench.results.interference.maxima import RelativeMaximum
+from netbench.statistics.interference.curves import Curve, CurvePoint
+from netbench.statistics.interference.throughput_change import RelativeMaximum
+from netbench.statistics.intervals import Interval
+from netbench.statistics.ratios import RatioOfMeans, statement
 
 _NEIGHBOURS = "Offered to the neighbours [Mbit/s, L1]"
 

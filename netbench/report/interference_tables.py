@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.analysis.ratios import RatioOfMeans, statement
 from netbench.model.counts import l1_mbps
 from netbench.model.maximum import Maximum
 from netbench.report.formats import UNKNOWN, count, index, index_limits, index_spread, kfps, mbps, mean, percent
 from netbench.report.markup import Column, Html, element, folded, join, row, table
 from netbench.report.panels import Style
 from netbench.report.tables import uut_label
-from netbench.results.interference.fairness import Fairness
-from netbench.results.interference.maxima import Matrix, RelativeMaximum, Victim
+from netbench.statistics.interference.isolation import Fairness
+from netbench.statistics.interference.throughput_change import Matrix, RelativeMaximum, Victim
+from netbench.statistics.ratios import RatioOfMeans, statement
 
 _LOST, _GAINED = "213, 94, 0", "0, 114, 178"  # Okabe and Ito's vermillion and blue
 _STRONGEST = 0.8  # how opaque the colour of a cell is that lost everything

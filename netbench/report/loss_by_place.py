@@ -9,9 +9,9 @@ from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.panels import INK, Panels, Style, size_titles
 from netbench.report.side_colours import place_colours
 from netbench.report.traces import HOVER, LOSS, end_of_axis
-from netbench.results.fates import Death, GroupFate
-from netbench.results.losses import along_the_path
-from netbench.results.sides import Side
+from netbench.statistics.guest_sides import Side
+from netbench.statistics.outcomes import Death, GroupFate
+from netbench.statistics.placed_losses import along_the_path
 
 _OFFERED = "Offered load [Mbit/s, L1]"
 

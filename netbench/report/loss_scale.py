@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, log10
 
-from netbench.analysis.intervals import Interval
+from netbench.statistics.intervals import Interval
 
 _FEWEST_DECADES = 3
 _MOST_DECADES = 9

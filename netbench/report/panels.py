@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from netbench.model.verdict import Verdict
 from netbench.report.emulation import label, note
 from netbench.report.loss_scale import LossScale
-from netbench.results.groups import Group
+from netbench.statistics.groups import Group
 
 INK = "#222222"
 GREY = "#767676"

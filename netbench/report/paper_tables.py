@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.analysis.intervals import Interval
-from netbench.analysis.ratios import RatioOfMeans, statement
-from netbench.reference.published import PublishedTable
 from netbench.report.formats import UNKNOWN, change, change_limits, mbps, mbps_spread, mean
 from netbench.report.markup import Html, element, join
 from netbench.report.panels import Style
+from netbench.report.published import PublishedTable
 from netbench.report.tables import uut_label
-from netbench.results.interference.background import Background
-from netbench.results.interference.maxima import RelativeMaximum
+from netbench.statistics.interference.background import Background
+from netbench.statistics.interference.throughput_change import RelativeMaximum
+from netbench.statistics.intervals import Interval
+from netbench.statistics.ratios import RatioOfMeans, statement
 
 _UNKNOWN = element("td", UNKNOWN, css="number")
 

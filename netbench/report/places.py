@@ -2,17 +2,17 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from netbench.report.claim import claim_content, without_guest
+from netbench.model.campaign import CampaignResults
 from netbench.report.loss_by_place import loss_by_place
 from netbench.report.markup import Html, element, join
 from netbench.report.panels import Style, members_by_uut
+from netbench.report.paper_finding import claim_content, without_guest
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, section
 from netbench.report.tables import lost_frames_table
 from netbench.report.waterfalls import waterfalls
-from netbench.results.campaign import CampaignResults
-from netbench.results.claim import judge_claim
-from netbench.results.fates import GroupFate, group_fate
-from netbench.results.sides import uuts_with_guest
+from netbench.statistics.guest_sides import uuts_with_guest
+from netbench.statistics.outcomes import GroupFate, group_fate
+from netbench.statistics.paper_finding import judge_claim
 
 
 def places_sections(choice: Sequence[View], looks: Mapping[str, Style], results: CampaignResults) -> Iterable[Section]:

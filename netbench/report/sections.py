@@ -8,7 +8,7 @@ from plotly.io import to_html
 
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, html, join
-from netbench.results.groups import Group
+from netbench.statistics.groups import Group
 
 _BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 

@@ -6,21 +6,21 @@ In the order of Schlosser et al. 2011: Figure 5, Tables 1 to 3, theirs beside ou
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import Network, Stress
-from netbench.reference.published import PublishedPaper, PublishedTable, schlosser2011
 from netbench.report import interference_figures as figures
 from netbench.report.formats import count
 from netbench.report.interference_tables import fairness_table, matrix_table, maxima_table, worst_table
 from netbench.report.markup import Html, element
 from netbench.report.panels import Style
 from netbench.report.paper_tables import background_table, change_table, published_table
+from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
 from netbench.report.sections import Section, by_title, drawn, note, section
-from netbench.results.campaign import CampaignResults
-from netbench.results.groups import Group
-from netbench.results.interference.background import Background, background
-from netbench.results.interference.curves import Curve, curves
-from netbench.results.interference.fairness import fairness
-from netbench.results.interference.maxima import RelativeMaximum, matrix, relative_maxima, worst_isolation
+from netbench.statistics.groups import Group
+from netbench.statistics.interference.background import Background, background
+from netbench.statistics.interference.curves import Curve, curves
+from netbench.statistics.interference.isolation import fairness
+from netbench.statistics.interference.throughput_change import RelativeMaximum, matrix, relative_maxima, worst_isolation
 
 _COMPUTES = str(Stress())
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from netbench.report.markup import Html, element, join
-from netbench.results.fates import Death
-from netbench.results.sides import Side
+from netbench.statistics.guest_sides import Side
+from netbench.statistics.outcomes import Death
 
 SENT = "#767676"
 RECEIVED = "#009e73"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.analysis.intervals import Interval
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
@@ -18,10 +17,11 @@ from netbench.report.formats import (
     percent_spread,
 )
 from netbench.report.markup import Column, Html, element, folded, join, row, table
-from netbench.report.neighbours import of_neighbours
+from netbench.report.neighbour_names import of_neighbours
 from netbench.report.panels import Style
-from netbench.results.groups import Group
-from netbench.results.losses import along_the_path, lost_frames_by_place
+from netbench.statistics.groups import Group
+from netbench.statistics.intervals import Interval
+from netbench.statistics.placed_losses import along_the_path, lost_frames_by_place
 
 _SPREAD = Column("±", css="spread")
 _RESULTS = (

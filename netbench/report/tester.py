@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import count, kfps, mbps
 from netbench.report.markup import Column, Html, element, join, row, table
 from netbench.report.sections import Section, note, section
-from netbench.results.campaign import CampaignResults
 from netbench.results.manifest import selftest_of
 
 _CHECKS = (

@@ -6,9 +6,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from netbench.analysis.intervals import Interval
 from netbench.report.loss_scale import LossScale
 from netbench.report.panels import Style
+from netbench.statistics.intervals import Interval
 
 HOVER = "%{hovertext}<extra></extra>"
 NO_BAR = "none"  # in place of a half width; null would be drawn like 0, which is another statement

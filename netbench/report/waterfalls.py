@@ -9,8 +9,8 @@ from netbench.report.panels import Style
 from netbench.report.sections import Option, picked
 from netbench.report.side_colours import RECEIVED, SENT, side_colour, sides_legend
 from netbench.report.tables import uut_label
-from netbench.results.fates import Fate, GroupFate, group_fate
-from netbench.results.groups import Group
+from netbench.statistics.groups import Group
+from netbench.statistics.outcomes import Fate, GroupFate, group_fate
 
 
 def waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], looks: Mapping[str, Style]) -> Html:

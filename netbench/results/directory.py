@@ -11,11 +11,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from netbench.errors import TestbedError, UsageError
-from netbench.links.state import lock_file
+from netbench.linux.state import lock_file
+from netbench.model.campaign import CampaignResults
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
-from netbench.results.campaign import CampaignResults
 from netbench.results.manifest import ManifestHead
 from netbench.results.store import Store
 

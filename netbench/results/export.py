@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import write_atomically
-from netbench.results.campaign import CampaignResults
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
 
 Format = Literal["csv", "json", "parquet"]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from netbench.model.profile import Profile
 from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
-from netbench.results.environment import git_revision
+from netbench.testbed.environment import git_revision
 
 
 class ManifestHead(BaseModel):

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from netbench.analysis.intervals import Interval
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
-from netbench.results.campaign import CampaignResults
-from netbench.results.delays import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
-from netbench.results.groups import Group, group_trials
-from netbench.results.totals import LOAD, cpu_of_victim, observed_s
+from netbench.statistics.delay_percentiles import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.intervals import Interval
+from netbench.statistics.totals import LOAD, cpu_of_victim, observed_s
 
 Cell = str | int | float | None
 Row = dict[str, Cell]

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from math import sqrt
 
 from netbench.model.counts import StreamCounts
-from netbench.model.hops import hop_of
+from netbench.model.points import hop_of
 from netbench.model.selftest import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.selftest.trials import Tester, complaints, lost_at, total
+from netbench.selftest.tester import Tester, complaints, lost_at, total
 from netbench.uut.base import UnitUnderTest
 from netbench.uut.reference import DROP_RULE, Drop, ReferenceOptions
 

@@ -9,8 +9,8 @@ from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
-from netbench.selftest.hindrance import Watch, judge_hindrance, this_process
-from netbench.selftest.trials import Pattern, Tester, complaints, total
+from netbench.selftest.capture_watch import Watch, judge_hindrance, this_process
+from netbench.selftest.tester import Pattern, Tester, complaints, total
 from netbench.uut.base import UnitUnderTest
 
 LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from netbench.model.selftest import Check
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import Verdict
-from netbench.selftest.misbehaviour import judge_delay
-from netbench.selftest.trials import Tester, complaints
+from netbench.selftest.impairments import judge_delay
+from netbench.selftest.tester import Tester, complaints
 from netbench.uut.base import UnitUnderTest
 
 _DELAY_MS = 20

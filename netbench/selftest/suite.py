@@ -10,23 +10,23 @@ from pathlib import Path
 
 from rich.console import Console
 
+from netbench.cli.selftest import Present, write_page
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
-from netbench.layout import usable_cpus
 from netbench.model.ceiling import Ceiling
-from netbench.model.hops import HopReading
+from netbench.model.points import HopReading
 from netbench.model.profile import GeneratorSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
-from netbench.results.testbeds import fingerprint, keep_record
+from netbench.results.selftests import fingerprint, keep_record
+from netbench.selftest.attached import judge_obstacles, look
 from netbench.selftest.drops import check_drops, references
+from netbench.selftest.impairments import check_misbehaviour, misbehaviours
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
-from netbench.selftest.misbehaviour import check_misbehaviour, misbehaviours
 from netbench.selftest.netem import DELAYING, check_netem
-from netbench.selftest.obstacles import judge_obstacles, look
-from netbench.selftest.present import Present, write_page
+from netbench.selftest.tester import Tester, selftest_profile, with_uuts
 from netbench.selftest.timing import CpuTimes, check_pacing, judge_cpus
-from netbench.selftest.trials import Tester, selftest_profile, with_uuts
-from netbench.testbed import open_testbed
+from netbench.testbed.layout import usable_cpus
+from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import UnitUnderTest
 
 # A rate that is no strain for a source, frames/s: on this machine, and on the emulated CPU of a VM.

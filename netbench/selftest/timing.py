@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.process_stat import USER_HZ, all_processes
+from netbench.linux.process_stat import USER_HZ, all_processes
 from netbench.model.selftest import Check
 from netbench.model.verdict import Verdict
-from netbench.selftest.trials import Tester, complaints
+from netbench.selftest.tester import Tester, complaints
 from netbench.uut.base import UnitUnderTest
 
 # More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.

@@ -7,12 +7,12 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-from netbench.links.kernel import Kernel
+from netbench.hosts.shell import Shell
+from netbench.linux.kernel import Kernel
 from netbench.model.entitlement import Entitlement
-from netbench.model.hops import HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.vm.shell import Shell
+from netbench.model.points import HopReading, Hops
 
 EVERYTHING = Entitlement()  # all CPUs, like everybody else
 

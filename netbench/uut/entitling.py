@@ -1,8 +1,8 @@
 """What a guest may take of its machine's CPUs, put in force: a control group where there are shares, and the way in."""
 
 from netbench.hosts.base import Host
-from netbench.links.cgroups import door, find_controller
-from netbench.links.changes import AddCgroup
+from netbench.linux.cgroups import door, find_controller
+from netbench.linux.changes import AddCgroup
 from netbench.model.entitlement import Entitlement
 from netbench.model.fields import percent_text
 from netbench.model.names import PREFIX

@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import UsageError
 from netbench.model.entitlement import Entitlement
-from netbench.model.hops import Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
+from netbench.model.points import Hops
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from netbench.errors import TestbedError, UsageError
-from netbench.links.changes import (
+from netbench.linux.changes import (
     AddAddress,
     AddBridge,
     AddForwardingEntry,
@@ -14,8 +14,8 @@ from netbench.links.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.links.counters import NicCounters
-from netbench.links.kernel import Kernel
+from netbench.linux.kernel import Kernel
+from netbench.linux.nics import NicCounters
 from netbench.model.names import PREFIX
 from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
 

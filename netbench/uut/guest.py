@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 
 from netbench.errors import TestbedError
-from netbench.hosts.cpu_time import busy_s
-from netbench.links.counters import NicCounters
+from netbench.hosts.shell import Shell, run_in_guest
+from netbench.linux.cpu_time import busy_s
+from netbench.linux.ip_link import list_command, parse_links
+from netbench.linux.nics import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.uut.forwarding import forwards
 from netbench.uut.guest_counters import GuestCounters, parse_counters, read_command
 from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
-from netbench.vm.links import list_command, parse_links
-from netbench.vm.shell import Shell, run_in_guest
 
 _CARRIER_S = 10.0
 _RECEPTION_S = 20.0

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
-from netbench.hosts.cpu_time import busy_s
-from netbench.links.ip_layer import FORWARDED, ip_counters
-from netbench.model.hops import HopReading
+from netbench.linux.cpu_time import busy_s
+from netbench.linux.ip_layer import FORWARDED, ip_counters
+from netbench.model.points import HopReading
 from netbench.uut.guest_forwarding import GuestNics
 
 _MARK = "--netbench--"

@@ -11,13 +11,17 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.errors import TestbedError, UsageError
+from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.guest_agent import GuestAgentShell
+from netbench.hosts.shell import Shell
+from netbench.hosts.ssh import SshShell, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.links.changes import AddRunDirectory, Change, SetUp
+from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.model.entitlement import Entitlement
-from netbench.model.hops import HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import Place, StreamPath
+from netbench.model.points import HopReading, Hops
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, inside_nics
@@ -27,11 +31,9 @@ from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_
 from netbench.uut.probe import probe_command
 from netbench.uut.qemu_links import bridges, host_places, read_taps, tap_changes, tap_name, tap_points
 from netbench.uut.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
-from netbench.vm.acceleration import Acceleration, choose
-from netbench.vm.channel import AgentChannel
-from netbench.vm.describe import guest_facts, image_name
-from netbench.vm.guest_agent import GuestAgentShell
-from netbench.vm.machine import (
+from netbench.vmm.acceleration import Acceleration, choose
+from netbench.vmm.describe import guest_facts, image_name
+from netbench.vmm.qemu_command import (
     VHOST_DEVICE,
     DiskBoot,
     KernelBoot,
@@ -43,9 +45,7 @@ from netbench.vm.machine import (
     qemu_program,
     vm_directory,
 )
-from netbench.vm.qemu import ExplainedShell, Qemu
-from netbench.vm.shell import Shell
-from netbench.vm.ssh import SshShell, free_port
+from netbench.vmm.qemu_process import ExplainedShell, Qemu
 
 _PLANNED_SSH_PORT = 2222
 _EMULATED_PACE = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)

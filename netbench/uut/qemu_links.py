@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from netbench.errors import TestbedError
-from netbench.links.changes import (
+from netbench.linux.changes import (
     AddBridge,
     AddForwardingEntry,
     AddTap,
@@ -12,10 +12,10 @@ from netbench.links.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.links.kernel import Kernel
-from netbench.model.hops import HopPoint, HopReading
+from netbench.linux.kernel import Kernel
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.points import HopPoint, HopReading
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
 
 _ROLES = ("ingress", "egress")

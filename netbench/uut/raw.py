@@ -6,15 +6,15 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import TestbedError
-from netbench.links.changes import Change
+from netbench.linux.changes import Change
+from netbench.linux.host_shell import HostShell
 from netbench.model.entitlement import Entitlement
-from netbench.model.hops import Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
+from netbench.model.points import Hops
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import await_forwarding, bridge_changes, inside_nics, route_changes
-from netbench.uut.host_shell import HostShell
 
 
 class RawOptions(BaseModel):

@@ -14,12 +14,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
-from netbench.links.changes import AddDelay, AddTable
+from netbench.linux.changes import AddDelay, AddTable
 from netbench.model.entitlement import Entitlement
 from netbench.model.fields import Seconds
-from netbench.model.hops import HopReading
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
+from netbench.model.points import HopReading
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions

@@ -11,40 +11,40 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from netbench.config.plugins import GENERATORS, UUTS, plugins
 from netbench.errors import MachineGoneError, MissingError, TestbedError
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source, Traffic
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import VmHost, VmNamespaceHost
 from netbench.hosts.base import Completed, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock
+from netbench.hosts.guest_agent import GuestAgentShell
 from netbench.hosts.local import LocalHost, NamespaceHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
-from netbench.links.changes import Change
-from netbench.links.kernel import Kernel
-from netbench.links.transaction import Transaction
+from netbench.hosts.shell import Shell
+from netbench.hosts.ssh import SshShell
+from netbench.linux.changes import Change
+from netbench.linux.host_shell import HostShell
+from netbench.linux.kernel import Kernel
+from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.transaction import Transaction
+from netbench.loads.base import Neighbour
+from netbench.loads.idle import Idle
+from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
-from netbench.neighbours.base import Neighbour
-from netbench.neighbours.idle import Idle
-from netbench.neighbours.stress import StressLoad
-from netbench.plugins import GENERATORS, UUTS, plugins
 from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
-from netbench.uut.forwarder import Forwarder
-from netbench.uut.host_shell import HostShell
-from netbench.uut.mischief import Mischief
+from netbench.uut.impairment import Forwarder
+from netbench.uut.impairments import Mischief
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
-from netbench.vm.channel import AgentChannel
-from netbench.vm.guest_agent import GuestAgentShell
-from netbench.vm.host import VmHost, VmNamespaceHost
-from netbench.vm.kernel import GuestKernel
-from netbench.vm.qemu import ExplainedShell
-from netbench.vm.shell import Shell
-from netbench.vm.ssh import SshShell
+from netbench.vmm.qemu_process import ExplainedShell
 from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 

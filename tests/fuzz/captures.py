@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterator
 from unittest.mock import patch
 
-from netbench.analysis import pcap, pcapng
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.captured import CaptureCounts
-from netbench.analysis.present import analyze_command
+from netbench.capture import pcap, pcapng
+from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import analyze_capture
+from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
 from tests.fuzz.memory import file_of
 from tests.unit.capture_files import Blocks, Frame, cut, stream_frame

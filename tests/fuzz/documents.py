@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import yaml
 
-from netbench.campaign import make_request
+from netbench.campaign.runner import make_request
 from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import GENERATORS, UUTS, option_models
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
-from netbench.plugins import GENERATORS, UUTS, option_models
 from tests.fuzz.memory import file_of
 
 M = TypeVar("M", Topology, Profile)

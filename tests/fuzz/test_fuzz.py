@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.captured import Span
+from netbench.capture.captured import Span
+from netbench.capture.counting import analyze_capture
 from tests.fuzz import captures
 from tests.fuzz.targets import TARGETS
 from tests.unit.capture_files import pcap

@@ -14,7 +14,7 @@ import dpkt
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Traffic
 from netbench.generators.frames import flow_ports
 from netbench.hosts.local import NamespaceHost

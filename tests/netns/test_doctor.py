@@ -10,9 +10,11 @@ import sys
 import pytest
 from pyroute2 import netns
 
-from netbench.doctor import PROBE_PREFIX, Status, diagnose, exit_code
 from netbench.errors import ExitCode
-from netbench.results.environment import read_environment
+from netbench.linux.probes import PROBE_PREFIX
+from netbench.testbed.doctor.checks import Status, exit_code
+from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.environment import read_environment
 
 pytestmark = pytest.mark.root
 
@@ -48,7 +50,7 @@ def test_namespaces_links_and_rules_are_as_before_in_a_world_of_its_own():
     """Nobody else makes links or namespaces in there, so before and after must be equal."""
     program = f"""
 import os, subprocess, sys
-from netbench.doctor import diagnose
+from netbench.testbed.doctor.diagnosis import diagnose
 def world():
     commands = (["ip", "-d", "link"], ["nft", "list", "ruleset"], ["sysctl", "-a", "-r", "^net[.](ipv4|bridge)"])
     return sorted(os.listdir("/run/netns")), [subprocess.run(c, capture_output=True).stdout for c in commands]
@@ -67,7 +69,7 @@ assert world() == before
 DIE_WITHIN = """
 import os, shutil
 from pyroute2 import netns
-from netbench.doctor import diagnose
+from netbench.testbed.doctor.diagnosis import diagnose
 def which(name, /, *, path=None):
     if name == "nft" and f"nb-probe-{{os.getpid()}}" in netns.listnetns():
         os.kill(os.getpid(), {signal})
@@ -108,7 +110,7 @@ def test_the_namespace_of_another_running_doctor_is_left_alone():
 
 
 def test_root_without_the_right_to_make_namespaces():
-    program = "from netbench.doctor import run_doctor; raise SystemExit(run_doctor(as_json=True))"
+    program = "from netbench.testbed.doctor import run_doctor; raise SystemExit(run_doctor(as_json=True))"
 
     done = python(program, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 

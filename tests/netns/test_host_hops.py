@@ -8,11 +8,11 @@ import pytest
 from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
-from netbench.model.hops import HopPoint
+from netbench.linux.kernel_by_command import GuestKernel
+from netbench.model.points import HopPoint
 from netbench.uut.base import UnitUnderTest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
-from netbench.vm.kernel import GuestKernel
 from tests.netns.yard import FRAMES, Yard, fresh_yard
 
 pytestmark = pytest.mark.root

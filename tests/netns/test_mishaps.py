@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.links.state import STATE_DIRECTORY
+from netbench.linux.state import STATE_DIRECTORY
 from tests.commands import netbench, rows
 from tests.netns.test_campaign import SMALL
 from tests.netns.watching import events, pids_in, wait_for

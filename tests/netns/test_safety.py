@@ -9,7 +9,7 @@ import pytest
 from pyroute2 import IPRoute, netns
 
 from netbench.errors import UsageError
-from netbench.links.safety import read_ports, refuse_unsafe_port
+from netbench.linux.safety import read_ports, refuse_unsafe_port
 
 pytestmark = pytest.mark.root
 
@@ -167,7 +167,7 @@ def inside(lab, program, **environment):
 
 
 ASK = """
-from netbench.links.safety import read_ports
+from netbench.linux.safety import read_ports
 for port in read_ports(None, ["198.18.0.1"]):
     print(port.name, *port.in_use, sep="|")
 """

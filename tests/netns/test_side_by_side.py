@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from netbench.hosts.base import run_checked
-from netbench.layout import usable_cpus
-from netbench.links.changes import SetUp
+from netbench.hosts.ssh import free_port
+from netbench.linux.changes import SetUp
 from netbench.model.entitlement import Entitlement
+from netbench.testbed.layout import usable_cpus
 from netbench.uut.base import UnitUnderTest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
-from netbench.vm.ssh import free_port
 from tests.commands import netbench
 from tests.netns.watching import wait_for
 from tests.netns.yard import FRAMES, fresh_yard, groups

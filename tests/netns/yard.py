@@ -12,13 +12,13 @@ from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost, NamespaceHost
 from netbench.hosts.processes import end_marked_processes
-from netbench.layout import base_changes
-from netbench.links.changes import Machine
-from netbench.links.journal import Journal
-from netbench.links.netlink import Netlink
-from netbench.links.transaction import Transaction
+from netbench.linux.changes import Machine
+from netbench.linux.journal import Journal
+from netbench.linux.netlink import Netlink
+from netbench.linux.transaction import Transaction
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
+from netbench.testbed.layout import base_changes
 from netbench.uut.base import EVERYTHING, UnitUnderTest, Workplace
 from tests.unit.inputs import topology
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import write_report
-from netbench.results.campaign import CampaignResults
-from netbench.results.fates import group_fate
-from netbench.results.groups import best_groups, group_trials
+from netbench.statistics.groups import best_groups, group_trials
+from netbench.statistics.outcomes import group_fate
 from tests.unit.interference_factory import paper_campaign
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
 

@@ -1,6 +1,6 @@
 """The counts of a capture that nobody made."""
 
-from netbench.analysis.captured import CaptureCounts, Span, StreamCapture
+from netbench.capture.captured import CaptureCounts, Span, StreamCapture
 
 
 def captured(received: int = 1000, duplicates: int = 0, foreign: int = 0) -> CaptureCounts:

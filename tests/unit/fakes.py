@@ -12,17 +12,17 @@ from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel
 
-from netbench.bench import Bench, Companion, Lane
 from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
 from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Completed, Host, Process
-from netbench.links.counters import NicCounters
+from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
-from netbench.model.hops import HopPoint, HopReading, Hops
 from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import Arrived, Catch
+from netbench.trial.setup import Bench, Companion, Lane
 from netbench.uut.base import EVERYTHING, Reading, Workplace
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 

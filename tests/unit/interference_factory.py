@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import HopLoss, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.profile import Profile
@@ -11,7 +12,6 @@ from netbench.model.scenario import Scenario
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.campaign import CampaignResults
 from tests.unit.results_factory import LINK_BPS, MANIFEST, campaign, stream_counts, trial
 
 SECOND = "second"

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 
 from rich.console import Console
 
-from netbench.report.console import summary_table
+from netbench.cli.summary import summary_table
+from netbench.model.campaign import CampaignResults
 from netbench.report.page import report_page
-from netbench.results.campaign import CampaignResults
 
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
 

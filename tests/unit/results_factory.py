@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import HopCount, HopLoss, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
-from netbench.results.campaign import CampaignResults
 
 LINK_BPS = 1e9
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from netbench.errors import MissingError, TestbedError
 from netbench.images.library import Image
-from netbench.vm import acceleration
-from netbench.vm.acceleration import Acceleration, choose, probe, remember, remembered
-from netbench.vm.machine import qemu_program
+from netbench.vmm import acceleration
+from netbench.vmm.acceleration import Acceleration, choose, probe, remember, remembered
+from netbench.vmm.qemu_command import qemu_program
 from tests.unit.fakes import FakeHost
 
 DIES = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: it died")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.accounting import account
-from netbench.analysis.evidence import Evidence, Growth, NicDelta
 from netbench.generators.base import Sent, Traffic
-from netbench.links.counters import NicCounters
+from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.paths import stream_paths
 from netbench.sinks.base import Arrived
+from netbench.trial.accounting import account
+from netbench.trial.evidence import Evidence, Growth, NicDelta
 from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
-from netbench.generators import afpacket
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket import afpacket
+from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Sent, Traffic
 from netbench.hosts.local import LocalHost
 
@@ -117,7 +117,7 @@ def test_a_trial_is_prepare_start_and_what_was_sent(opened):
 def test_the_worker_is_told_interface_threads_and_cpus(opened):
     _, host = opened("say(READY); sys.stdin.read()", cpus=[2, 5], options=AfPacketSource.Options(threads=3))
     module = host.argv.index("-m")
-    assert host.argv[module:] == ["-m", "netbench.generators.afpacket_worker", "veth0", "3", "2", "5"]
+    assert host.argv[module:] == ["-m", "netbench.generators.afpacket.worker", "veth0", "3", "2", "5"]
     assert host.argv[module - 1] == sys.executable
 
 

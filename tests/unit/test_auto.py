@@ -117,4 +117,4 @@ def test_a_dry_run_shows_both(monkeypatch):
     lines = Auto().source().commands("nb-tx1", (0,))
     assert lines[:2] == ["# where pktgen works:", "tee /proc/net/pktgen/kpktgend_0 <<< 'add_device nb-tx1@0'"]
     assert lines[-2] == "# elsewhere:"
-    assert "afpacket_worker nb-tx1" in lines[-1]
+    assert "afpacket.worker nb-tx1" in lines[-1]

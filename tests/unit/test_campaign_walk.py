@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from netbench import campaign
-from netbench.campaign import make_request, resume, start
+from netbench.campaign import runner as campaign
+from netbench.campaign.runner import make_request, resume, start
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.present import analyze_command
+from netbench.capture.counting import analyze_capture
+from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
 from tests.unit.capture_files import Blocks, Frame, pcap, pcap_header, pcap_record, pcapng, stream_frame
 

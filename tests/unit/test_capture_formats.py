@@ -12,8 +12,8 @@ import dpkt
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
 
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.captured import CaptureCounts
+from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import analyze_capture
 from tests.unit.capture_files import START_NS, Blocks, Frame, cut, ethernet, pcap, pcapng, stream_frame, udp
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from netbench.analysis.present import analyze_command
+from netbench.cli.analyze import analyze_command
 from tests.unit.capture_files import (
     FLUSH_MAC,
     START_NS,

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.pcap import FILE_HEADER_BYTES, PcapReader
-from netbench.analysis.pcapng import PcapngReader
-from netbench.analysis.reading import Reader
-from netbench.analysis.window import Window
+from netbench.capture.counting import analyze_capture
+from netbench.capture.pcap import FILE_HEADER_BYTES, PcapReader
+from netbench.capture.pcapng import PcapngReader
+from netbench.capture.reading import Reader
+from netbench.capture.window import Window
 from tests.unit.capture_files import Frame, cut, pcap, pcap_header, pcapng, stream_frame
 
 
@@ -100,7 +100,7 @@ def write_many(path: Path, count: int, lost_of_1000: int) -> None:
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from netbench.analysis.capture import analyze_capture
+from netbench.capture.counting import analyze_capture
 (stream,) = analyze_capture(Path(sys.argv[1])).streams
 print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.accounting import account
-from netbench.analysis.evidence import Evidence
-from netbench.analysis.judging import judge
-from netbench.bench import Lane
-from netbench.catching import Catching, is_heard_live
 from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Arrived, Catch
 from netbench.sinks.room import capture_bytes, shortage
+from netbench.trial.accounting import account
+from netbench.trial.catching import Catching, is_heard_live
+from netbench.trial.evidence import Evidence
+from netbench.trial.judging import judge
+from netbench.trial.setup import Lane
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
 from tests.unit.inputs import profile, topology

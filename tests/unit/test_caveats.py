@@ -2,8 +2,8 @@
 
 import pytest
 
-from netbench.caveats import caveats, refused_loads
 from netbench.model.verdict import WarningKind
+from netbench.plan.warnings import caveats, refused_loads
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.judging import beyond_ceiling
-from netbench.caveats import doubts
 from netbench.errors import MissingError
 from netbench.model.ceiling import Ceiling, Ceilings
 from netbench.model.counts import HopLoss
@@ -14,8 +12,10 @@ from netbench.model.profile import GeneratorSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.results.testbeds import fingerprint, keep_record, latest_record
+from netbench.plan.warnings import doubts
+from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import find_ceiling, loopback
+from netbench.trial.judging import beyond_ceiling
 from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.results_factory import stream_counts, trial
 

@@ -8,8 +8,9 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.links.cgroups import CpuController, confined, door, find_controller
-from netbench.links.changes import AddCgroup, Machine, from_json, groups, to_json
+from netbench.linux.cgroups import CpuController, confined, door, find_controller
+from netbench.linux.changes import AddCgroup, Machine, from_json, to_json
+from netbench.linux.changes import cgroup as groups
 from netbench.model.entitlement import Entitlement
 from netbench.uut.entitling import group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost

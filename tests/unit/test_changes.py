@@ -7,7 +7,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Completed
-from netbench.links.changes import (
+from netbench.linux.changes import (
     AddAddress,
     AddBridge,
     AddCgroup,

@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
-from netbench import campaign, cli, testbed
+from netbench.campaign import runner as campaign
+from netbench.cli import commands as cli
 from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
-from netbench.links.cleaning import Cleaned
+from netbench.linux.cleaning import Cleaned
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
+from netbench.testbed import testbed
 from tests.commands import netbench
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
@@ -194,7 +196,7 @@ def test_every_command_of_a_uut_is_told_by_a_dry_run(command):
     _, out, _ = command("run", "netns", "quick", "--dry-run", "--uut", "drops-7-of-100")
     assert "numgen inc mod 100 < 7 counter name nb-s1 drop" in out
     assert "tcpdump -i nb-rx1" in out
-    assert "netbench.generators.afpacket_worker nb-tx1" in out
+    assert "netbench.generators.afpacket.worker nb-tx1" in out
 
 
 def raising(error):
@@ -252,7 +254,7 @@ def test_a_selftest_that_ended(command, monkeypatch, passed, code):
 
 
 def test_an_unexpected_error_is_told_without_a_traceback(command, monkeypatch):
-    monkeypatch.setattr("netbench.listing.listing", raising(ValueError("odd")))
+    monkeypatch.setattr("netbench.cli.listing.listing", raising(ValueError("odd")))
     monkeypatch.delenv("NETBENCH_DEBUG", raising=False)
     assert command("list") == (
         ExitCode.BROKEN,
@@ -262,7 +264,7 @@ def test_an_unexpected_error_is_told_without_a_traceback(command, monkeypatch):
 
 
 def test_an_unexpected_error_can_be_looked_into(monkeypatch):
-    monkeypatch.setattr("netbench.listing.listing", raising(ValueError("odd")))
+    monkeypatch.setattr("netbench.cli.listing.listing", raising(ValueError("odd")))
     monkeypatch.setenv("NETBENCH_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["netbench", "list"])
     with pytest.raises(ValueError, match="odd"):
@@ -270,7 +272,7 @@ def test_an_unexpected_error_can_be_looked_into(monkeypatch):
 
 
 def test_ctrl_c_during_any_command(command, monkeypatch):
-    monkeypatch.setattr("netbench.listing.listing", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("netbench.cli.listing.listing", raising(KeyboardInterrupt()))
     assert command("list")[0] == ExitCode.SIGINT
 
 
@@ -328,7 +330,7 @@ def test_cleaning_says_what_it_did(command, monkeypatch, dry):
         asked.append(dry_run)
         return [found]
 
-    monkeypatch.setattr("netbench.links.cleaning.clean", clean)
+    monkeypatch.setattr("netbench.linux.cleaning.clean", clean)
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     would = "would be " if dry else ""
     assert command("clean", *(["--dry-run"] if dry else [])) == (
@@ -342,14 +344,14 @@ def test_cleaning_says_what_it_did(command, monkeypatch, dry):
 
 def test_cleaning_that_failed(command, monkeypatch):
     found = Cleaned("lab-1", (), (), ("`ip netns add nb-a` could not be undone: busy",))
-    monkeypatch.setattr("netbench.links.cleaning.clean", lambda dry_run: [found])
+    monkeypatch.setattr("netbench.linux.cleaning.clean", lambda dry_run: [found])
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     code, _, err = command("clean")
     assert (code, err) == (ExitCode.BROKEN, "  `ip netns add nb-a` could not be undone: busy\n")
 
 
 def test_nothing_to_clean_up(command, monkeypatch):
-    monkeypatch.setattr("netbench.links.cleaning.clean", lambda dry_run: [])
+    monkeypatch.setattr("netbench.linux.cleaning.clean", lambda dry_run: [])
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     assert command("clean") == (0, "nothing to clean up\n", "")
 
@@ -379,7 +381,7 @@ def test_signals_stop_a_real_process_with_their_codes(results, signum, code):
     """A campaign whose walk only waits."""
     script = f"""
 import sys, time
-from netbench import campaign, cli
+from netbench.campaign import runner as campaign; from netbench.cli import commands as cli
 def walk(*arguments):
     print("walking", flush=True)
     time.sleep(60)
@@ -405,7 +407,7 @@ def test_help_comes_quickly():
     heavy = "numpy scipy plotly pyroute2 pydantic rich.progress"
     script = f"""
 import sys
-from netbench import cli
+from netbench.cli import commands as cli
 sys.argv = ["netbench", "--help"]
 try:
     cli.main()

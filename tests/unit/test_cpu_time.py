@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.hosts.cpu_time import busy_s
+from netbench.linux.cpu_time import busy_s
 
 STAT = """cpu  100 20 300 4000 50 6 70 800 9 10
 cpu0 100 20 300 4000 50 6 70 800 9 10

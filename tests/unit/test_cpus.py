@@ -3,9 +3,9 @@
 import pytest
 
 from netbench.errors import MissingError, UsageError
-from netbench.hosts import cpus
-from netbench.hosts.cpus import parse_cpu_list, placed, require_cpus, siblings_here, victim_cpus
 from netbench.model.topology import NeighbourSpec, UutSpec
+from netbench.testbed import placement as cpus
+from netbench.testbed.placement import parse_cpu_list, placed, require_cpus, siblings_here, victim_cpus
 
 # Four cores of two threads each, numbered as by most firmware: all first threads, then all second ones.
 THREADS = range(8)

@@ -8,7 +8,7 @@ import pytest
 
 from netbench.config.loading import load_profile, load_topology
 from netbench.errors import TestbedError, UsageError
-from netbench.generators.afpacket import AfPacketSource
+from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.model.maximum import Maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.directory import ResultDirectory

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netbench.analysis.distribution import Distribution
+from netbench.capture.distribution import Distribution
 from netbench.model.counts import Spread
 
 BATCHES = st.lists(st.lists(st.integers(-(2**40), 2**50) | st.integers(-3000, 3000), max_size=50), max_size=6)

@@ -7,9 +7,11 @@ import platform
 import pytest
 from rich.console import Console
 
-from netbench.doctor import Check, Status, diagnose, doctor_json, doctor_text, exit_code, known_needs
-from netbench.doctor.packages import distribution_ids, install_command
+from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode
+from netbench.testbed.doctor.checks import Check, Status, exit_code
+from netbench.testbed.doctor.diagnosis import diagnose, known_needs
+from netbench.testbed.doctor.packages import distribution_ids, install_command
 
 USER = 65534
 

@@ -4,12 +4,14 @@ import json
 
 import pytest
 
-from netbench.doctor import Status, diagnose, guests
-from netbench.doctor.guests import check_guests
 from netbench.errors import MissingError, TestbedError
 from netbench.images.digests import file_digest
-from netbench.vm.acceleration import Acceleration
-from netbench.vm.machine import qemu_program
+from netbench.testbed.doctor import guests
+from netbench.testbed.doctor.checks import Status
+from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.doctor.guests import check_guests
+from netbench.vmm.acceleration import Acceleration
+from netbench.vmm.qemu_command import qemu_program
 from tests.unit.test_doctor import TOOLS, USER, by_name, which
 
 

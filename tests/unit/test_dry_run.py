@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from netbench.campaign import make_request, read_request
+from netbench.campaign.dry_run import describe
+from netbench.campaign.runner import make_request, read_request
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
-from netbench.dry_run import describe
-from netbench.vm import acceleration
-from netbench.vm.machine import qemu_program
+from netbench.vmm import acceleration
+from netbench.vmm.qemu_command import qemu_program
 from tests.unit.inputs import profile, topology, topology_in_vm
 
 
@@ -98,7 +98,7 @@ def test_what_is_chosen_only_later_is_told_both_ways():
     remarks = [line for line in sources if "ip netns exec nb-netns-vmm-source " not in line]
     assert remarks == ["# where pktgen works:", "# elsewhere:"]
     assert sources[0] == remarks[0]
-    assert "afpacket_worker" in sources[-1]
+    assert "afpacket.worker" in sources[-1]
 
 
 def test_only_the_chosen_uuts_are_told():

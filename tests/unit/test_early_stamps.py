@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.early_stamps import EarlyStamps
+from netbench.capture.early_stamps import EarlyStamps
 
 START_NS = 1_700_000_000_000_000_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.results.environment import SYSCTLS, git_revision, parse_cpu_set, read_environment
+from netbench.testbed.environment import SYSCTLS, git_revision, parse_cpu_set, read_environment
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from netbench.analysis.intervals import Interval, mean_interval
 from netbench.model.counts import HopLoss
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.groups import best_groups, group_trials
-from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
+from netbench.statistics.groups import best_groups, group_trials
+from netbench.statistics.intervals import Interval, mean_interval
+from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
 from tests.unit.results_factory import MANIFEST, campaign, comparison, neighbour, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),)

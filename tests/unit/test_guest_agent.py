@@ -8,8 +8,8 @@ from base64 import b64decode, b64encode
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.vm.guest_agent import GuestAgentShell
-from netbench.vm.shell import run_in_guest
+from netbench.hosts.guest_agent import GuestAgentShell
+from netbench.hosts.shell import run_in_guest
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 

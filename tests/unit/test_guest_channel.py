@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
-from netbench.images.guest import agent
-from netbench.vm.channel import AgentChannel
-from netbench.vm.messages import Decoder, Message
-from netbench.vm.process import GuestProcess
+from netbench.hosts.agent import program as agent
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.messages import Decoder, Message
+from netbench.hosts.agent.process import GuestProcess
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.layout import base_changes
-from netbench.links.changes import (
+from netbench.linux.changes import (
     AddAddress,
     AddBridge,
     AddForwardingEntry,
@@ -24,9 +23,10 @@ from netbench.links.changes import (
     SetSysctl,
     SetUp,
 )
+from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.paths import Place, stream_paths
+from netbench.testbed.layout import base_changes
 from netbench.uut.forwarding import bridge_changes, route_changes
-from netbench.vm.kernel import GuestKernel
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm
 

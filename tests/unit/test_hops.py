@@ -1,7 +1,7 @@
 """What a UUT's own counters say, summed over trials."""
 
 from netbench.model.counts import HopCount
-from netbench.results.hops import UutCounter, uut_counters
+from netbench.statistics.uut_counters import UutCounter, uut_counters
 from tests.unit.results_factory import neighbour, stream_counts, trial
 
 SHARED = (

@@ -4,14 +4,14 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.links.hops import NamespaceCounters, hop_readings
-from netbench.links.ip_layer import ip_counters
-from netbench.links.pause import PauseFrames
-from netbench.links.queues import Queue
-from netbench.links.rules import Dropper, Hook
-from netbench.model.hops import HopPoint, HopReading
+from netbench.linux.drops import NamespaceCounters, hop_readings
+from netbench.linux.ip_layer import ip_counters
+from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.pause import PauseFrames
+from netbench.linux.queues import Queue
+from netbench.linux.rules import Dropper, Hook
 from netbench.model.paths import Place
-from netbench.vm.kernel import GuestKernel
+from netbench.model.points import HopPoint, HopReading
 from tests.unit.fakes import FakeHost
 
 IN = HopPoint("s1", "ingress NIC", Place(None, "uut", "in1"), "rx")

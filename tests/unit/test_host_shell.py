@@ -6,10 +6,10 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
+from netbench.linux.host_shell import HostShell
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut.base import Workplace
-from netbench.uut.host_shell import HostShell
 from netbench.uut.raw import Raw, RawOptions
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology

@@ -3,8 +3,8 @@
 import pytest
 
 from netbench.model.verdict import WarningKind
-from netbench.results.environment import read_environment
-from netbench.results.host_warnings import host_warnings
+from netbench.testbed.environment import read_environment
+from netbench.testbed.host_warnings import host_warnings
 
 
 def environment(governor=None, machine="none", load=0.0, cpus=4, total=1000, steal=0):

@@ -2,17 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.intervals import Interval
-from netbench.analysis.ratios import Unknown, ratio_of_means, statement
 from netbench.model.counts import StreamCounts
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.groups import Group, group_trials
-from netbench.results.interference.background import background
-from netbench.results.interference.cpu import cpu_use
-from netbench.results.interference.curves import curves
-from netbench.results.interference.fairness import fairness
-from netbench.results.interference.maxima import Victim, matrix, relative_maxima, worst_isolation
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.interference.background import background
+from netbench.statistics.interference.curves import curves
+from netbench.statistics.interference.guest_cpu import cpu_use
+from netbench.statistics.interference.isolation import fairness
+from netbench.statistics.interference.throughput_change import Victim, matrix, relative_maxima, worst_isolation
+from netbench.statistics.intervals import Interval
+from netbench.statistics.ratios import Unknown, ratio_of_means, statement
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 INVALID = (Reason(ReasonKind.NEIGHBOUR_FAILED, "", "neighbour second: went away"),)

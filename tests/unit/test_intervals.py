@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from netbench.analysis.intervals import Interval, mean_interval
+from netbench.statistics.intervals import Interval, mean_interval
 
 
 def test_nine_repetitions_as_in_a_textbook() -> None:

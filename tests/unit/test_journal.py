@@ -13,10 +13,10 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import marked_processes
-from netbench.links.changes import AddNamespace, SetSysctl
-from netbench.links.cleaning import Cleaned, clean
-from netbench.links.journal import Journal
-from netbench.links.state import lock_file, lock_testbed
+from netbench.linux.changes import AddNamespace, SetSysctl
+from netbench.linux.cleaning import Cleaned, clean
+from netbench.linux.journal import Journal
+from netbench.linux.state import lock_file, lock_testbed
 
 # Undoing one of a namespace that was never made touches nothing.
 ONE, TWO, THREE = (AddNamespace(f"nb-never-made-{n}") for n in (1, 2, 3))
@@ -25,7 +25,7 @@ STUCK = SetSysctl(None, "kernel.ostype", "1", old="0")  # nobody can write that
 HOLD = """
 import sys
 from pathlib import Path
-from netbench.links.state import lock_file
+from netbench.linux.state import lock_file
 file = lock_file(Path(sys.argv[1]))
 file.write(sys.argv[2])
 file.flush()

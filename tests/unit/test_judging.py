@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from netbench.analysis.accounting import account
-from netbench.analysis.evidence import Evidence, Growth, NicDelta
-from netbench.analysis.judging import judge
 from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Arrived
+from netbench.trial.accounting import account
+from netbench.trial.evidence import Evidence, Growth, NicDelta
+from netbench.trial.judging import judge
 from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
 

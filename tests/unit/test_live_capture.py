@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench.analysis import pipe as pipe_module
-from netbench.analysis.capture import analyze_capture
-from netbench.analysis.captured import CaptureCounts
-from netbench.analysis.expected import Awaited, Expected
-from netbench.analysis.live import LiveCapture
-from netbench.analysis.pipe import GatheringPipe
+from netbench.capture import pipe as pipe_module
+from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import analyze_capture
+from netbench.capture.expected import Awaited, Expected
+from netbench.capture.live import LiveCapture
+from netbench.capture.pipe import GatheringPipe
 from netbench.errors import UsageError
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
@@ -142,7 +142,7 @@ def test_whatever_fails_in_the_thread_is_told(monkeypatch):
     def fail(self, batch):
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr("netbench.analysis.live.CaptureTally.add", fail)
+    monkeypatch.setattr("netbench.capture.live.CaptureTally.add", fail)
     live = hear(pcap([ours(0)]) + bytes(3 << 20), [])
     with pytest.raises(UsageError, match="its analysis failed: ZeroDivisionError"):
         live.counts(EXPECTED)
@@ -218,8 +218,8 @@ def test_it_runs_where_it_is_told_to():
 MEASURE = """
 import os, resource, sys, threading
 import numpy as np
-from netbench.analysis.expected import Awaited, Expected
-from netbench.analysis.live import LiveCapture
+from netbench.capture.expected import Awaited, Expected
+from netbench.capture.live import LiveCapture
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
 count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])

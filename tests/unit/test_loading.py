@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
-from netbench.generators.afpacket import AfPacket
+from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto import Auto
 from netbench.uut.external import ExternalOptions
 from netbench.uut.qemu_options import QemuOptions

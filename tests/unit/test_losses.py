@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
-from netbench.analysis.losses import losses
 from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
 from netbench.sinks.base import Arrived
+from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
+from netbench.trial.losses import losses
 from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
 

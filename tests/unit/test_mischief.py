@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.uut.mischief import Every, Late, Mischief, Ordering
+from netbench.uut.impairments import Every, Late, Mischief, Ordering
 
 
 def sent(mischief, frames):

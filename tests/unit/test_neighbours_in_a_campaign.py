@@ -2,8 +2,8 @@
 
 import pytest
 
-from netbench import campaign
-from netbench.campaign import make_request, resume
+from netbench.campaign import runner as campaign
+from netbench.campaign.runner import make_request, resume
 from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind

@@ -4,13 +4,21 @@ import pytest
 import yaml
 
 from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.errors import MissingError, UsageError
-from netbench.layout import activities_of, as_uut, entitlements, needs_of, neighbours_of, own_paths, paths_in_use
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.plugins import UUTS, option_models
+from netbench.testbed.layout import (
+    activities_of,
+    as_uut,
+    entitlements,
+    needs_of,
+    neighbours_of,
+    own_paths,
+    paths_in_use,
+)
 from tests.unit.inputs import profile, shared_topology, topology
 
 QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}
@@ -86,7 +94,7 @@ def test_what_a_campaign_needs_is_what_its_scenarios_need():
     ],
 )
 def test_where_the_two_run(monkeypatch, placement, victim, neighbour):
-    monkeypatch.setattr("netbench.hosts.cpus.siblings_here", lambda cpu: frozenset({cpu}))
+    monkeypatch.setattr("netbench.testbed.placement.siblings_here", lambda cpu: frozenset({cpu}))
     spec = {"name": "second", "streams": ["s2"], "cpu_weight": 50}
     lab = shared_topology([spec if placement is None else {**spec, "placement": placement}], uuts=[RAW])
     found = entitlements(lab, lab.uuts[0], [0, 1])

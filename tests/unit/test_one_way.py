@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.analysis.captured import Span, StreamCapture
-from netbench.analysis.one_way import OneWay, one_way
+from netbench.capture.captured import Span, StreamCapture
 from netbench.generators.base import Sent
 from netbench.model.counts import Spread
 from netbench.model.paths import Nic, StreamPath
+from netbench.trial.one_way import OneWay, one_way
 
 DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)
 IPDV = Spread(0, 1.5, 1, 2, 3, 4, 5)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from netbench.generators.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Unpaced
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Unpaced
 
 
 def blocks(pacer) -> list[range]:

@@ -3,8 +3,8 @@
 import socket
 import struct
 
-from netbench.links.pause import PauseFrames, read_pause_frames
-from netbench.links.raw_netlink import attribute, attributes
+from netbench.linux.pause import PauseFrames, read_pause_frames
+from netbench.linux.raw_netlink import attribute, attributes
 
 FAMILY = 21
 
@@ -48,7 +48,7 @@ class Kernel:
 
 
 def test_nics_that_count_pause_frames(monkeypatch):
-    monkeypatch.setattr("netbench.links.pause.socket.socket", Kernel)
+    monkeypatch.setattr("netbench.linux.pause.socket.socket", Kernel)
     assert read_pause_frames(["eth0", "eth1", "veth0"]) == {"eth0": PauseFrames(rx=7, tx=1 << 40)}
 
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from netbench.errors import UsageError
 from netbench.model.pace import Pace
-from netbench.order import company_of
-from netbench.plan import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
+from netbench.plan.order import company_of
+from netbench.plan.trials import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
 from tests.unit.inputs import profile, topology
 
 UUTS = ({"name": "a", "kind": "raw"}, {"name": "b", "kind": "raw"})

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from netbench.hosts.process_stat import ProcessStat, all_processes, parse_process, read_process
+from netbench.linux.process_stat import ProcessStat, all_processes, parse_process, read_process
 
 # As of Linux 6.18, but for a name that holds what divides the fields.
 LINE = "813 (a) S 1 (b) S 7 813 813 0 -1 4194560 1 2 3 4 50 6 70 8 20 -5 1 0 900 10000 200 18446744073709551615\n"

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from netbench.progress import ConsoleProgress
+from netbench.cli.progress import ConsoleProgress
 from netbench.results.events import Event
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from netbench.config.document import parse_document
 from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import GENERATORS, UUTS, option_models
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.errors import UsageError
 from netbench.model.fields import parse_percent, percent_text
 from netbench.model.units import Load, format_bit_rate, parse_bit_rate, parse_mebibytes, parse_seconds
-from netbench.plugins import GENERATORS, UUTS, option_models
 from tests.fuzz.memory import file_of
 
 NUMBERS = st.decimals(0, 10**12, allow_nan=False, allow_infinity=False, places=9).map(lambda value: f"{value:f}")

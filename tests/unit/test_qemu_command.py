@@ -19,7 +19,7 @@ from netbench.uut import qemu
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
-from netbench.vm.machine import (
+from netbench.vmm.qemu_command import (
     DiskBoot,
     KernelBoot,
     RunFiles,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.vm.channel import ChannelGoneError
-from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine
-from netbench.vm.qemu import Qemu, hello
+from netbench.hosts.agent.channel import ChannelGoneError
+from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu_process import Qemu, hello
 from tests.unit.fake_qmp import FakeQmp, Refusal
 from tests.unit.fakes import FakeHost
 

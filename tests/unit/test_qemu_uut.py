@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import ChannelGoneError, Ended
 from netbench.hosts.base import Completed
 from netbench.images.library import Image
-from netbench.links.changes import AddCgroup, AddRunDirectory
-from netbench.links.counters import NicCounters
+from netbench.linux.changes import AddCgroup, AddRunDirectory
+from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut import forwarding, qemu
@@ -20,10 +21,9 @@ from netbench.uut.base import EVERYTHING, Workplace
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
-from netbench.vm import describe
-from netbench.vm.acceleration import Acceleration
-from netbench.vm.channel import ChannelGoneError, Ended
-from netbench.vm.machine import qemu_program
+from netbench.vmm import describe
+from netbench.vmm.acceleration import Acceleration
+from netbench.vmm.qemu_command import qemu_program
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology
 from tests.unit.test_guest_counters import DEV, DRIVERS, text

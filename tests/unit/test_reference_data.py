@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.reference.published import PublishedPaper, schlosser2011
+from netbench.report.published import PublishedPaper, schlosser2011
 
 
 @pytest.fixture(scope="module")

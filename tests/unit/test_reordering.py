@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.arrivals import arrivals
-from netbench.analysis.reordering import Extent, ReorderingTracker
-from netbench.analysis.sequence import SequenceTracker
+from netbench.capture.arrivals import arrivals
+from netbench.capture.reordering import Extent, ReorderingTracker
+from netbench.capture.sequence import SequenceTracker
 
 
 def track(numbers, cuts=()):

@@ -6,19 +6,19 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from netbench.analysis.intervals import Interval
 from netbench.errors import UsageError
 from netbench.model.counts import HopCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
-from netbench.reference.published import schlosser2011
 from netbench.report import formats
-from netbench.report.environment import changed_settings
+from netbench.report.environment_section import changed_settings
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
 from netbench.report.loss_scale import LossScale
 from netbench.report.page import report_page, write_report
 from netbench.report.panels import Style, styles
-from netbench.results.groups import Group, group_trials
+from netbench.report.published import schlosser2011
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.intervals import Interval
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import GUESTS, MANIFEST, campaign, comparison, guests, stream_counts, trial
 

@@ -8,22 +8,22 @@ import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
-from netbench.analysis.ratios import ratio_of_means
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import HopCount, HopLoss
 from netbench.model.maximum import Maximum
 from netbench.model.trial import NeighbourResult, TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.reference.published import schlosser2011
 from netbench.report import formats
 from netbench.report.figures import most_throughput
 from netbench.report.interference_figures import curves_of_loss, curves_of_throughput, relative_maximum
 from netbench.report.page import report_page
 from netbench.report.panels import Style, styles
+from netbench.report.published import schlosser2011
 from netbench.report.sections import views
-from netbench.results.campaign import CampaignResults
-from netbench.results.groups import group_trials
-from netbench.results.interference.curves import curves
-from netbench.results.interference.maxima import relative_maxima
+from netbench.statistics.groups import group_trials
+from netbench.statistics.interference.curves import curves
+from netbench.statistics.interference.throughput_change import relative_maxima
+from netbench.statistics.ratios import ratio_of_means
 from tests.unit.interference_factory import CAPACITY, paper_campaign
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial

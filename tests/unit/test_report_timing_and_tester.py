@@ -7,12 +7,12 @@ import pytest
 from netbench.model.counts import LossRuns
 from netbench.model.selftest import SelftestRecord
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.delays import delay_against_offered
+from netbench.report.delay_figures import delay_against_offered
 from netbench.report.panels import styles
 from netbench.report.selftest_page import selftest_page
-from netbench.results.delays import greatest_time, least_time, mean_time, refusals
-from netbench.results.groups import group_trials
-from netbench.results.order import Order, order_of
+from netbench.statistics.delay_percentiles import greatest_time, least_time, mean_time, refusals
+from netbench.statistics.frame_order import Order, order_of
+from netbench.statistics.groups import group_trials
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from netbench import requirements
 from netbench.errors import MissingError
-from netbench.requirements import require
-from netbench.vm.machine import qemu_program
+from netbench.testbed import requirements
+from netbench.testbed.requirements import require
+from netbench.vmm.qemu_command import qemu_program
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from netbench.links.rules import Dropper, Hook, droppers
+from netbench.linux.rules import Dropper, Hook, droppers
 
 COUNTED = {"counter": {"packets": 7, "bytes": 420}}
 DROP = {"drop": None}

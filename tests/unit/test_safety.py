@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from netbench.errors import UsageError
-from netbench.links.safety import Link, Snapshot, read_ports, refuse_unsafe_port, ssh_sessions, uses
+from netbench.linux.safety import Link, Snapshot, read_ports, refuse_unsafe_port, ssh_sessions, uses
 
 NIC = Link(index=2, name="eth1")
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.counts import HopCount, HopLoss
-from netbench.model.hops import HopReading
+from netbench.model.points import HopReading
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.selftest.attached import judge_obstacles
+from netbench.selftest.capture_watch import Seen, judge_hindrance
 from netbench.selftest.drops import judge_drops, references
-from netbench.selftest.hindrance import Seen, judge_hindrance
+from netbench.selftest.impairments import judge_misbehaviour, misbehaviours
 from netbench.selftest.loopback import judge_capture
-from netbench.selftest.misbehaviour import judge_misbehaviour, misbehaviours
-from netbench.selftest.obstacles import judge_obstacles
 from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
-from netbench.uut.forwarder import Held
+from netbench.uut.impairment import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
 from tests.unit.results_factory import spread, stream_counts, trial

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netbench.analysis.arrivals import arrivals
-from netbench.analysis.sequence import PAGE_NUMBERS, Losses, SequenceTracker
+from netbench.capture.arrivals import arrivals
+from netbench.capture.sequence import PAGE_NUMBERS, Losses, SequenceTracker
 from netbench.model.counts import LossRuns
 
 LAST = 2**32 - 1

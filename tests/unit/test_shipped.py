@@ -4,12 +4,12 @@ from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError
 
 import pytest
 
-from netbench import plugins as plugins_module
+from netbench.cli.listing import listing
+from netbench.config import plugins as plugins_module
 from netbench.config import shipped as shipped_module
+from netbench.config.plugins import GENERATORS, UUTS, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
-from netbench.listing import listing
-from netbench.plugins import GENERATORS, UUTS, option_models, plugins
 
 SHIPPED_TOPOLOGIES = [
     "lab-vm",

@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.vm.ssh import SshShell, free_port
+from netbench.hosts.ssh import SshShell, free_port
 from tests.unit.fakes import FakeHost
 
 DENIED = "root@127.0.0.1: Permission denied (publickey).\n"

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import Ended
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.linux.host_shell import HostShell
+from netbench.loads import stress_ng as module
+from netbench.loads.base import Neighbour
+from netbench.loads.idle import Idle
+from netbench.loads.sessions import Process, parse_processes
+from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
-from netbench.neighbours import stress as module
-from netbench.neighbours.base import Neighbour
-from netbench.neighbours.idle import Idle
-from netbench.neighbours.processes import Process, parse_processes
-from netbench.neighbours.stress import StressLoad
-from netbench.uut.host_shell import HostShell
-from netbench.vm.channel import Ended
 from tests.netns.watching import wait_for
 
 RUN = f"nbt-stress-{os.getpid()}"

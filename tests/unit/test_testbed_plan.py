@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
-from netbench.doctor import known_needs
-from netbench.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
-from netbench.links.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
+from netbench.linux.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.plugins import UUTS, option_models
+from netbench.testbed.doctor.diagnosis import known_needs
+from netbench.testbed.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
-from netbench.vm.machine import qemu_program
+from netbench.vmm.qemu_command import qemu_program
 from tests.unit.fakes import fake_ports as ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 
@@ -213,4 +213,4 @@ def test_uuts_and_sources_are_made_as_described():
     routed = make_uut(topology(uuts=[{"name": "a", "kind": "raw", "forward": "route"}]).uuts[0])
     assert routed.next_hop_mac(path) == path.ingress.mac
     threads = make_generator(profile(generator={"kind": "afpacket", "threads": 3})).source().commands("nb-tx1", (4, 5))
-    assert threads[0].endswith("netbench.generators.afpacket_worker nb-tx1 3 4 5")
+    assert threads[0].endswith("netbench.generators.afpacket.worker nb-tx1 3 4 5")

@@ -8,9 +8,9 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.links.changes import AddNamespace, Change, Machine, MovePort, OffloadsOff, stored
-from netbench.links.journal import Journal
-from netbench.links.transaction import Transaction
+from netbench.linux.changes import AddNamespace, Change, Machine, MovePort, OffloadsOff, stored
+from netbench.linux.journal import Journal
+from netbench.linux.transaction import Transaction
 from tests.unit.fakes import FakeHost
 
 LOG: list[str] = []

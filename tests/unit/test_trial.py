@@ -6,12 +6,12 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.counts import HopLoss
-from netbench.model.hops import HopReading
 from netbench.model.paths import stream_paths
+from netbench.model.points import HopReading
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.trial import run_trial
+from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeBench
 from tests.unit.inputs import profile, topology

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.analysis.distribution import Distribution
-from netbench.analysis.successors import _MOST_WAITING, Successors
-from netbench.analysis.variation import VariationTally
+from netbench.capture.distribution import Distribution
+from netbench.capture.successors import _MOST_WAITING, Successors
+from netbench.capture.variation import VariationTally
 from netbench.model.counts import Spread
 
 

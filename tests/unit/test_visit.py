@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench import campaign
-from netbench.campaign import make_request, resume, start
+from netbench.campaign import runner as campaign
+from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Visits
+from netbench.campaign.reference_throughput import Maxima
+from netbench.campaign.runner import make_request, resume, start
 from netbench.errors import TestbedError
-from netbench.maxima import Maxima
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan import make_plan
+from netbench.plan.trials import make_plan
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
-from netbench.visit import MOST_FAILURES, MOST_GIVEN_UP, Visits
 from tests.unit.fakes import FakeTestbed, Fate
 from tests.unit.inputs import profile, topology
 from tests.unit.test_campaign_walk import events, run, stop_at

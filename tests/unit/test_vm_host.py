@@ -9,13 +9,13 @@ import time
 import pytest
 
 from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.agent import host
+from netbench.hosts.agent import program as agent
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import VmHost, VmNamespaceHost
 from netbench.hosts.base import run_checked
-from netbench.images.guest import agent
-from netbench.links.changes import AddNamespace
-from netbench.vm import host
-from netbench.vm.channel import AgentChannel
-from netbench.vm.host import VmHost, VmNamespaceHost
-from netbench.vm.kernel import GuestKernel
+from netbench.linux.changes import AddNamespace
+from netbench.linux.kernel_by_command import GuestKernel
 
 DEATH = "guest lab: QEMU was killed by signal 9: Kernel panic - not syncing: Out of memory"
 

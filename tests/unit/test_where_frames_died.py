@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.counts import HopCount, HopLoss
-from netbench.model.hops import PATH
+from netbench.model.points import PATH
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.claim import claim_sentence
 from netbench.report.loss_by_place import loss_by_place
 from netbench.report.page import report_page
 from netbench.report.panels import styles
+from netbench.report.paper_finding import claim_sentence
 from netbench.report.side_colours import place_colours, side_colour
-from netbench.results.claim import Finding, judge_claim
-from netbench.results.fates import Death, fate, group_fate
-from netbench.results.groups import group_trials
-from netbench.results.losses import UNEXPLAINED, UNKNOWN_PLACE
-from netbench.results.sides import Side, side, uuts_with_guest
+from netbench.statistics.groups import group_trials
+from netbench.statistics.guest_sides import Side, side, uuts_with_guest
+from netbench.statistics.outcomes import Death, fate, group_fate
+from netbench.statistics.paper_finding import Finding, judge_claim
+from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import campaign, guests, stream_counts, trial
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netbench.layout import base_changes
-from netbench.vm.running import running_vm
+from netbench.testbed.layout import base_changes
+from netbench.testbed.virtual_machines import running_vm
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost
 
 

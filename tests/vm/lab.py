@@ -14,9 +14,9 @@ from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load
-from netbench.testbed import Ground, Testbed
-from netbench.trial import run_trial
-from netbench.vm.running import RunningVm
+from netbench.testbed.testbed import Ground, Testbed
+from netbench.testbed.virtual_machines import RunningVm
+from netbench.trial.run import run_trial
 from tests.unit.inputs import profile
 
 TOPOLOGY = Topology.model_validate(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from netbench.vm.acceleration import CACHE
-from netbench.vm.machine import qemu_program
+from netbench.vmm.acceleration import CACHE
+from netbench.vmm.qemu_command import qemu_program
 from tests.commands import netbench, rows, settings
 from tests.netns.watching import events, pids_in, wait_for
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import AgentChannel
 from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
-from netbench.vm.channel import AgentChannel
-from netbench.vm.machine import KernelBoot, RunFiles, VirtualMachine
-from netbench.vm.qemu import Qemu, hello
+from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu_process import Qemu, hello
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.hosts.local import LocalHost
-from netbench.links.state import STATE_DIRECTORY
+from netbench.linux.state import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings
 from tests.netns.watching import events, stored, wait_for
 from tests.vm.lab import frames_in

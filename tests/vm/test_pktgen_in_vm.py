@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen import PktGen, PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.model.verdict import ReasonKind, Verdict
 from tests.netns.watching import wait_for
 

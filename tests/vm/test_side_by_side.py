@@ -10,13 +10,13 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.layout import usable_cpus
+from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.entitlement import Entitlement
+from netbench.testbed.layout import usable_cpus
 from netbench.uut.base import UnitUnderTest, Workplace
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
-from netbench.vm.kernel import GuestKernel
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]

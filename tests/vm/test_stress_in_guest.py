@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import Ended
 from netbench.hosts.base import run_checked
+from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
 from netbench.model.topology import VmSpec
-from netbench.neighbours.stress import StressLoad
-from netbench.vm.channel import Ended
-from netbench.vm.running import running_vm
+from netbench.testbed.virtual_machines import running_vm
 from tests.netns.watching import wait_for
 from tests.vm.lab import UnmarkedHost
 

@@ -1,1 +1,0 @@
-"""Captures to counts, hops to losses, repetitions to intervals."""

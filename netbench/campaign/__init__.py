@@ -1,0 +1,1 @@
+"""What is measured next, on which boot of which unit under test, and stored."""

@@ -1,0 +1,246 @@
+"""Walks a plan: provision, trial, store; resume, locks, events."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from netbench.campaign.boots import Visits
+from netbench.campaign.reference_throughput import Maxima
+from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import GENERATORS, UUTS, option_models
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.signals import Stopped
+from netbench.model.ceiling import Ceilings
+from netbench.model.pace import Pace
+from netbench.model.paths import stream_paths
+from netbench.model.profile import Profile
+from netbench.model.scenario import Stress
+from netbench.model.topology import Topology, UutSpec
+from netbench.model.verdict import Warning, WarningKind
+from netbench.plan.trials import Costs, Plan, expected_seconds, make_plan, missing_visits
+from netbench.plan.warnings import caveats, doubts, refused_loads
+from netbench.results.directory import ResultDirectory
+from netbench.results.events import Announcer, EventLog, Observer
+from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
+from netbench.results.selftests import fingerprint, latest_record
+from netbench.results.store import Store
+from netbench.testbed.environment import read_environment
+from netbench.testbed.host_warnings import host_warnings
+from netbench.testbed.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
+from netbench.testbed.testbed import Testbed, open_testbed
+
+# Making the testbed, looking at the machine, and writing the report. About.
+_START_S = 1.5
+# What a neighbour gets of a CPU that is the UUT's too. About.
+_SHARED_CPU = 0.6
+# What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
+_VM_S = 9.0
+_VM_TRIAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be measured, read and checked; nothing of it has touched the machine yet."""
+
+    topology: Topology
+    profile: Profile
+    plan: Plan
+    uuts: tuple[str, ...]
+    scenarios: tuple[str, ...]
+
+    @property
+    def planned_scenarios(self) -> tuple[str, ...]:
+        """Those of the plan: the chosen ones, and what has to be measured for them."""
+        return tuple(dict.fromkeys(trial.scenario for trial in self.plan.trials))
+
+
+def read_request(
+    topology_file: Path,
+    profile_file: Path,
+    *,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Request:
+    """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong."""
+    topology = load_topology(topology_file, option_models(UUTS), settings)
+    profile = load_profile(profile_file, option_models(GENERATORS), settings)
+    return make_request(topology, profile, uuts, scenarios)
+
+
+def make_request(
+    topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
+) -> Request:
+    """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
+    plan = make_plan(topology, profile, uuts, scenarios, _costs(topology))
+    chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
+    for uut in topology.uuts:
+        if uut.name in chosen:
+            _check_guests(topology, uut)
+            _check_loads(topology, profile, plan, uut)
+    impossible = refused_loads(topology, profile)
+    if impossible:
+        raise UsageError(impossible)
+    return Request(topology, profile, plan, chosen, tuple(scenarios or (one.name for one in profile.scenarios)))
+
+
+def _check_guests(topology: Topology, uut: UutSpec) -> None:
+    """UsageError when a UUT, or a neighbour beside it, cannot be what the topology says."""
+    paths = stream_paths(topology)
+    guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
+    for name, spec in guests.items():
+        try:
+            make_uut(spec).check(own_paths(topology, paths, name))
+        except UsageError as error:
+            raise UsageError(f"UUT {uut.name}: {f'neighbour {name}: ' if name else ''}{error}") from error
+    vm = topology.uut_machine
+    cpus = range(topology.vms[vm].cpus) if vm else usable_cpus()
+    try:
+        entitlements(topology, uut, cpus)
+    except (UsageError, MissingError) as error:
+        raise type(error)(f"UUT {uut.name}: {error}") from error
+
+
+def _check_loads(topology: Topology, profile: Profile, plan: Plan, uut: UutSpec) -> None:
+    """UsageError when a neighbour is to compute that offers no way in."""
+    planned = [profile.scenario(name) for name in {trial.scenario for trial in plan.trials}]
+    activities = activities_of(topology, planned)
+    for one in neighbours_of(topology, uut):
+        computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
+        spec = as_uut(one, uut)
+        if computes and make_uut(spec).load_needs is None:
+            raise UsageError(
+                f"UUT {uut.name}: neighbour {one.name}: nothing can be run inside a UUT of kind {spec.kind}; choose "
+                "scenarios without stress-ng (--scenario)"
+            )
+
+
+def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
+    """Run a campaign into a new directory, which is made once the testbed is up: a refusal leaves none.
+
+    Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
+    """
+    with open_testbed(request.topology, request.profile, request.uuts, request.planned_scenarios) as testbed:
+        manifest = begin_manifest(
+            request.topology,
+            request.profile,
+            command=command,
+            uuts=request.uuts,
+            scenarios=request.scenarios,
+            planned_trials=len(request.plan.trials),
+            environment=read_environment(testbed.interfaces()),
+            selftest=latest_record(fingerprint(request.topology, request.profile.generator, testbed.sends())),
+        )
+        directory.create(request.topology, request.profile, manifest)
+        _walk(request, testbed, directory, manifest, observers)
+
+
+def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> Request:
+    """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory.
+
+    Raises as `start` does, and UsageError for what is no result directory.
+    """
+    manifest = directory.read_manifest()
+    topology = load_topology(directory.topology, option_models(UUTS))
+    profile = load_profile(directory.profile, option_models(GENERATORS))
+    request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
+    with closing(Store.read(directory.store)) as store:
+        done = store.keys()
+    planned = {trial.key for trial in request.plan.trials}
+    if len(planned) != manifest["planned_trials"] or not done <= planned:
+        raise UsageError(
+            f"{directory.path}: topology.yaml or profile.yaml is not what this campaign was started with; "
+            "put it back, or start a new campaign with -o"
+        )
+    if len(done) == len(request.plan.trials) and manifest.get("finished"):
+        return request
+    with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed:
+        _walk(request, testbed, directory, resumed(manifest, command), observers)
+    return request
+
+
+def _walk(
+    request: Request,
+    testbed: Testbed,
+    directory: ResultDirectory,
+    manifest: dict[str, Any],
+    observers: Sequence[Observer],
+) -> None:
+    """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
+    announcer = Announcer([EventLog(directory.events), *observers])
+    with directory.lock(), closing(Store.open(directory.store)) as store:
+        try:
+            directory.write_manifest(manifest)
+            _measure_missing(request, testbed, directory, manifest, store, announcer)
+        except (TestbedError, Stopped) as error:
+            _note_end(announcer, error)
+            raise
+
+
+def _measure_missing(
+    request: Request,
+    testbed: Testbed,
+    directory: ResultDirectory,
+    manifest: dict[str, Any],
+    store: Store,
+    announcer: Announcer,
+) -> None:
+    done = store.keys()
+    missing = missing_visits(request.plan, done)
+    announcer.announce(
+        "campaign-started",
+        topology=request.topology.name,
+        profile=request.profile.name,
+        planned=len(request.plan.trials),
+        done=len(done),
+        expected_s=expected_seconds(missing, request.topology, request.profile, _costs(request.topology)),
+    )
+    store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
+    store.keep_warnings(host_warnings(manifest["before"], None))
+    store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
+    selftest = selftest_of(manifest)
+    store.keep_warnings(doubts(selftest, request.topology, request.profile))
+    specs = {uut.name: uut for uut in request.topology.uuts}
+    visits = Visits(
+        testbed,
+        request.topology,
+        request.profile,
+        directory,
+        store,
+        announcer,
+        Maxima(store),
+        count(store.last_lifetime() + 1),
+        selftest.known_ceilings if selftest else Ceilings(),
+    )
+    for visit in missing:
+        visits.measure(specs[visit.uut], visit.trials)
+    complete = finished(manifest, read_environment(testbed.interfaces()))
+    store.keep_warnings(host_warnings(complete["before"], complete["after"]))
+    directory.write_manifest(complete)
+    announcer.announce("campaign-finished", trials=len(request.plan.trials))
+
+
+def _costs(topology: Topology) -> Costs:
+    guests: dict[str, Pace] = {}
+    for uut in topology.uuts:
+        guests[uut.name] = _pace(uut)
+        for one in neighbours_of(topology, uut):
+            pace = _pace(as_uut(one, uut))
+            guests[f"{uut.name}.{one.name}"] = pace.with_share(_SHARED_CPU) if one.placement == "same-cpu" else pace
+    vms = len(topology.vms)
+    usual = Costs(start_s=_START_S, guests=guests)
+    return replace(usual, start_s=_START_S + vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
+
+
+def _pace(spec: UutSpec) -> Pace:
+    return make_uut(spec).pace.with_share(spec.cpu_limit)
+
+
+def _note_end(announcer: Announcer, error: BaseException) -> None:
+    try:
+        announcer.announce("campaign-stopped", why=str(error))
+    except TestbedError:
+        return  # the disk may be full: that is what is being reported

@@ -1,0 +1,1 @@
+"""From captures to counts, streaming."""

@@ -1,0 +1,125 @@
+"""What a capture holds: how many frames of each stream, when and how fast, and everything else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netbench.capture.reordering import Extent
+from netbench.model.counts import LossRuns, Spread
+from netbench.model.units import WIRE_OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Frames per second, and Mbit/s with (L1) and without (L2) the 20 bytes of preamble and gap."""
+
+    fps: float
+    l1_mbps: float
+    l2_mbps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Some frames of a file: how many, how large with FCS, and when captured; None for what is not known."""
+
+    frames: int
+    total_bytes: int
+    smallest: int | None
+    largest: int | None
+    first_ns: int | None  # earliest and latest capture time, since 1970
+    last_ns: int | None
+
+    def rate(self, frames: int) -> Rate | None:
+        """Rate of `frames` frames of this mean size, captured in this time; None where the time is unknown.
+
+        (n - 1) ÷ (last - first), as n frames have n - 1 intervals between them.
+        """
+        if self.first_ns is None or self.last_ns is None or self.last_ns <= self.first_ns:
+            return None
+        fps = (frames - 1) / (self.last_ns - self.first_ns) * 1e9
+        mean_bytes = self.total_bytes / self.frames
+        return Rate(fps, fps * 8 * (mean_bytes + WIRE_OVERHEAD_BYTES) / 1e6, fps * 8 * mean_bytes / 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCapture:
+    """What arrived of one stream.
+
+    `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
+    their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
+    clocks they are from) and its variation are of first copies. `missing` and the loss runs lie within
+    the numbers sent for an expected stream, else between the lowest and the highest number seen.
+    """
+
+    stream: str | None
+    src_ip: str
+    dst_ip: str
+    received: int
+    duplicates: int
+    reordered: int
+    reordering_extent: Extent | None
+    missing: int
+    loss_runs: int
+    longest_loss_run: int
+    loss_run_lengths: tuple[LossRuns, ...]
+    min_seq: int | None
+    max_seq: int | None
+    span: Span
+    delay: Spread | None
+    ipdv: Spread | None
+
+    @property
+    def first_ns(self) -> int | None:
+        """Earliest capture time, since 1970."""
+        return self.span.first_ns
+
+    @property
+    def last_ns(self) -> int | None:
+        """Latest capture time, since 1970."""
+        return self.span.last_ns
+
+    @property
+    def rate(self) -> Rate | None:
+        """Rate of the distinct frames between the first and the last one."""
+        return self.span.rate(self.received)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureCounts:
+    """What a capture file holds. Every frame of the file is a stream's, foreign, or a flush frame.
+
+    `too_short_frames` are those foreign ones whose captured bytes end before a pktgen header could.
+    `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
+    not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
+    of a truncated file. From `damaged_at` on, a byte offset, the file makes no sense (`damage` says
+    why) and was not read; counts are those of the frames before.
+    """
+
+    flavour: str
+    link_types: tuple[str, ...]
+    snap_length: int | None
+    span: Span
+    foreign_frames: int
+    flush_frames: int
+    too_short_frames: int
+    odd_length_frames: int
+    leftover_bytes: int
+    damaged_at: int | None
+    damage: str
+    unknown_blocks: Mapping[int, int]
+    capture_dropped_frames: int | None
+    streams: tuple[StreamCapture, ...]
+
+    @property
+    def frames(self) -> int:
+        """All whole frames of the file."""
+        return self.span.frames
+
+    @property
+    def pktgen_frames(self) -> int:
+        """Frames of all streams, every copy counted."""
+        return sum(stream.span.frames for stream in self.streams)
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the file ends within a frame."""
+        return self.leftover_bytes > 0

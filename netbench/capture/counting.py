@@ -1,0 +1,270 @@
+"""A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.arrivals import arrivals
+from netbench.capture.captured import CaptureCounts, Span, StreamCapture
+from netbench.capture.distribution import Distribution
+from netbench.capture.early_stamps import EarlyStamps
+from netbench.capture.expected import Awaited, Expected
+from netbench.capture.frames import LINKS, PairFrames, decode
+from netbench.capture.pcapfile import open_capture
+from netbench.capture.reading import FrameBatch, Reader
+from netbench.capture.reordering import ReorderingTracker
+from netbench.capture.sequence import Losses, SequenceTracker
+from netbench.capture.variation import VariationTally
+from netbench.errors import UsageError
+
+# Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
+MAX_STREAMS = 1024
+
+_LINK_NAMES = {
+    0: "BSD loopback",
+    12: "raw IP",
+    101: "raw IP",
+    105: "IEEE 802.11",
+    127: "IEEE 802.11 radiotap",
+    192: "PPI",
+    228: "raw IPv4",
+    249: "USBPcap",
+}
+
+
+def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
+    """Count the frames of a capture file in one pass and constant memory.
+
+    With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size
+    and magic match, its sequence number was sent and its time stamp lies within the time of sending,
+    give or take STAMP_TOLERANCE_NS; every other one but the flush frames is foreign. Without, each pair of
+    addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
+    up to the damage. UsageError: no readable capture file, or one of another link type.
+    """
+    with open_capture(path) as reader:
+        tally = CaptureTally(str(path), expected)
+        for batch in reader.batches():
+            tally.add(batch)
+        return tally.counts(reader)
+
+
+class _SpanTally:
+    def __init__(self) -> None:
+        self._frames = self._bytes = 0
+        self._smallest: int | None = None
+        self._largest: int | None = None
+        self._first: int | None = None
+        self._last: int | None = None
+
+    def add(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64] | None) -> None:
+        self._frames += len(sizes)
+        self._bytes += int(sizes.sum())
+        self._smallest, self._largest = _widen(self._smallest, self._largest, sizes)
+        if times_ns is not None:
+            self._first, self._last = _widen(self._first, self._last, times_ns)
+
+    def span(self) -> Span:
+        return Span(self._frames, self._bytes, self._smallest, self._largest, self._first, self._last)
+
+
+def _widen(low: int | None, high: int | None, values: NDArray[np.int64]) -> tuple[int, int]:
+    least, most = int(values.min()), int(values.max())
+    return least if low is None else min(low, least), most if high is None else max(high, most)
+
+
+class _StreamTally:
+    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | Awaited | None) -> None:
+        self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
+        self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
+        self._sequence = SequenceTracker()
+        self._reordering = ReorderingTracker()
+        self._span = _SpanTally()
+        self._delays = Distribution()
+        self._variation = VariationTally()
+        self._early = EarlyStamps() if expected and expected.stamped_early else None
+
+    def add(self, frames: PairFrames) -> int:
+        """Count the frames that are this stream's; how many they are."""
+        if self._expected:
+            frames = frames.where(_is_expected(frames, self._expected))
+        count = len(frames.sequence)
+        if count:
+            self._span.add(frames.sizes, frames.times_ns)
+            if isinstance(self._expected, Awaited):
+                self._stamps_us = _widen(*self._stamps_us, frames.sent_us)
+            batch = arrivals(frames.sequence, self._sequence.expected)
+            copies = self._sequence.add(batch)
+            self._reordering.add(batch.without(copies) if len(copies) else batch)
+            if frames.times_ns is not None and (self._expected is None or self._expected.stamped):
+                self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
+        return count
+
+    def _add_delays(
+        self,
+        sequence: NDArray[np.uint32],
+        sent_ns: NDArray[np.int64],
+        times_ns: NDArray[np.int64],
+        copies: NDArray[np.intp],
+    ) -> None:
+        """The times of all frames but those that are further copies of what has arrived."""
+        if self._early is None:
+            delays = times_ns - sent_ns
+            if len(copies):
+                sequence, delays = np.delete(sequence, copies), np.delete(delays, copies)
+            self._delays.add(delays)
+        else:
+            sequence, delays = self._early.add(
+                np.delete(sequence, copies), np.delete(sent_ns, copies), np.delete(times_ns, copies)
+            )
+            self._delays.add(delays)
+            is_known = delays > 0
+            sequence, delays = sequence[is_known], delays[is_known]
+        self._variation.add(sequence, delays)
+
+    def settle(self, expected: Expected) -> bool:
+        """Take `expected` for what was awaited; False when a frame was counted that is not expected."""
+        awaited, sequence = self._expected, self._sequence
+        assert isinstance(awaited, Awaited)
+        self._expected = expected
+        if (awaited.stamped, awaited.stamped_early) != (expected.stamped, expected.stamped_early):
+            return False
+        if sequence.lowest is None:
+            return True
+        numbers = all(number in expected.sequence for number in (sequence.lowest, sequence.highest))
+        return numbers and all(stamp in expected.stamps_us for stamp in self._stamps_us)
+
+    def capture(self) -> StreamCapture:
+        sequence, expected = self._sequence, self._expected
+        losses = Losses(0, 0, 0, ())
+        if isinstance(expected, Expected):
+            losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
+        elif sequence.lowest is not None and sequence.highest is not None:
+            losses = sequence.losses(sequence.lowest, sequence.highest + 1)
+        return StreamCapture(
+            stream=expected.stream if expected else None,
+            src_ip=_text(self._src_ip),
+            dst_ip=_text(self._dst_ip),
+            received=sequence.distinct,
+            duplicates=sequence.duplicates,
+            reordered=self._reordering.reordered,
+            reordering_extent=self._reordering.extent(),
+            missing=losses.missing,
+            loss_runs=losses.runs,
+            longest_loss_run=losses.longest_run,
+            loss_run_lengths=losses.lengths,
+            min_seq=sequence.lowest,
+            max_seq=sequence.highest,
+            span=self._span.span(),
+            delay=self._delays.spread(),
+            ipdv=self._variation.spread(),
+        )
+
+
+def _is_expected(frames: PairFrames, expected: Expected | Awaited) -> NDArray[np.bool_]:
+    ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
+    if isinstance(expected, Awaited):
+        ours &= (frames.sent_us >= expected.not_before_ns // 1000) if expected.stamped else (frames.sent_us == 0)
+        return ours
+    numbers, stamps = expected.sequence, expected.stamps_us
+    ours &= (frames.sequence >= numbers.start) & (frames.sequence < numbers.stop)
+    ours &= (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
+    return ours
+
+
+class CaptureTally:
+    """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages."""
+
+    def __init__(self, name: str, expected: Sequence[Expected | Awaited]) -> None:
+        """ValueError when two of the streams have the same addresses."""
+        self._name = name
+        self._only_expected = bool(expected)
+        self._streams: dict[tuple[int, int], _StreamTally] = {}
+        for stream in expected:
+            pair = _pair(stream)
+            if pair in self._streams:
+                raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
+            self._streams[pair] = _StreamTally(*pair, stream)
+        self._span = _SpanTally()
+        self._ours = self._flush = self._too_short = self._odd = 0
+
+    @property
+    def flush_frames(self) -> int:
+        """How many frames so far were the sink's own, sent to push out those before them."""
+        return self._flush
+
+    def add(self, batch: FrameBatch) -> None:
+        """Count the frames of a batch; UsageError for one of another link type, or of too many streams."""
+        if batch.link_type not in LINKS:
+            name = _LINK_NAMES.get(batch.link_type, "see tcpdump.org/linktypes.html")
+            raise UsageError(
+                f"{self._name}: link type {batch.link_type} ({name}); "
+                "only Ethernet and Linux cooked captures can be read"
+            )
+        decoded = decode(batch)
+        self._span.add(decoded.sizes, batch.times_ns)
+        self._flush += decoded.flush_frames
+        self._too_short += decoded.too_short_frames
+        self._odd += int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
+        for frames in decoded.pairs:
+            stream = self._stream(frames.src_ip, frames.dst_ip)
+            if stream:
+                self._ours += stream.add(frames)
+
+    def _stream(self, src_ip: int, dst_ip: int) -> _StreamTally | None:
+        pair = src_ip, dst_ip
+        if pair not in self._streams and not self._only_expected:
+            if len(self._streams) == MAX_STREAMS:
+                raise UsageError(
+                    f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
+                    "filter some out first, for example with tcpdump -r FILE -w FEWER host ADDRESS"
+                )
+            self._streams[pair] = _StreamTally(src_ip, dst_ip, None)
+        return self._streams.get(pair)
+
+    def settle(self, expected: Sequence[Expected]) -> bool:
+        """Take these for the streams that were awaited; False when a frame was counted that is not expected.
+
+        Then `counts` are of no use: with all of it known beforehand that frame would have been a foreign one.
+        """
+        fits = [self._streams[_pair(stream)].settle(stream) for stream in expected]
+        return all(fits)
+
+    def counts(self, reader: Reader) -> CaptureCounts:
+        """All counts, once `reader` has yielded all its batches."""
+        span = self._span.span()
+        ending = reader.ending
+        return CaptureCounts(
+            flavour=reader.flavour,
+            link_types=tuple(_link_name(number) for number in reader.link_types),
+            snap_length=reader.snap_length,
+            span=span,
+            foreign_frames=span.frames - self._ours - self._flush,
+            flush_frames=self._flush,
+            too_short_frames=self._too_short,
+            odd_length_frames=self._odd,
+            leftover_bytes=ending.leftover_bytes,
+            damaged_at=ending.damaged_at,
+            damage=ending.damage,
+            unknown_blocks=reader.unknown_blocks,
+            capture_dropped_frames=reader.dropped,
+            streams=tuple(stream.capture() for stream in self._streams.values()),
+        )
+
+
+def _pair(stream: Expected | Awaited) -> tuple[int, int]:
+    return _number(stream.src_ip), _number(stream.dst_ip)
+
+
+def _number(address: str) -> int:
+    """An IPv4 address as a number; the ipaddress module would cost more to load than its use here."""
+    return int.from_bytes(bytes(map(int, address.split("."))))
+
+
+def _text(address: int) -> str:
+    return ".".join(map(str, address.to_bytes(4)))
+
+
+def _link_name(number: int) -> str:
+    return LINKS[number].name if number in LINKS else _LINK_NAMES.get(number, f"link type {number}")

@@ -1,0 +1,247 @@
+"""Finds the frames that carry pktgen's header, a batch at a time.
+
+Such a frame is Ethernet (with up to two VLAN tags) or a Linux cooked header, IPv4 with any options, not
+a later fragment, UDP, and then 16 bytes: magic 0xbe9be955, sequence, seconds, microseconds, each 32 bits
+in network byte order (`struct pktgen_hdr` in the kernel's net/core/pktgen.c).
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.reading import FrameBatch, field
+from netbench.model.units import FCS_BYTES
+
+PKTGEN_MAGIC = 0xBE9BE955
+FLUSH_MAC = 0x0180C200000F
+
+_U8, _U16, _U32, _U64 = (np.dtype(name) for name in ("u1", ">u2", ">u4", ">u8"))
+_IPV4 = 0x0800
+_VLAN_TAGS = (0x8100, 0x88A8, 0x9100)  # 802.1Q, 802.1ad, and what preceded it
+_MOST_TAGS = 2
+_TAG_BYTES = 4
+_UDP = 17
+_UDP_BYTES = 8
+_PKTGEN_BYTES = 16
+_LEAST_IP_BYTES = 20
+
+
+class Link(NamedTuple):
+    """How frames of one link type begin: the header's length, and where it has the EtherType."""
+
+    name: str
+    header_bytes: int
+    type_at: int
+    has_addresses: bool
+
+
+# By number of the link type (https://www.tcpdump.org/linktypes.html).
+LINKS = {
+    1: Link("Ethernet", 14, 12, has_addresses=True),
+    113: Link("Linux cooked v1", 16, 14, has_addresses=False),
+    276: Link("Linux cooked v2", 20, 0, has_addresses=False),
+}
+_ETHERNET_HEADER_BYTES = 14
+
+
+class PairFrames(NamedTuple):
+    """The pktgen frames of one pair of addresses in a batch, in the order of the file.
+
+    Arrays have one element a frame: `sequence` uint32, `sizes` (bytes with FCS), `sent_us` (microseconds
+    since 1970 by the source's clock) and `times_ns` (of capture; None if not known) int64.
+    """
+
+    src_ip: int
+    dst_ip: int
+    sequence: NDArray[np.uint32]
+    sizes: NDArray[np.int64]
+    sent_us: NDArray[np.int64]
+    times_ns: NDArray[np.int64] | None
+
+    def where(self, condition: NDArray[np.bool_]) -> "PairFrames":
+        """Those for which `condition`, bool of shape (n,), is true."""
+        if condition.all():
+            return self
+        times = self.times_ns
+        return PairFrames(
+            src_ip=self.src_ip,
+            dst_ip=self.dst_ip,
+            sequence=self.sequence[condition],
+            sizes=self.sizes[condition],
+            sent_us=self.sent_us[condition],
+            times_ns=None if times is None else times[condition],
+        )
+
+
+class Decoded(NamedTuple):
+    """What is in a batch: the sizes with FCS of all its frames, int64, and of which kinds they are."""
+
+    sizes: NDArray[np.int64]
+    flush_frames: int
+    too_short_frames: int
+    pairs: list[PairFrames]
+
+
+class _Rows(NamedTuple):
+    """Some frames of a batch; `chosen` are their indices, None for all of them."""
+
+    batch: FrameBatch
+    chosen: NDArray[np.intp] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.frames) if self.chosen is None else len(self.chosen)
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """These frames' elements of an array that has one for each frame of the batch."""
+        return values if self.chosen is None else values[self.chosen]
+
+    def field(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
+        """The field at byte `at`, in native byte order; the frames must reach that far."""
+        return self.of(field(self.batch.frames, dtype, at)).astype(dtype.newbyteorder("="))
+
+    def where(self, condition: NDArray[np.bool_]) -> "_Rows":
+        if condition.all():
+            return self
+        indices = np.flatnonzero(condition)
+        return _Rows(self.batch, indices if self.chosen is None else self.chosen[indices])
+
+    def at_least(self, length: int) -> "_Rows":
+        """Those of which at least `length` bytes were captured."""
+        captured = self.batch.captured
+        if isinstance(captured, int):
+            return self if captured >= length else _Rows(self.batch, np.empty(0, np.intp))
+        return self.where(self.of(captured) >= length)
+
+
+class _Found(NamedTuple):
+    """Pktgen frames and their fields; `addresses` are source and destination in one uint64."""
+
+    rows: _Rows
+    addresses: NDArray[np.uint64]
+    sequence: NDArray[np.uint32]
+    sent_us: NDArray[np.int64]
+
+
+def decode(batch: FrameBatch) -> Decoded:
+    """Sort the frames of a batch, whose link type is one of LINKS, into kinds.
+
+    A frame is too short when its captured bytes end before a pktgen header could: 58 bytes for an
+    untagged frame without IP options.
+    """
+    link = LINKS[batch.link_type]
+    sizes = batch.original.astype(np.int64)
+    sizes += _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes
+    everything = _Rows(batch)
+    rest = _without_flush(everything) if link.has_addresses else everything
+    long_enough = rest.at_least(link.header_bytes + _LEAST_IP_BYTES + _UDP_BYTES + _PKTGEN_BYTES)
+    too_short = rest.size - long_enough.size
+    found: list[_Found] = []
+    for rows, ip_at, ip_bytes in _layouts(long_enough, link):
+        pktgen_at = ip_at + ip_bytes + _UDP_BYTES
+        whole = rows.at_least(pktgen_at + _PKTGEN_BYTES)
+        too_short += rows.size - whole.size
+        if whole.size:
+            found.append(_find(whole, ip_at, pktgen_at))
+    return Decoded(sizes, everything.size - rest.size, too_short, list(_by_pair(found, sizes)))
+
+
+def _without_flush(rows: _Rows) -> _Rows:
+    """All but the frames to FLUSH_MAC, which the capturing side itself sends to empty the kernel's ring."""
+    addressed = rows.at_least(6)
+    if not addressed.size:
+        return rows
+    is_flush = addressed.field(_U32, 2) == FLUSH_MAC & 0xFFFFFFFF
+    if not is_flush.any():
+        return rows
+    is_flush &= addressed.field(_U16, 0) == FLUSH_MAC >> 32
+    kept = np.ones(rows.size, np.bool_)
+    kept[slice(None) if addressed.chosen is None else addressed.chosen] = ~is_flush
+    return rows.where(kept)
+
+
+def _layouts(rows: _Rows, link: Link) -> Iterator[tuple[_Rows, int, int]]:
+    """IPv4 frames by where their IP header is and how long: (frames, offset, bytes)."""
+    ip_at, type_at = link.header_bytes, link.type_at
+    for _ in range(_MOST_TAGS + 1):
+        if not rows.size:
+            return
+        ether_type = rows.field(_U16, type_at)
+        ip_frames = rows.where(ether_type == _IPV4)
+        yield from _by_header_length(ip_frames, ip_at)
+        if ip_frames.size == rows.size:
+            return
+        rows = rows.where(np.isin(ether_type, _VLAN_TAGS))
+        type_at, ip_at = ip_at + _TAG_BYTES - 2, ip_at + _TAG_BYTES
+
+
+def _by_header_length(rows: _Rows, ip_at: int) -> Iterator[tuple[_Rows, int, int]]:
+    if not rows.size:
+        return
+    first = rows.field(_U8, ip_at)
+    for value in range(0x45, 0x50):  # version 4, and the header's length in 32-bit words
+        found = rows.where(first == value)
+        if found.size:
+            yield found, ip_at, (value & 0x0F) * 4
+        if found.size == rows.size:
+            return
+
+
+def _find(rows: _Rows, ip_at: int, pktgen_at: int) -> _Found:
+    """The pktgen frames among IPv4 frames of one layout."""
+    fragment_and_protocol = rows.field(_U32, ip_at + 6) & np.uint32(0x1FFF00FF)
+    rows = rows.where((fragment_and_protocol == _UDP) & (rows.field(_U32, pktgen_at) == PKTGEN_MAGIC))
+    sent_us = rows.field(_U32, pktgen_at + 8).astype(np.int64)
+    sent_us *= 1_000_000
+    sent_us += rows.field(_U32, pktgen_at + 12)
+    return _Found(rows, rows.field(_U64, ip_at + 12), rows.field(_U32, pktgen_at + 4), sent_us)
+
+
+def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
+    """Frames of all layouts by their addresses, each pair's in the order of the file."""
+    if not found:
+        return
+    left = found[0] if len(found) == 1 else _in_order(found)
+    while left.rows.size:
+        pair = int(left.addresses[0])
+        is_pair = left.addresses == left.addresses[0]
+        these = _select(left, is_pair)
+        times = these.rows.batch.times_ns
+        yield PairFrames(
+            src_ip=pair >> 32,
+            dst_ip=pair & 0xFFFFFFFF,
+            sequence=these.sequence,
+            sizes=these.rows.of(sizes),
+            sent_us=these.sent_us,
+            times_ns=None if times is None else these.rows.of(times),
+        )
+        if these is left:
+            return
+        left = _select(left, ~is_pair)
+
+
+def _select(found: _Found, condition: NDArray[np.bool_]) -> _Found:
+    if condition.all():
+        return found
+    return _Found(
+        found.rows.where(condition),
+        found.addresses[condition],
+        found.sequence[condition],
+        found.sent_us[condition],
+    )
+
+
+def _in_order(found: list[_Found]) -> _Found:
+    """Frames of several layouts as one, in the order of the file."""
+    batch = found[0].rows.batch
+    every = np.arange(len(batch.frames))
+    indices = np.concatenate([part.rows.of(every) for part in found])
+    order = np.argsort(indices)
+    return _Found(
+        _Rows(batch, indices[order]),
+        np.concatenate([part.addresses for part in found])[order],
+        np.concatenate([part.sequence for part in found])[order],
+        np.concatenate([part.sent_us for part in found])[order],
+    )

@@ -1,0 +1,93 @@
+"""A capture counted while it is being made, so that it need not be written to a disk."""
+
+import os
+import threading
+from collections.abc import Sequence
+
+from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import CaptureTally
+from netbench.capture.expected import Awaited, Expected
+from netbench.capture.pcapfile import read_stream
+from netbench.capture.pipe import GatheringPipe
+from netbench.capture.reading import Reader
+from netbench.errors import UsageError
+
+# For what is left in the pipe once its writer has ended: a mebibyte, on a machine that is busy.
+_END_S = 60.0
+_DISCARDED_BYTES = 1 << 16
+
+
+class LiveCapture:
+    """Reads one capture in a thread of its own, from `begin` until its writer ends, in constant memory.
+
+    What only the end of a trial tells (how many frames were sent, and until when) is made up for by `counts`.
+    """
+
+    def __init__(self, awaited: Awaited) -> None:
+        self._awaited = awaited
+        self._name = f"the capture of {awaited.stream}"
+        self._tally = CaptureTally(self._name, [awaited])
+        self._pipe: GatheringPipe | None = None
+        self._reader: Reader | None = None
+        self._failure = ""
+        self._news = threading.Event()  # a flush frame was read, or there is nothing more to come
+        self._thread: threading.Thread | None = None
+
+    def begin(self, pipe: int, cpus: Sequence[int]) -> None:
+        """Read from the descriptor `pipe`, on `cpus` (empty: any), until its end, and close it; returns at once."""
+        self._pipe = GatheringPipe(pipe)
+        # A daemon: whatever happens to the one who writes, netbench can end.
+        self._thread = threading.Thread(target=self._read, args=(self._pipe, cpus), daemon=True)
+        self._thread.start()
+
+    def await_flush(self, timeout_s: float) -> bool:
+        """Return True once a flush frame has been read, and with it all captured before; False when none comes."""
+        if self._pipe is not None:
+            self._pipe.hurry()
+        self._news.wait(timeout_s)
+        return self._tally.flush_frames > 0
+
+    def counts(self, expected: Expected) -> CaptureCounts:
+        """What `analyze_capture` says of the same bytes, once the writer has ended; to be asked once.
+
+        UsageError when they are no capture, and when a frame that could have been the stream's turns out not to be:
+        what it has spoiled, loss runs and delays among others, cannot be taken back.
+        """
+        assert self._thread is not None, "begin() comes first"
+        self._thread.join(_END_S)
+        if self._thread.is_alive():
+            raise UsageError(f"{self._name}: not read to its end {_END_S:g} s after tcpdump ended")
+        if self._failure:
+            raise UsageError(self._failure)
+        assert self._reader is not None
+        if not self._tally.settle([expected]):
+            raise UsageError(
+                f"{self._name}: frames with the stream's addresses bear numbers it did not send or times it did not "
+                "send at: the clock was set, or somebody else sent them; keep_captures: invalid tells them apart"
+            )
+        return self._tally.counts(self._reader)
+
+    def _read(self, pipe: GatheringPipe, cpus: Sequence[int]) -> None:
+        """The life of the thread."""
+        try:
+            with pipe as file:
+                if cpus:
+                    os.sched_setaffinity(0, cpus)  # 0 is the calling thread, see sched_setaffinity(2)
+                try:
+                    self._count(read_stream(file, self._name))
+                finally:
+                    while file.read(_DISCARDED_BYTES):  # or tcpdump would wait, or die, before it has reported
+                        pass
+        except UsageError as error:
+            self._failure = str(error)
+        except Exception as error:  # nobody above a thread could catch it
+            self._failure = f"{self._name}: its analysis failed: {error!r}"
+        finally:
+            self._news.set()
+
+    def _count(self, reader: Reader) -> None:
+        self._reader = reader
+        for batch in reader.batches():
+            self._tally.add(batch)
+            if self._tally.flush_frames:
+                self._news.set()

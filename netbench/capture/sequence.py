@@ -1,0 +1,185 @@
+"""Which sequence numbers of a stream arrived, exactly: distinct, further copies, and runs of lost ones."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.arrivals import Arrivals
+from netbench.model.counts import LossRuns
+
+PAGE_NUMBERS = 1 << 16
+
+
+class Losses(NamedTuple):
+    """Sequence numbers of a range that never arrived; a run is a maximal series of consecutive ones.
+
+    RFC 3357 calls a run a loss period, and its `lengths` loss period lengths (section 6.3).
+    """
+
+    missing: int
+    runs: int
+    longest_run: int
+    lengths: tuple[LossRuns, ...]
+
+
+class _Page:
+    """PAGE_NUMBERS consecutive sequence numbers, a bit for each; no bits once all of them have arrived."""
+
+    __slots__ = ("bits", "count")
+
+    def __init__(self) -> None:
+        self.bits: NDArray[np.uint8] | None = np.zeros(PAGE_NUMBERS // 8, np.uint8)
+        self.count = 0
+
+    def grow(self, count: int) -> None:
+        self.count += count
+        if self.count == PAGE_NUMBERS:
+            self.bits = None
+
+
+class SequenceTracker:
+    """Takes a stream's 32-bit sequence numbers in the order of arrival.
+
+    Numbers that arrive consecutively cost next to nothing. The others are kept as a bit each in pages that exist
+    only where something is missing or came late: at most one bit for each number between the lowest and the highest,
+    next to nothing when little is lost.
+    """
+
+    def __init__(self) -> None:
+        self.distinct = 0
+        self.duplicates = 0
+        self.lowest: int | None = None
+        self.expected = 0
+        """The highest number so far + 1."""
+        self._pages: dict[int, _Page] = {}
+        # All of [_run_start, expected) has arrived and is not in the pages.
+        self._run_start = 0
+
+    @property
+    def highest(self) -> int | None:
+        """The highest number so far."""
+        return None if self.lowest is None else self.expected - 1
+
+    def add(self, batch: Arrivals) -> NDArray[np.intp]:
+        """The next numbers to arrive; where in the batch further copies are of what has arrived before."""
+        late = batch.late
+        for lowest in (int(numbers.min()) for numbers in (batch.ahead_from, late) if len(numbers)):
+            self.lowest = lowest if self.lowest is None else min(self.lowest, lowest)
+        if len(batch.ahead_from):
+            self._extend(batch.ahead_from, batch.ahead_to)
+        # Whatever is late is lower than what arrived ahead before it, so all of that can be noted first.
+        is_copy = self._mark_late(late)
+        copies = int(np.count_nonzero(is_copy))
+        self.distinct += batch.frames - copies
+        self.duplicates += copies
+        return batch.late_places[is_copy]
+
+    def losses(self, start: int, stop: int) -> Losses:
+        """What never arrived of [start, stop)."""
+        self._fill(np.array([self._run_start]), np.array([self.expected]))
+        self._run_start = self.expected
+        missing = runs = longest = 0
+        by_doubling: Counter[int] = Counter()
+        for lengths in self._loss_runs(start, stop):
+            missing += int(lengths.sum())
+            runs += len(lengths)
+            longest = max(longest, int(lengths.max(initial=0)))
+            doublings, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
+            by_doubling.update(dict(zip(doublings.tolist(), counts.tolist(), strict=True)))
+        lengths_of_runs = tuple(LossRuns(1 << doubling, by_doubling[doubling]) for doubling in sorted(by_doubling))
+        return Losses(missing, runs, longest, lengths_of_runs)
+
+    def _extend(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+        """These ascending ranges have arrived, and nothing as high as they before."""
+        starts = np.concatenate(([self._run_start], starts))
+        stops = np.concatenate(([self.expected], stops))
+        is_gap = starts[1:] != stops[:-1]
+        starts, stops = starts[np.concatenate(([True], is_gap))], stops[np.concatenate((is_gap, [True]))]
+        self._fill(starts[:-1], stops[:-1])
+        self._run_start, self.expected = int(starts[-1]), int(stops[-1])
+
+    def _fill(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+        """Note disjoint ascending ranges, none of which had arrived, in the pages."""
+        first_page = starts >> 16
+        parts = np.maximum(((stops - 1) >> 16) - first_page + 1, 0)
+        pages = np.repeat(first_page - np.cumsum(parts) + parts, parts) + np.arange(parts.sum())
+        begins = np.maximum(np.repeat(starts, parts) - (pages << 16), 0)
+        ends = np.minimum(np.repeat(stops, parts) - (pages << 16), PAGE_NUMBERS)
+        for number, these in _by_page(pages):
+            self._page(number, begins[these], ends[these])
+
+    def _page(self, number: int, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+        page = self._pages.setdefault(number, _Page())
+        if page.bits is not None:
+            edges = np.concatenate(([0], np.column_stack((begins, ends)).ravel(), [PAGE_NUMBERS]))
+            is_within = np.arange(len(edges) - 1) % 2 == 1
+            page.bits |= np.packbits(np.repeat(is_within, np.diff(edges)), bitorder="little")
+        page.grow(int((ends - begins).sum()))
+
+    def _mark_late(self, late: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Note late numbers, in any order; which of them had arrived before."""
+        is_copy = np.ones(len(late), np.bool_)
+        older = np.flatnonzero(late < self._run_start)
+        numbers, first = np.unique(late[older], return_index=True)
+        pages, within = numbers >> 16, (numbers & (PAGE_NUMBERS - 1)).astype(np.intp)
+        for number, these in _by_page(pages):
+            page = self._pages.setdefault(number, _Page())
+            if page.bits is not None:
+                byte, bit = within[these] >> 3, (1 << (within[these] & 7)).astype(np.uint8)
+                had_arrived = page.bits[byte] & bit != 0
+                np.bitwise_or.at(page.bits, byte, bit)
+                is_copy[older[first[these]]] = had_arrived
+                page.grow(int(np.count_nonzero(~had_arrived)))
+        return is_copy
+
+    def _loss_runs(self, start: int, stop: int) -> Iterator[NDArray[np.int64]]:
+        """Lengths of the loss runs in [start, stop) in ascending order of their numbers."""
+        current = 0  # length of the run that ends where the scan stands
+        for lengths, is_open_start, is_open_end in self._gaps(start, stop):
+            if current and is_open_start:
+                lengths[0] += current
+            elif current:
+                yield np.array([current])
+            current = int(lengths[-1]) if is_open_end else 0
+            yield lengths[:-1] if is_open_end else lengths
+        if current:
+            yield np.array([current])
+
+    def _gaps(self, start: int, stop: int) -> Iterator[tuple[NDArray[np.int64], bool, bool]]:
+        """Lengths of the gaps in [start, stop), piece by piece in ascending order.
+
+        With them, whether the first gap begins where the piece begins, and the last one ends where it ends.
+        """
+        position = start
+        for number in sorted(self._pages):
+            base = number * PAGE_NUMBERS
+            begin, end = max(base, position), min(base + PAGE_NUMBERS, stop)
+            if begin >= end:
+                continue
+            if begin > position:
+                yield np.array([begin - position]), True, True
+            yield _gaps_within(self._pages[number], begin - base, end - base)
+            position = end
+        if position < stop:
+            yield np.array([stop - position]), True, True
+
+
+def _by_page(pages: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+    """Of ascending numbers of pages, possibly repeated: each one, and where it is."""
+    if len(pages):
+        edges = [0, *(np.flatnonzero(np.diff(pages)) + 1).tolist(), len(pages)]
+        yield from ((int(pages[begin]), slice(begin, end)) for begin, end in pairwise(edges))
+
+
+def _gaps_within(page: _Page, begin: int, end: int) -> tuple[NDArray[np.int64], bool, bool]:
+    if page.bits is None:
+        return np.empty(0, np.int64), False, False
+    arrived = np.ones(end - begin + 2, np.int8)
+    arrived[1:-1] = np.unpackbits(page.bits, bitorder="little")[begin:end]
+    edges = np.diff(arrived)
+    starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
+    return stops - starts, not arrived[1], not arrived[-2]

@@ -1,0 +1,76 @@
+"""Pairs of frames with consecutive numbers, in whatever order they arrive, in constant memory."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.capture.arrivals import run_places
+
+Values = NDArray[np.int64]
+
+# How many frames wait for one that has not arrived. One that was lost never does, so the lowest numbers give up.
+_MOST_WAITING = 1 << 13
+
+
+class Successors:
+    """Makes one value of each two frames with consecutive numbers that both arrive.
+
+    Where neither is next to the other in a batch, both are held until the other arrives, as long as no more than
+    8,192 do so: runs of frames, not single ones, so that is far beyond what any path reorders.
+    """
+
+    def __init__(self, combine: Callable[[Values, Values], Values]) -> None:
+        """`combine` makes the values: of those of frames (int64) and, in a second array, of their successors."""
+        self._combine = combine
+        self._for_successor, self._for_predecessor = _Waiting(), _Waiting()
+
+    def add(
+        self, sequence: NDArray[np.uint32], of_frame: Values, of_successor: Values
+    ) -> tuple[NDArray[np.uint32], Values]:
+        """The pairs that the next frames complete: the lower number of each, and the value made of both.
+
+        `sequence` (shape (n,)) has no number that was there before; the frames have one value each
+        for the case that they are the first or the second of a pair.
+        """
+        if not len(sequence):
+            return sequence, of_frame
+        starts = run_places(sequence)
+        ends = np.append(starts[1:], len(sequence)) - 1
+        numbers, values = sequence[:-1], self._combine(of_frame[:-1], of_successor[1:])
+        if len(starts) > 1:
+            numbers, values = np.delete(numbers, ends[:-1]), np.delete(values, ends[:-1])
+        first, last = sequence[starts].astype(np.int64), sequence[ends].astype(np.int64)
+        self._for_successor.put(last + 1, of_frame[ends])
+        found, theirs = self._for_successor.take(first)
+        joined = [(first[found] - 1, self._combine(theirs, of_successor[starts[found]]))]
+        self._for_predecessor.put(np.delete(first, found) - 1, of_successor[np.delete(starts, found)])
+        found, theirs = self._for_predecessor.take(last)
+        joined.append((last[found], self._combine(of_frame[ends[found]], theirs)))
+        return (
+            np.concatenate([numbers, *(pairs.astype(np.uint32) for pairs, _ in joined)]),
+            np.concatenate([values, *(made for _, made in joined)]),
+        )
+
+
+class _Waiting:
+    """Values by the number of the frame they wait for."""
+
+    def __init__(self) -> None:
+        self._numbers = self._values = np.empty(0, np.int64)
+
+    def put(self, numbers: Values, values: Values) -> None:
+        numbers, values = np.concatenate((self._numbers, numbers)), np.concatenate((self._values, values))
+        order = np.argsort(numbers, kind="stable")[-_MOST_WAITING:]
+        self._numbers, self._values = numbers[order], values[order]
+
+    def take(self, numbers: Values) -> tuple[NDArray[np.intp], Values]:
+        """Which of these frames are waited for, and by what values, which wait no longer."""
+        if not len(self._numbers):
+            return np.empty(0, np.intp), self._values
+        places = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
+        found = np.flatnonzero(self._numbers[places] == numbers)
+        places = places[found]
+        values = self._values[places]
+        self._numbers, self._values = np.delete(self._numbers, places), np.delete(self._values, places)
+        return found, values

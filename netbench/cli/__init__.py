@@ -1,0 +1,1 @@
+"""Commands, exit codes, and everything printed on a terminal."""

@@ -1,0 +1,265 @@
+"""What `netbench analyze` prints: a capture's counts as text for people or JSON for programs."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netbench.capture.captured import CaptureCounts, Rate, Span, StreamCapture
+    from netbench.model.counts import Spread
+
+_NOTES = """\
+Missing and loss runs lie between the lowest and the highest sequence number seen: what was lost before
+the first or after the last frame of a stream is not in them. Rates are of distinct frames, (n - 1) / (last
+- first). Extent is by how many frames a reordered one came after the first with a higher number (RFC 4737).
+Delay is capture time - time stamp in the frame; it means something only on one clock. PDV is delay - least
+delay; IPDV is how much the delays of frames with consecutive numbers differ (RFC 5481)."""
+
+
+def analyze_command(path: Path, as_json: bool) -> str:
+    """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
+    # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
+
+    counts = analyze_capture(path)
+    return _json(path, counts) if as_json else _text(path, counts)
+
+
+def _json(path: Path, counts: "CaptureCounts") -> str:
+    """Integers where frames, bytes and nanoseconds are counted; null for what is not known."""
+    import json  # noqa: PLC0415 - likewise
+
+    document = {
+        "file": str(path),
+        "format": counts.flavour,
+        "link_types": list(counts.link_types),
+        "snap_length_bytes": counts.snap_length,
+        "frames": counts.frames,
+        "pktgen_frames": counts.pktgen_frames,
+        "foreign_frames": counts.foreign_frames,
+        "flush_frames": counts.flush_frames,
+        "too_short_frames": counts.too_short_frames,
+        "odd_length_frames": counts.odd_length_frames,
+        "capture_dropped_frames": counts.capture_dropped_frames,
+        **_span_json(counts.span, counts.span.rate(counts.frames)),
+        "truncated": counts.truncated,
+        "leftover_bytes": counts.leftover_bytes,
+        "damaged_at": counts.damaged_at,
+        "damage": counts.damage or None,
+        "unknown_blocks": {f"0x{kind:08x}": count for kind, count in counts.unknown_blocks.items()},
+        "streams": [_stream_json(stream) for stream in counts.streams],
+        "warnings": list(_warnings(counts)),
+    }
+    return json.dumps(document, indent=2)
+
+
+def _stream_json(stream: "StreamCapture") -> dict[str, object]:
+    delay, extent = stream.delay, stream.reordering_extent
+    return {
+        "src_ip": stream.src_ip,
+        "dst_ip": stream.dst_ip,
+        "received_frames": stream.received,
+        "missing_frames": stream.missing,
+        "duplicate_frames": stream.duplicates,
+        "reordered_frames": stream.reordered,
+        "loss_runs": stream.loss_runs,
+        "longest_loss_run_frames": stream.longest_loss_run,
+        "min_seq": stream.min_seq,
+        "max_seq": stream.max_seq,
+        **_span_json(stream.span, stream.rate),
+        **_spread_json("delay", delay),
+        **_spread_json("pdv", delay.above_smallest if delay else None),
+        **_spread_json("ipdv", stream.ipdv),
+        "loss_run_lengths": [{"from_frames": one.from_frames, "runs": one.runs} for one in stream.loss_run_lengths],
+        "reordering_extent_median_frames": extent.median if extent else None,
+        "reordering_extent_mean_frames": extent.mean if extent else None,
+        "reordering_extent_max_frames": extent.largest if extent else None,
+    }
+
+
+def _spread_json(name: str, spread: "Spread | None") -> dict[str, object]:
+    return {
+        f"{name}_min_ns": spread.smallest_ns if spread else None,
+        f"{name}_mean_ns": spread.mean_ns if spread else None,
+        f"{name}_median_ns": spread.median_ns if spread else None,
+        f"{name}_p90_ns": spread.p90_ns if spread else None,
+        f"{name}_p99_ns": spread.p99_ns if spread else None,
+        f"{name}_p999_ns": spread.p999_ns if spread else None,
+        f"{name}_max_ns": spread.largest_ns if spread else None,
+    }
+
+
+def _span_json(span: "Span", rate: "Rate | None") -> dict[str, object]:
+    return {
+        "bytes": span.total_bytes,
+        "frame_size_min": span.smallest,
+        "frame_size_max": span.largest,
+        "first_ns": span.first_ns,
+        "last_ns": span.last_ns,
+        "rate_fps": rate.fps if rate else None,
+        "rate_l1_mbps": rate.l1_mbps if rate else None,
+        "rate_l2_mbps": rate.l2_mbps if rate else None,
+    }
+
+
+def _text(path: Path, counts: "CaptureCounts") -> str:
+    parts = [f"{path}\n" + "\n".join(f"  {name:<9} {value}" for name, value in _facts(counts))]
+    if counts.streams:
+        parts += [_table(_COUNT_HEADS, map(_count_row, counts.streams))]
+        parts += [_table(_RATE_HEADS, map(_rate_row, counts.streams))]
+        timed = [row for stream in counts.streams for row in _delay_rows(stream)]
+        if timed:
+            parts += [_table(_DELAY_HEADS, timed)]
+        disturbed = [stream for stream in counts.streams if stream.missing or stream.reordered]
+        if disturbed:
+            parts += [_table(_ORDER_HEADS, map(_order_row, disturbed))]
+        parts += [_NOTES]
+    elif counts.frames:
+        parts.append("No stream found: no frame carries pktgen's header (magic 0xbe9be955 after UDP).")
+    warnings = [f"WARNING: {warning}" for warning in _warnings(counts)]
+    if warnings:
+        parts.append("\n".join(warnings))
+    return "\n\n".join(parts)
+
+
+def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
+    snap = "frames not cut" if counts.snap_length is None else f"snap length {counts.snap_length:,} bytes"
+    yield "format", "; ".join((counts.flavour, ", ".join(counts.link_types) or "no interface", snap))
+    span, rate = counts.span, counts.span.rate(counts.frames)
+    yield (
+        "frames",
+        f"{counts.frames:,}"
+        + (f" of {_sizes(span)} bytes with FCS, {span.total_bytes:,} bytes in all" if counts.frames else ""),
+    )
+    if span.first_ns is not None and span.last_ns is not None:
+        yield "time", f"{_moment(span.first_ns)}, for {(span.last_ns - span.first_ns) / 1e9:.6f} s"
+    if rate:
+        yield (
+            "rate",
+            f"{rate.fps:,.1f} frames/s, {rate.l1_mbps:,.3f} Mbit/s L1, {rate.l2_mbps:,.3f} Mbit/s L2",
+        )
+    yield "pktgen", f"{counts.pktgen_frames:,} frames; streams: {len(counts.streams):,}"
+    yield (
+        "foreign",
+        f"{counts.foreign_frames:,} frames without pktgen's header"
+        + (
+            f", of which {counts.too_short_frames:,} were captured too short to have it"
+            if counts.too_short_frames
+            else ""
+        ),
+    )
+    if counts.flush_frames:
+        yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
+    if counts.capture_dropped_frames is not None:
+        yield "dropped", f"{counts.capture_dropped_frames:,} frames, by the capture's own statistics"
+
+
+_COUNT_HEADS = (
+    "Stream",
+    "Received",
+    "Missing",
+    "Duplicates",
+    "Reordered",
+    "Loss runs",
+    "Longest",
+    "Sequence",
+)
+_RATE_HEADS = ("Stream", "Size", "Frames/s", "Mbit/s L1", "Mbit/s L2")
+_DELAY_HEADS = ("Stream", "", "Min", "Mean", "Median", "90 %", "99 %", "99.9 %", "Max")
+_ORDER_HEADS = ("Stream", "Extent: median", "mean", "max", "Loss runs by length")
+
+
+def _count_row(stream: "StreamCapture") -> list[str]:
+    numbers = (
+        stream.received,
+        stream.missing,
+        stream.duplicates,
+        stream.reordered,
+        stream.loss_runs,
+        stream.longest_loss_run,
+    )
+    return [_name(stream), *(f"{number:,}" for number in numbers), f"{stream.min_seq:,}-{stream.max_seq:,}"]
+
+
+def _rate_row(stream: "StreamCapture") -> list[str]:
+    rate = stream.rate
+    rates = (f"{rate.fps:,.1f}", f"{rate.l1_mbps:,.3f}", f"{rate.l2_mbps:,.3f}") if rate else ("-",) * 3
+    return [_name(stream), _sizes(stream.span), *rates]
+
+
+def _delay_rows(stream: "StreamCapture") -> Iterator[list[str]]:
+    delay = stream.delay
+    if delay is not None:
+        for kind, spread in (("delay", delay), ("PDV", delay.above_smallest), ("IPDV", stream.ipdv)):
+            times = _spread_json(kind, spread).values()
+            yield [_name(stream), kind, *(_duration(ns) if isinstance(ns, int | float) else "-" for ns in times)]
+
+
+def _order_row(stream: "StreamCapture") -> list[str]:
+    extent = stream.reordering_extent
+    extents = (f"{extent.median:,}", f"{extent.mean:,.1f}", f"{extent.largest:,}") if extent else ("-",) * 3
+    runs = (
+        f"{one.runs:,} of {one.from_frames:,}" + (f"-{2 * one.from_frames - 1:,}" if one.from_frames > 1 else "")
+        for one in stream.loss_run_lengths
+    )
+    return [_name(stream), *extents, ", ".join(runs) or "-"]
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns as wide as they need be, the first one to the left, numbers to the right."""
+    lines = [heads, *rows]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(
+            [
+                line[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
+            ]
+        )
+        for line in lines
+    )
+
+
+def _warnings(counts: "CaptureCounts") -> Iterator[str]:
+    if counts.damaged_at is not None:
+        yield (
+            f"damaged at byte {counts.damaged_at:,}: {counts.damage}. "
+            "The counts are those of the frames before it; capture again, or cut the file there."
+        )
+    if counts.truncated:
+        yield (
+            f"truncated: {counts.leftover_bytes:,} bytes after the last whole frame are not counted. "
+            "The capture was cut off, or is still being written."
+        )
+    if counts.odd_length_frames:
+        yield (
+            f"{counts.odd_length_frames:,} frames were captured neither whole nor up to the snap length: "
+            "another tool has cut them, or the file is damaged and no number above can be trusted."
+        )
+    for kind, count in counts.unknown_blocks.items():
+        yield f"{count:,} blocks of the unknown type 0x{kind:08x} were skipped, and frames in them, if any."
+    if any(stream.delay and (stream.delay.smallest_ns or 0) < 0 for stream in counts.streams):
+        yield "frames were captured before they were sent: source and sink do not share a clock."
+
+
+def _name(stream: "StreamCapture") -> str:
+    return f"{stream.src_ip} > {stream.dst_ip}"
+
+
+def _sizes(span: "Span") -> str:
+    return f"{span.smallest}" if span.smallest == span.largest else f"{span.smallest}-{span.largest}"
+
+
+def _moment(ns: int) -> str:
+    seconds, fraction = divmod(ns, 10**9)
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds)) + f".{fraction:09d} UTC"
+
+
+def _duration(ns: float) -> str:
+    for unit, length in (("s", 1e9), ("ms", 1e6)):
+        if abs(ns) >= length:
+            return f"{ns / length:,.3f} {unit}"
+    return f"{ns / 1e3:.1f} µs"

@@ -1,0 +1,310 @@
+"""Commands and exit codes, no logic. Everything heavy is imported by the command that needs it."""
+
+import os
+import sys
+import time
+from enum import StrEnum
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from netbench.cli.image import image_app
+from netbench.errors import ExitCode, NetbenchError
+from netbench.hosts.signals import Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from netbench.results.directory import ResultDirectory
+    from netbench.results.events import Observer
+
+app = typer.Typer(
+    name="netbench",
+    help="Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+TopologyArgument = Annotated[str, typer.Argument(help="A topology file, or the bare name of a shipped one.")]
+ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bare name of a shipped one.")]
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
+
+
+app.add_typer(image_app, name="image")
+
+
+class ExportFormat(StrEnum):
+    """What `netbench export` can write."""
+
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+
+@app.command()
+def run(
+    topology: TopologyArgument,
+    profile: ProfileArgument,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
+    ] = None,
+    uut: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this UUT; may be repeated.")] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")] = False,
+) -> None:
+    """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
+    from netbench.campaign import runner as campaign
+    from netbench.config.shipped import PROFILES, TOPOLOGIES, find
+
+    overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
+    request = campaign.read_request(
+        find(TOPOLOGIES, topology),
+        find(PROFILES, profile),
+        uuts=uut or (),
+        scenarios=scenario or (),
+        settings=overrides,
+    )
+    if dry_run:
+        from netbench.campaign.dry_run import describe
+
+        for line in describe(request):
+            typer.echo(line)
+        return
+    from netbench.results.directory import ResultDirectory
+
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
+    directory = ResultDirectory(output or default)
+    directory.refuse_existing()
+    _carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers))
+
+
+@app.command()
+def resume(directory: DirectoryArgument) -> None:
+    """Go on with a campaign that was stopped, at the first trial that is missing."""
+    from netbench.campaign import runner as campaign
+    from netbench.results.directory import ResultDirectory
+
+    found = ResultDirectory(directory)
+    _carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers))
+
+
+@app.command()
+def report(
+    directory: DirectoryArgument,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: DIR/report.html.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a campaign."""
+    from netbench.report.page import write_report
+    from netbench.results.directory import ResultDirectory
+
+    found = ResultDirectory(directory)
+    target = output or found.report
+    write_report(found.results(), target)
+    typer.echo(f"report: {target}")
+
+
+@app.command()
+def export(
+    directory: DirectoryArgument,
+    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
+    ] = None,
+) -> None:
+    """Write the numbers of a campaign."""
+    from netbench.results.directory import ResultDirectory
+    from netbench.results.export import export as write
+
+    write(ResultDirectory(directory).results(), form.value, aggregate, output)
+
+
+@app.command()
+def analyze(
+    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Count frames, loss, duplicates, reordering, rates and delay in a capture file."""
+    from netbench.cli.analyze import analyze_command
+
+    typer.echo(analyze_command(capture, as_json))
+
+
+@app.command()
+def selftest(
+    topology: Annotated[
+        str, typer.Argument(help="The testbed to test: a topology file, or the bare name of a shipped one.")
+    ] = "netns-3",
+    frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
+    generator: Annotated[
+        str, typer.Option(metavar="KIND", help="What sends, as profiles have it: a kind, or {kind: …, options}.")
+    ] = "auto",
+    cabled: Annotated[
+        bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Write selftest.json and selftest.html there."),
+    ] = None,
+) -> None:
+    """Measure UUTs of known behaviour: can the tester be trusted here? Keep its own ceilings for later campaigns."""
+    from rich.console import Console
+
+    from netbench.config.loading import load_profile, load_topology
+    from netbench.config.plugins import GENERATORS, UUTS, option_models
+    from netbench.config.shipped import PROFILES, TOPOLOGIES, find
+    from netbench.hosts.signals import stopping_on_signals
+    from netbench.selftest.suite import Wanted, run_selftest
+
+    wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+    # Any profile does to read what sends.
+    sender = load_profile(find(PROFILES, "quick"), option_models(GENERATORS), [f"generator={generator}"]).generator
+    with stopping_on_signals():
+        passed = run_selftest(Console(), Wanted(wanted, sender, frames, cabled), output)
+    raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
+
+
+@app.command()
+def doctor(
+    topology: Annotated[str | None, typer.Argument(help="Only what this topology needs.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
+    """Say what this host can run, what is missing, and the command that adds it."""
+    from netbench.cli import doctor as examination
+
+    needs, addresses = None, {}
+    if topology is not None:
+        from netbench.config.loading import load_topology
+        from netbench.config.plugins import UUTS, option_models
+        from netbench.config.shipped import TOPOLOGIES, find
+        from netbench.testbed.layout import needs_of
+
+        wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+        needs, addresses = needs_of(wanted), wanted.port_addresses
+    raise typer.Exit(examination.run_doctor(needs, addresses=addresses, as_json=as_json))
+
+
+@app.command("list")
+def list_() -> None:
+    """List topologies, profiles, generators and UUTs."""
+    from netbench.cli.listing import listing
+
+    typer.echo(listing())
+
+
+@app.command()
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be undone; touch nothing.")] = False,
+) -> None:
+    """Undo what a killed run left behind."""
+    from netbench.linux.cleaning import clean as undo
+    from netbench.testbed.testbed import require_root
+
+    require_root()
+    would = "would be " if dry_run else ""
+    found = undo(dry_run)
+    for run_ in found:
+        typer.echo(f"run {run_.run_id}")
+        for words in run_.processes:
+            typer.echo(f"  {would}ended: {words}")
+        for command in reversed(run_.changes):
+            typer.echo(f"  {would}undone: {command}")
+        for failure in run_.failures:
+            typer.echo(f"  {failure}", err=True)
+    if not found:
+        typer.echo("nothing to clean up")
+    if any(run_.failures for run_ in found):
+        raise typer.Exit(ExitCode.BROKEN)
+
+
+def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]], object]") -> None:
+    """Walk a campaign with progress on the console, then the table and the report; exit 1 for invalid trials."""
+    from rich.console import Console
+
+    from netbench.cli.progress import ConsoleProgress
+    from netbench.cli.summary import summary_table
+    from netbench.hosts.signals import Stopped, stopping_on_signals
+    from netbench.report.page import write_report
+
+    console = Console()
+    progress = ConsoleProgress(console)
+    try:
+        with stopping_on_signals():
+            walk([progress])
+    except Stopped as stopped:
+        progress.close()
+        if directory.manifest.exists():
+            typer.echo(f"stopped; what was measured is kept; go on with: netbench resume {directory.path}", err=True)
+        raise typer.Exit(128 + stopped.signum) from None
+    except NetbenchError as error:
+        progress.close()
+        if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
+            hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
+            raise type(error)(f"{error}\n{hint}") from error
+        raise
+    results = directory.results()
+    console.print(summary_table(results))
+    write_report(results, directory.report)
+    if results.warnings:
+        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))
+        typer.echo(f"read the numbers with these warnings, which the report explains: {kinds}")
+    invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
+    if invalid:
+        typer.echo(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", err=True)
+    typer.echo(f"report: {directory.report}")
+    if invalid:
+        raise typer.Exit(ExitCode.INVALID_RESULTS)
+
+
+def main() -> None:
+    """Run the command line; every expected error is one message on stderr and a documented exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
+    try:
+        # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
+        command = typer.main.get_command(app)
+        with command.make_context("netbench", sys.argv[1:]) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined]  # every one that typer raises has it
+        sys.exit(error.exit_code)
+    except Stopped as stopped:
+        sys.exit(128 + stopped.signum)
+    except NetbenchError as error:
+        sys.exit(_complain(str(error), error.exit_code))
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.SIGINT)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.DONE)
+    except Exception as error:  # a defect of ours: still one line for the user, who is told how to see more
+        if os.environ.get("NETBENCH_DEBUG"):
+            raise
+        message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
+        sys.exit(_complain(message, ExitCode.BROKEN))
+
+
+def _complain(message: str, code: ExitCode) -> int:
+    print(f"netbench: {message}", file=sys.stderr)
+    return code

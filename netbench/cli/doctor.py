@@ -1,0 +1,67 @@
+"""A diagnosis as text for people and JSON for programs."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.text import Text
+
+from netbench.errors import ExitCode
+from netbench.testbed.doctor.checks import Check, Status, exit_code
+from netbench.testbed.doctor.diagnosis import diagnose
+
+_STYLES = {
+    Status.OK: "green",
+    Status.MISSING: "bold red",
+    Status.WARNING: "yellow",
+    Status.ABSENT: "dim",
+    Status.IN_USE: "dim",
+}
+
+
+def doctor_text(checks: Iterable[Check]) -> Text:
+    """One line a check, what to do below it (once), and a summary; print it with `soft_wrap=True`."""
+    checks = list(checks)
+    width = max((len(check.name) for check in checks), default=0)
+    text = Text()
+    said: set[str] = set()
+    for check in checks:
+        text.append(f"{check.status:<8}", style=_STYLES[check.status])
+        text.append(f"{check.name:<{width}}  {check.found}\n")
+        if check.status is not Status.OK:
+            text.append(f"{'':<8}{'':<{width}}  for: {check.needed_for}\n", style="dim")
+        if check.remedy and check.remedy not in said:
+            text.append(f"{'':<8}{'':<{width}}  do:  ")
+            text.append(f"{check.remedy}\n", style="bold")
+            said.add(check.remedy)
+    missing = [check.name for check in checks if check.status is Status.MISSING]
+    if missing:
+        text.append(f"\nMissing: {', '.join(missing)}.\n", style="red")
+    else:
+        text.append("\nNothing that is needed is missing.\n", style="green")
+    return text
+
+
+def doctor_json(checks: Iterable[Check]) -> str:
+    """`{"ok": …, "checks": [{name, status, found, remedy, needed_for}, …]}`."""
+    checks = list(checks)
+    ok = exit_code(checks) is ExitCode.DONE
+    return json.dumps({"ok": ok, "checks": [asdict(check) for check in checks]}, indent=2)
+
+
+def run_doctor(
+    needs: frozenset[str] | None = None,
+    *,
+    addresses: Mapping[str, Collection[str]] = {},
+    as_json: bool = False,
+    console: Console | None = None,
+) -> ExitCode:
+    """Look at this host, print what was found to `console` (stdout), and say how to exit."""
+    checks = diagnose(needs, addresses=addresses)
+    console = console or Console(highlight=False)
+    if as_json:
+        console.print(doctor_json(checks), markup=False, highlight=False, soft_wrap=True)
+    else:
+        console.print(doctor_text(checks), soft_wrap=True, end="")
+    return exit_code(checks)

@@ -1,0 +1,110 @@
+"""The table at the end of a run: what was measured, at a glance."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.verdict import Verdict
+from netbench.report import emulation
+from netbench.report.formats import frames, kfps, mbps, mean, percent, rough_percent
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.placed_losses import lost_frames_by_place
+
+_STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of numbers, and what it has in the row of a group."""
+
+    heading: str
+    cell: Callable[[Group], str]
+
+
+def summary_table(results: CampaignResults) -> Table:
+    """A row per UUT, scenario, frame size and load: means over the valid trials, and the verdicts; the reasons below.
+
+    All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and neighbours have
+    columns only where they tell something, the latter in place of others. With several scenarios UUTs are headings.
+    """
+    groups = group_trials(results)
+    scenarios = len({group.scenario for group in groups}) > 1
+    columns = list(_columns(groups))
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results))),
+        caption_justify="left",
+    )
+    table.add_column("UUT,\nscenario" if scenarios else "UUT", overflow="fold", min_width=4)
+    for column in columns:
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    table.add_column("Verdict", no_wrap=True)
+    for previous, group in zip((None, *groups), groups, strict=False):
+        name = emulation.label(group.uut, results.emulated)
+        if previous is None or previous.uut != group.uut:
+            table.add_section()
+            if scenarios:
+                table.add_row(Text(name, style="bold"))
+        cells = (group.scenario if scenarios else name, *(column.cell(group) for column in columns))
+        table.add_row(*map(Text, cells), _verdict(group))
+    return table
+
+
+def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
+    """The columns of numbers that matter most for these groups; no more, for consoles are narrow."""
+    neighbours = any(group.neighbours_offered_mbps for group in groups)
+    if len({group.sources for group in groups}) > 1:
+        yield _Column("Sources", lambda group: str(group.sources))
+    yield _Column("Frame\nsize", lambda group: f"{group.frame_size:,}")
+    yield _Column("Intended\nMbit/s", _intended)
+    if not neighbours:
+        yield _Column("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
+    yield _Column("Throughput\nMbit/s", lambda group: mbps(mean(group.throughput_mbps)))
+    if not neighbours:
+        yield _Column("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
+    yield _Column("Loss\n%", lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"))
+    if neighbours:
+        yield _Column("Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps)))
+        yield _Column("\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps)))
+
+
+def _intended(group: Group) -> str:
+    return str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
+
+
+def _verdict(group: Group) -> Text:
+    """How many trials are valid, suspicious and invalid; a line each."""
+    lines = []
+    for verdict, trials in (
+        (Verdict.VALID, group.valid),
+        (Verdict.SUSPICIOUS, group.suspicious),
+        (Verdict.INVALID, group.invalid),
+    ):
+        if trials:
+            lines.append(Text(f"{len(trials):,} {verdict.value}", style=_STYLES[verdict]))
+    return Text("\n").join(lines)
+
+
+def _remarks(results: CampaignResults) -> Iterator[str]:
+    """What the mark of emulated UUTs means; where most frames died; a line for each kind of reason against trials.
+
+    The most frequent reasons come first.
+    """
+    if results.emulated:
+        yield emulation.LEGEND
+    for uut in results.uuts:
+        places = lost_frames_by_place(
+            trial for trial in results.trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID
+        )
+        for place, number in places.most_common(1):
+            yield f"most lost of {uut}: {place}, {rough_percent(number / places.total())} of {frames(places.total())}"
+    kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
+    for kind, trials in kinds.most_common():
+        yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"

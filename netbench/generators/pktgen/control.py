@@ -1,0 +1,350 @@
+"""pktgen of one network namespace, which the sources there share.
+
+One write of `start` starts every device of the namespace that any kernel thread has, and returns when all have
+ended; there is no way to start a single one (`pktgen_run_all_threads` in the kernel's net/core/pktgen.c). So the
+sources of a trial are started together, when the last of them is told to, and devices that have no part in it are
+removed first.
+"""
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from netbench.errors import TestbedError
+from netbench.generators.pktgen.device import Device
+from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
+from netbench.hosts.base import Host, Process
+
+# An idle kernel thread looks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.
+THREAD_WAKES_S = 0.1
+# Threads see a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
+_STOP_S = 2.0
+_LOOK_AGAIN_S = 0.05
+
+# Sending through a queueing discipline, once set, also marks the last frame as sent, which that of a new device is
+# not (`last_ok`): without it, the first frame would not use up its slot and all others would come one slot early.
+_ARM = "queue_xmit"
+# What a setting is called in the device file, where that is not the command's own name.
+_SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
+
+# Commands of a device and their arguments; names of flags, which are in capitals, with `on` or `off`.
+Settings = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Seat:
+    """A device of ours. `wanted` is what the next run needs, `told` what the kernel knows; None: has no device."""
+
+    device: str
+    cpu: int
+    xmit_mode: str
+    wanted: Settings = field(default_factory=dict)
+    told: dict[str, str] | None = None
+
+
+@dataclass(slots=True)
+class _Round:
+    """One run of the sources that start together. `lengths` is in s, by device; None for one that ends by count."""
+
+    writer: Process
+    writer_code: int | None = None  # None until its end has been seen
+    lengths: dict[str, float | None] = field(default_factory=dict)
+    ready: set[str] = field(default_factory=set)
+    started_s: float | None = None  # time.monotonic()
+    stopped: bool = False  # by us
+    over: bool = False
+    error: str = ""
+    reports: dict[str, Device | None] = field(default_factory=dict)
+
+
+class Station:
+    """The control of pktgen in one namespace."""
+
+    def __init__(self, host: Host, used: Counter[int]) -> None:
+        """`used` counts the devices on each CPU of the machine, those of its other namespaces too."""
+        self._files = PktgenFiles(host)
+        self._used = used
+        self._seats: list[Seat] = []
+        self._round: _Round | None = None
+        self.loaded_by_us = False  # the kernel module
+
+    def unfit(self) -> str:
+        """Why it cannot be used, as a phrase; empty when it can. Touches nothing."""
+        host = self._files.host.name
+        if self._files.loaded():
+            return self._foreign(self._files.devices())
+        if self._files.loadable():
+            return ""
+        return f"the kernel of host {host} has no pktgen: neither loaded nor loadable"
+
+    def take_seat(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> Seat:
+        """Add a device on the least used of the kernel threads of `cpus`, or of all when there are none named.
+
+        A second device of an interface needs a thread of its own.
+
+        Raises TestbedError when that is refused or somebody else uses pktgen here, MissingError when there is none.
+        """
+        if not self._files.loaded():
+            self._files.load()
+            self.loaded_by_us = True
+        self._refuse_foreign(self._files.devices())
+        threads = self._files.threads()
+        for cpu in cpus:
+            if cpu not in threads:
+                raise TestbedError(
+                    f"host {self._files.host.name} has no pktgen thread on CPU {cpu}, only on {_listed(threads)}"
+                )
+        taken = {seat.device for seat in self._seats}
+        free = [cpu for cpu in cpus or threads if f"{interface}@{cpu}" not in taken]
+        if not free:
+            where = f"{interface} of host {self._files.host.name}"
+            raise TestbedError(f"{where} can have but one thread on each of the CPUs {_listed(cpus or threads)}")
+        cpu = min(free, key=self._used.__getitem__)
+        seat = Seat(f"{interface}@{cpu}", cpu, xmit_mode, settings)
+        self._seats.append(seat)
+        self._used[cpu] += 1
+        try:
+            self._set_up(seat)
+        except TestbedError:
+            self.leave_seat(seat)
+            raise
+        return seat
+
+    def leave_seat(self, seat: Seat) -> None:
+        """Remove a device. Those of other sources on its thread go with it, and come back when they are needed."""
+        if seat not in self._seats:
+            return
+        self._abandon_round()
+        try:
+            if seat.told is not None:
+                self._clear(seat.cpu)
+        finally:
+            self._seats.remove(seat)
+            self._used[seat.cpu] -= 1
+
+    def prepare(self, seat: Seat, settings: Settings, length_s: float | None) -> None:
+        """Have a device ready for the next run; `length_s` is None when it ends by its count.
+
+        Raises TestbedError when the kernel refuses a setting or takes another value than it was given.
+        """
+        current = self._round
+        if current is None or current.started_s is not None or seat.device in current.lengths:
+            current = self._new_round()
+        seat.wanted = settings
+        self._set_up(seat)
+        current.lengths[seat.device] = length_s
+
+    def start(self, seat: Seat, at_monotonic_ns: int) -> None:
+        """Note that a source is to start; the last one of the round starts all.
+
+        Then waits for `at_monotonic_ns` where that is this machine's clock. What goes wrong is told by finish().
+        """
+        current = self._round
+        if current is None or current.over:
+            return
+        current.ready.add(seat.device)
+        if current.ready != current.lengths.keys():
+            return
+        try:
+            self._remove_idle(current)
+        except TestbedError as error:
+            current.error, current.over = str(error), True
+            return
+        if self._files.host.shares_files:
+            time.sleep(max(0.0, at_monotonic_ns - time.monotonic_ns()) / 1e9)
+        current.started_s = time.monotonic()
+        assert current.writer.stdin
+        with suppress(OSError):  # a writer that has died shows when it is waited for
+            current.writer.stdin.write("start\n")
+            current.writer.stdin.flush()
+
+    def finish(self, seat: Seat, timeout_s: float) -> tuple[Device | None, str]:
+        """The state of a device after the run, and what went wrong; None when nothing is known of it.
+
+        Runs without a count are stopped when their time is up, others after `timeout_s`.
+        """
+        current = self._round
+        if current is None or seat.device not in current.ready:
+            return None, "pktgen was not told to start"
+        if current.ready != current.lengths.keys():
+            waiting = ", ".join(sorted(current.lengths.keys() - current.ready))
+            return None, f"pktgen was not started: {waiting} on the same host was prepared, but not told to start"
+        if not current.over:
+            self._see_through(current, timeout_s)
+            current.over = True
+        return current.reports.get(seat.device), current.error
+
+    def _new_round(self) -> _Round:
+        self._abandon_round()
+        present = self._files.devices()
+        self._refuse_foreign(present)
+        for seat in self._seats:
+            if seat.device not in present:
+                seat.told = None  # its interface was removed, and the kernel removed the device
+        self._round = _Round(self._files.host.spawn(["tee", f"{DIRECTORY}/{CONTROL}"]))
+        return self._round
+
+    def _abandon_round(self) -> None:
+        """End what is left of a round, its run too."""
+        if self._round is None:
+            return
+        if self._round.started_s is not None and not self._round.over:
+            with suppress(TestbedError):
+                self._files.write(CONTROL, "stop")
+        if self._round.writer_code is None:
+            self._round.writer.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._round.writer.communicate(timeout=_STOP_S)
+        self._round = None
+
+    def _remove_idle(self, current: _Round) -> None:
+        """Remove the devices that have no part in a round, and bring back those that went with them."""
+        idle = [seat for seat in self._seats if seat.told is not None and seat.device not in current.lengths]
+        for cpu in {seat.cpu for seat in idle}:
+            self._clear(cpu)
+        for seat in self._seats:
+            if seat.told is None and seat.device in current.lengths:
+                self._set_up(seat)
+
+    def _see_through(self, current: _Round, timeout_s: float) -> None:
+        """Wait for the end of a run, or bring it about, and read the devices."""
+        assert current.started_s is not None
+        lengths = [length for length in current.lengths.values() if length is not None]
+        length_s = min(timeout_s, THREAD_WAKES_S + max(lengths)) if lengths else timeout_s
+        if self._ends(current, current.started_s + length_s):
+            return
+        if not lengths:
+            current.error = (
+                f"pktgen did not end within {timeout_s:g} s, as happens when it is too slow, and was stopped"
+            )
+        try:
+            self._stop(current)
+        except TestbedError as error:
+            current.error = str(error)
+            return
+        if not self._ends(current, time.monotonic() + _STOP_S):
+            current.writer.kill()
+            current.error = f"pktgen did not stop within {_STOP_S:g} s: its last frame may be stuck in the NIC's queue"
+
+    def _stop(self, current: _Round) -> None:
+        """End a run by a signal to the writer of `start` (`pktgen_wait_all_threads_run` in net/core/pktgen.c).
+
+        To start a process that writes `stop` would take CPU time from the run's last frames.
+        """
+        if current.writer_code is None:
+            current.stopped = True
+            current.writer.terminate()
+        else:
+            self._files.write(CONTROL, "stop")
+
+    def _ends(self, current: _Round, deadline_s: float) -> bool:
+        """Whether a run is over in time (time.monotonic()): its devices have been read then."""
+        if not self._writer_ends(current, deadline_s):
+            return False
+        if (current.writer_code or 0) > 0:
+            return True  # it could not even ask for a start
+        while not self._all_ended(current):
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_LOOK_AGAIN_S)
+        return True
+
+    def _writer_ends(self, current: _Round, deadline_s: float) -> bool:
+        """Whether the write of `start` returns in time; when it does not go well, that is noted."""
+        if current.writer_code is not None:
+            return True
+        try:
+            _, words = current.writer.communicate(timeout=max(0.0, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return False
+        current.writer_code = code = current.writer.wait()
+        if code and not (current.stopped and code == -signal.SIGTERM):
+            ending = f"was killed by signal {-code}" if code < 0 else f"failed: {words.strip()}"
+            current.error = f"the process that starts pktgen {ending}"
+        return True
+
+    def _all_ended(self, current: _Round) -> bool:
+        """Read the devices of a round; whether none of them still sends, or has yet to start.
+
+        The kernel waits for threads that run, but not for one that did not wake up within 125 ms to start.
+        """
+        for name in current.lengths:
+            report = current.reports.get(name)
+            if name in current.reports and (report is None or report.ended):
+                continue
+            try:
+                current.reports[name] = self._files.device(name)
+            except TestbedError as error:
+                current.reports[name] = None
+                current.error = self._why_lost(name, error)
+        return all(report is None or report.ended for report in current.reports.values())
+
+    def _why_lost(self, name: str, error: TestbedError) -> str:
+        """Why a device cannot be read: it is gone, or its host is."""
+        try:
+            there = name in self._files.devices()
+        except TestbedError as trouble:
+            return str(trouble)
+        return str(error) if there else f"pktgen's device {name} is gone, as happens when its interface is removed"
+
+    def _set_up(self, seat: Seat) -> None:
+        """Bring a device to what is wanted of it, with as few writes as go, and look whether it is."""
+        if seat.told is None:
+            self._files.write(thread_file(seat.cpu), f"add_device {seat.device}")
+            seat.told = {}
+        for command, value in seat.wanted.items():
+            if seat.told.get(command) != value:
+                self._files.write(seat.device, _line(command, value))
+                seat.told[command] = value
+        if not seat.wanted:
+            return
+        for mode in dict.fromkeys((_ARM, seat.xmit_mode)):
+            self._files.write(seat.device, f"xmit_mode {mode}")
+        self._verify(seat)
+
+    def _verify(self, seat: Seat) -> None:
+        """Compare what was told with what the kernel has made of it: it ignores digits and words it cannot use."""
+        device = self._files.device(seat.device)
+        for command, value in seat.wanted.items():
+            for name in _SHOWN_AS.get(command, (command,)):
+                taken = device.settings.get(name, "off" if name.isupper() else "unknown")
+                if taken != value:
+                    seat.told = {}
+                    raise TestbedError(f"pktgen took `{_line(command, value)}` of {seat.device} as {taken}")
+        if device.result != f"OK: xmit_mode={seat.xmit_mode}":
+            raise TestbedError(f"pktgen does not take `xmit_mode {seat.xmit_mode}` of {seat.device}: {device.result}")
+
+    def _clear(self, cpu: int) -> None:
+        self._refuse_foreign(self._files.devices_on(cpu))
+        self._files.remove_all(cpu)
+        for seat in self._seats:
+            if seat.cpu == cpu:
+                seat.told = None
+
+    def _refuse_foreign(self, devices: Set[str]) -> None:
+        if reason := self._foreign(devices):
+            raise TestbedError(reason)
+
+    def _foreign(self, devices: Set[str]) -> str:
+        """Who else uses pktgen here: whatever netbench started, stopped or removed would be theirs too."""
+        theirs = sorted(devices - {seat.device for seat in self._seats})
+        if not theirs:
+            return ""
+        return (
+            f"pktgen of host {self._files.host.name} is in use by somebody else, who added {', '.join(theirs)}; "
+            f"if that is a leftover, `echo reset > {DIRECTORY}/{CONTROL}` there removes it"
+        )
+
+
+def _line(command: str, value: str) -> str:
+    if command.isupper():
+        return f"flag {command}" if value == "on" else f"flag !{command}"
+    return f"{command} {value}"
+
+
+def _listed(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus))

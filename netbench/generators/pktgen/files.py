@@ -1,0 +1,114 @@
+"""The files by which pktgen is told what to do: one command per write, answered by errno and a `Result:` line.
+
+They are those of one network namespace, the one of the host: /proc/net/pktgen holds `pgctrl`, a `kpktgend_N` for
+the kernel thread of each CPU N, and a file for each device (Documentation/networking/pktgen.rst of the kernel).
+"""
+
+import re
+import time
+
+from netbench.errors import MissingError, NetbenchError, TestbedError
+from netbench.generators.pktgen.device import Device, parse_device
+from netbench.hosts.base import Host, run_checked
+
+DIRECTORY = "/proc/net/pktgen"
+CONTROL = "pgctrl"
+_THREAD = "kpktgend_"
+
+# `rem_device_all` returns after 125 ms, which on a busy CPU is before the thread has removed anything.
+_REMOVE_S = 2.0
+_LOOK_AGAIN_S = 0.05
+
+# ENOTSUPP, which no C library has words for: drivers without IFF_TX_SKB_SHARING change the frames they send.
+_NOT_SUPPORTED = ("Unknown error 524", "the driver of this interface cannot send one frame several times")
+_NO_COMPLAINT = ("OK: ", "NA", "Idle", "Starting")
+_RESULT = re.compile(r"^Result: (.*)", re.MULTILINE | re.DOTALL)
+
+
+def thread_file(cpu: int) -> str:
+    """The file of the kernel thread on a CPU."""
+    return f"{_THREAD}{cpu}"
+
+
+class PktgenFiles:
+    """pktgen as one host sees it."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def loaded(self) -> bool:
+        """Whether the kernel has pktgen now."""
+        try:
+            self._read(CONTROL)
+        except TestbedError:
+            return False
+        return True
+
+    def loadable(self) -> bool:
+        """Whether `modprobe pktgen` would find something to load. Loads nothing."""
+        try:
+            return self.host.run(["modprobe", "-D", "pktgen"]).exit_code == 0
+        except NetbenchError:
+            return False
+
+    def load(self) -> None:
+        """Load the module; MissingError when that fails. Namespaces that are there already get their files too."""
+        try:
+            run_checked(self.host, ["modprobe", "pktgen"])
+        except NetbenchError as error:
+            raise MissingError(f"pktgen cannot be loaded: {error}") from error
+
+    def threads(self) -> list[int]:
+        """The CPUs that have a kernel thread of pktgen: those online when the namespace, or the module, came."""
+        return sorted(int(name.removeprefix(_THREAD)) for name in self._names() if name.startswith(_THREAD))
+
+    def devices(self) -> set[str]:
+        """The names of all devices, whosesoever."""
+        return {name for name in self._names() if name != CONTROL and not name.startswith(_THREAD)}
+
+    def devices_on(self, cpu: int) -> set[str]:
+        """The names of the devices of one kernel thread (`pktgen_thread_show`)."""
+        running, stopped, *_ = self._read(thread_file(cpu)).splitlines()
+        return {*running.split()[1:], *stopped.split()[1:]}
+
+    def write(self, file: str, command: str) -> None:
+        """Give a command; TestbedError with what the kernel says when it is refused."""
+        path = f"{DIRECTORY}/{file}"
+        try:
+            self.host.write(path, command + "\n")
+        except TestbedError as error:
+            reason = str(error).rsplit(": ", 1)[-1].replace(*_NOT_SUPPORTED)
+            raise TestbedError(f"pktgen does not take `{command}` > {path}: {reason}{self._result(file)}") from error
+
+    def device(self, name: str) -> Device:
+        """The state of a device; TestbedError when it is gone."""
+        return parse_device(self._read(name))
+
+    def remove_all(self, cpu: int) -> None:
+        """Remove all devices of a kernel thread; TestbedError when they stay."""
+        file = thread_file(cpu)
+        self.write(file, "rem_device_all")
+        deadline = time.monotonic() + _REMOVE_S
+        while names := self.devices_on(cpu):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"pktgen does not remove {' '.join(sorted(names))} from {DIRECTORY}/{file}")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _names(self) -> list[str]:
+        return run_checked(self.host, ["ls", DIRECTORY]).split()
+
+    def _read(self, file: str) -> str:
+        return self.host.read(f"{DIRECTORY}/{file}")
+
+    def _result(self, file: str) -> str:
+        """What the file says of a command that failed, as the end of a message.
+
+        Not all that fail leave words; then those of an earlier one, which went well, are still there.
+        """
+        if file == CONTROL:
+            return ""
+        try:
+            found = _RESULT.search(self._read(file))
+        except TestbedError:
+            return ""
+        return f" ({found[1].strip()})" if found and not found[1].startswith(_NO_COMPLAINT) else ""

@@ -1,0 +1,306 @@
+"""The kernel's own packet generator as a source."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.base import Sent, Stamps, Traffic
+from netbench.generators.pktgen.clock_offset import realtime_offset_ns
+from netbench.generators.pktgen.control import Seat, Settings, Station
+from netbench.generators.pktgen.delay import NS_PER_S, Pacing, delay_ns, paced_fps
+from netbench.generators.pktgen.device import Device
+from netbench.generators.pktgen.files import CONTROL, DIRECTORY
+from netbench.hosts.base import Host
+from netbench.model.units import FCS_BYTES
+
+# `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
+_FIRST_SEQUENCE = 1
+_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
+_FIRST_FLOW_PORT = 1024
+_LAST_PORT = 65_535
+# A timed run is this much of its length at least, or something other than netbench has ended it.
+_LEAST_LENGTH = 0.9
+# A run of a number of frames that takes longer than this many times its duration, and some seconds, is given up.
+_PATIENCE = 3
+_GRACE_S = 2.0
+# How far apart two readings of the same clocks may be.
+_CLOCKS_AGREE_S = 1e-3
+
+
+class PktGenOptions(BaseModel, extra="forbid"):
+    """What a profile may say about the sources."""
+
+    cpus: tuple[NonNegativeInt, ...] = ()  # whose kernel threads send, the least used first; empty: netbench chooses
+    pacing: Pacing = "lattice"
+    xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
+    # What makes `max` faster, and has no effect on loads that have a rate:
+    timestamps: Literal["paced", "always"] = (
+        "paced"  # none in frames of `max` unless always, as in the kernel's samples
+    )
+    threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a CPU of its own
+    clone_skb: int = Field(default=0, ge=0)  # how often a frame is sent before the next one is built
+    burst: int = Field(default=1, ge=1)  # how often the driver is given a frame at once (`xmit_more`)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.burst > 1 and self.xmit_mode != "start_xmit":
+            raise ValueError(
+                "burst goes with xmit_mode start_xmit only: a queueing discipline takes one frame at a time"
+            )
+        if self.cpus and self.threads > len(set(self.cpus)):
+            raise ValueError(f"{self.threads} threads need as many CPUs, and cpus names {len(set(self.cpus))}")
+        return self
+
+    @property
+    def numbered(self) -> bool:
+        """Whether frames of `max` bear numbers of their own: copies do not, and each thread counts from 1."""
+        return self.threads == 1 and self.clone_skb <= 1 and self.burst == 1
+
+
+class PktGen:
+    """pktgen, driven by the files in /proc/net/pktgen of any host that has it or can load it."""
+
+    Options: ClassVar[type[BaseModel]] = PktGenOptions
+
+    def __init__(self, options: PktGenOptions) -> None:
+        self._options = options
+        self._stations: dict[tuple[str, str | None], Station] = {}
+        self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
+
+    def unfit(self, host: Host) -> str:
+        """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
+        return self.station(host).unfit()
+
+    def source(self) -> "PktGenSource":
+        """A source, not open yet."""
+        return PktGenSource(self._options, self)
+
+    def station(self, host: Host) -> Station:
+        """What the sources of one network namespace share, under whatever names the topology knows it."""
+        machine = "" if host.shares_files else host.name
+        return self._stations.setdefault((machine, host.netns), Station(host, self._used[machine]))
+
+
+class PktGenSource:
+    """One device of pktgen, or one a thread, from open() to close().
+
+    Frames are numbered from 1 in every trial. A send that fails neither counts nor uses up a number, so that the
+    frames sent always bear 1, 2, … up to their count, unless the options make `max` faster at the price of that.
+    """
+
+    def __init__(self, options: PktGenOptions, generator: PktGen) -> None:
+        self._options = options
+        self._generator = generator
+        self._host: Host | None = None
+        self._station: Station | None = None
+        self._seats: list[Seat] = []
+        self._traffic: Traffic | None = None
+        self._offset_ns = 0  # of the host's clocks, when the source was prepared
+
+    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
+        """What open() would write, and what prepare() would in each trial, for `--dry-run`."""
+        cpu = next(iter(self._options.cpus or cpus), "N")
+        device = f"{interface}@{cpu}"
+        size, count, delay = "FRAME_SIZE-4", "FRAMES", "NANOSECONDS"
+        trial = (f"xmit_mode {self._options.xmit_mode}", f"pkt_size {size}", f"count {count}", f"delay {delay}")
+        return [
+            f"tee {DIRECTORY}/kpktgend_{cpu} <<< 'add_device {device}'",
+            *(f"tee {DIRECTORY}/{device} <<< '{command}'" for command in trial),
+            f"tee {DIRECTORY}/{CONTROL} <<< 'start'",
+        ]
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Add the devices for `interface`, on kernel threads of `cpus` (empty: of the least used CPUs).
+
+        Loads the kernel module where it is missing. Raises MissingError when there is none, and TestbedError when
+        pktgen cannot send there or somebody else uses it.
+        """
+        station = self._generator.station(host)
+        self._host, self._station = host, station
+        options = self._options
+        where = options.cpus or (cpus if len(cpus) >= options.threads else ())
+        settings = speed_settings(options, paced=False)
+        try:
+            for _ in range(options.threads):
+                self._seats.append(station.take_seat(interface, where, options.xmit_mode, settings))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def kind(self) -> str:
+        """It chooses nothing."""
+        return "pktgen"
+
+    def remarks(self) -> list[str]:
+        """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it.
+
+        Nothing of it for a VM, which ends with the campaign.
+        """
+        host, station = self._opened[:2]
+        if not (station.loaded_by_us and host.shares_files):
+            return []
+        return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
+
+    def nearest_fps(self, fps: float, frame_size: int) -> float:
+        """10⁹ over the delay, in whole ns, that the chosen pacing has for `fps`."""
+        return paced_fps(delay_ns(fps, frame_size, self._options.pacing))
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        """Paced frames early, others when they are sent, or not at all."""
+        paced = traffic.fps is not None
+        return Stamps(stamped=paced or self._options.timestamps == "always", stamped_early=paced)
+
+    def prepare(self, traffic: Traffic) -> None:
+        """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
+        host, station, _ = self._opened
+        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)
+        paced = traffic.fps is not None
+        for seat in self._sending(traffic):
+            settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
+            station.prepare(seat, settings, None if paced else traffic.duration_s)
+
+    def start(self, at_monotonic_ns: int) -> None:
+        """Send from now on, at the earliest at `at_monotonic_ns` where that is a clock of this machine.
+
+        pktgen begins up to 0.1 s later, when its thread wakes up. All sources of one network namespace begin when
+        the last of those prepared has been told to.
+        """
+        _, station, _ = self._opened
+        for seat in self._sending(self._traffic):
+            station.start(seat, at_monotonic_ns)
+
+    def wait(self, timeout_s: float) -> Sent:
+        """What was sent, by the kernel's own counters; a run that takes too long, or 3 times its duration, is stopped.
+
+        What went wrong is told by `error`, not raised. When nothing is known any more of what was sent, 0 frames
+        stand for an unknown number.
+        """
+        host, station, _ = self._opened
+        traffic = self._traffic
+        assert traffic
+        limit_s = min(timeout_s, _PATIENCE * traffic.duration_s + _GRACE_S)
+        try:
+            reports = [station.finish(seat, limit_s) for seat in self._sending(traffic)]
+            error = reports[0][1]  # of the run, which all of them share
+            devices = [device for device, _ in reports if device is not None and device.ended is not None]
+            if len(devices) < len(reports):
+                return _unknown(error)
+            offset_ns = realtime_offset_ns(host)
+            set_s = (offset_ns - self._offset_ns) / 1e9
+            if abs(set_s) > _CLOCKS_AGREE_S:
+                error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
+            sent = what_was_sent(devices, traffic, offset_ns, error)
+        except TestbedError as trouble:
+            return _unknown(str(trouble))
+        numbered = traffic.fps is not None or self._options.numbered
+        return replace(sent, numbered=numbered, **asdict(self.stamps(traffic)))
+
+    def close(self) -> None:
+        """Remove the devices; harmless when called twice or before open(). A host that is gone has none any more."""
+        for seat in self._seats:
+            assert self._station
+            with suppress(TestbedError, MissingError):  # a host that is gone has no devices
+                self._station.leave_seat(seat)
+        self._seats = []
+        self._station = self._host = None
+
+    def _sending(self, traffic: Traffic | None) -> list[Seat]:
+        """The devices that send it: evenly paced frames come from one."""
+        return self._seats if traffic and traffic.fps is None else self._seats[:1]
+
+    @property
+    def _opened(self) -> tuple[Host, Station, list[Seat]]:
+        if self._host is None or self._station is None or not self._seats:
+            raise TestbedError("a pktgen source is used before open() or after close(); open it first")
+        return self._host, self._station, self._seats
+
+
+def device_settings(traffic: Traffic) -> Settings:
+    """The commands that describe the frames of a trial and when they are due, with their arguments.
+
+    `pkt_size` counts no FCS. More than one flow are as many source ports in a row, from one drawn from the seed, used
+    in turn: `mod_cur_headers` in the kernel's net/core/pktgen.c, where the largest one is excluded.
+    """
+    port = ports = _DISCARD_PORT
+    if traffic.flows > 1:
+        port = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
+        ports = port + traffic.flows
+    return {
+        "pkt_size": str(traffic.frame_size - FCS_BYTES),
+        "count": str(traffic.frames or 0),
+        "delay": str(_delay_ns(traffic)),
+        "src_mac": traffic.src_mac.lower(),
+        "dst_mac": traffic.dst_mac.lower(),
+        "src_min": traffic.src_ip,
+        "src_max": traffic.src_ip,
+        "dst_min": traffic.dst_ip,
+        "dst_max": traffic.dst_ip,
+        "udp_src_min": str(port),
+        "udp_src_max": str(ports),
+        "udp_dst_min": str(_DISCARD_PORT),
+        "udp_dst_max": str(_DISCARD_PORT),
+    }
+
+
+def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:
+    """The commands that make a source faster, as far as the profile wants any.
+
+    Without time stamps it is 5 % faster under emulation; the kernel's own samples/pktgen do without, too.
+    Threads each take a queue of the NIC of their own, as in the kernel's samples/pktgen/pktgen_sample02_multiqueue.sh.
+    """
+    settings = {}
+    if options.timestamps == "paced":
+        settings["NO_TIMESTAMP"] = "off" if paced else "on"
+    if options.threads > 1:
+        settings["QUEUE_MAP_CPU"] = "on"
+    if options.clone_skb:
+        settings["clone_skb"] = str(0 if paced else options.clone_skb)
+    if options.burst > 1:
+        settings["burst"] = str(1 if paced else options.burst)
+    return settings
+
+
+def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
+    """A run that has ended, from the files of its devices; those of several threads are one source.
+
+    The kernel tells when the run started, which is when its first frame is due, and when its last send had returned.
+    In between it tells nothing: lateness is that of the end, and the burst what was overdue then, both at least.
+    """
+    started_us = min(device.started_us for device in devices)
+    stopped_us = max(device.stopped_us for device in devices)
+    frames, errors = sum(device.frames for device in devices), sum(device.errors for device in devices)
+    elapsed_ns = (stopped_us - started_us) * 1000
+    delay = _delay_ns(traffic)
+    # A frame that the driver or the queueing discipline drops uses up a slot, too.
+    late_ns = max(0, elapsed_ns - max(0, frames + errors - 1) * delay) if delay else 0
+    burst = 1 + late_ns // delay if delay else frames
+    if not error and traffic.frames is not None and frames < traffic.frames:
+        error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames, as happens when a link goes down"
+    if not error and traffic.frames is None and elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S:
+        error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s, as happens when a link goes down"
+    return Sent(
+        frames=frames,
+        errors=errors,
+        duration_s=max(elapsed_ns, frames * delay) / NS_PER_S,
+        first_ns=started_us * 1000 + realtime_offset_ns if frames else None,
+        last_ns=stopped_us * 1000 + realtime_offset_ns if frames else None,
+        max_burst_frames=min(frames, burst),
+        max_lateness_s=late_ns / NS_PER_S,
+        error=error,
+        first_sequence=_FIRST_SEQUENCE,
+    )
+
+
+def _delay_ns(traffic: Traffic) -> int:
+    return 0 if traffic.fps is None else delay_ns(traffic.fps, traffic.frame_size)
+
+
+def _unknown(error: str) -> Sent:
+    return Sent(0, 0, 0.0, None, None, 0, 0.0, error, _FIRST_SEQUENCE)

@@ -1,0 +1,1 @@
+"""A machine reached through the agent that runs inside it."""

@@ -1,0 +1,243 @@
+"""The controller's end of the channel to the agent in a guest: commands, files and clocks of the guest."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+from netbench.errors import TestbedError
+from netbench.hosts.agent.messages import Decoder, Message
+from netbench.hosts.agent.program import LONGEST_BODY, VERSION
+
+_PIECE_BYTES = 1 << 16
+_HELLO_AGAIN_S = 0.2
+_ANSWER_S = 20.0
+_NONCE = b"netbench"
+
+# Called by the channel's own thread with each answer, and with None when there will be no more: must not block.
+Handler = Callable[[Message | None], None]
+
+
+class ChannelGoneError(TestbedError):
+    """Nobody is at the other end any more: most likely the guest has died."""
+
+
+class NoAnswerError(TestbedError):
+    """An answer did not come in time."""
+
+
+class Ended(NamedTuple):
+    """How a command ended (-N: by signal N), and what it wrote."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Clocks(NamedTuple):
+    """CLOCK_MONOTONIC and CLOCK_REALTIME of a guest, in ns, read together."""
+
+    monotonic_ns: int
+    realtime_ns: int
+
+
+class AgentChannel:
+    """A conversation with the agent of one guest over a connected stream socket.
+
+    Every method raises TestbedError, naming the guest, when the guest does not answer in time, and ChannelGoneError
+    when the channel is gone.
+    One thread sends and another receives, so that neither end ever waits for the other to read.
+    """
+
+    def __init__(self, guest: str, connected: socket.socket) -> None:
+        self._guest = guest
+        self._socket = connected
+        self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lock = threading.Lock()  # over the handlers and `_gone`
+        self._handlers: dict[int, Handler] = {}
+        self._gone = ""
+        self._numbers = count(1)
+        self._greeting = b""
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send_all, self._receive_all)]
+        for thread in self._threads:
+            thread.start()
+
+    def hello(self, timeout_s: float, hopeless: Callable[[], str] = str) -> None:
+        """Return once the agent answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
+        answered = threading.Event()
+        deadline = time.monotonic() + timeout_s
+        number = self.expect(lambda message: answered.set())
+        self._greeting = Message(b"H", number, _NONCE + b" " + VERSION).encode()
+        try:
+            while not answered.wait(_HELLO_AGAIN_S):
+                why = hopeless()
+                if why:
+                    raise TestbedError(why)
+                if time.monotonic() > deadline:
+                    raise TestbedError(f"{self._guest} did not answer within {timeout_s:g} s of its start")
+                self.send(b"H", number, _NONCE)
+        finally:
+            self.forget(number)
+        self._refuse_gone()
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Ended:
+        """Run a command to its end."""
+        what = f"`{' '.join(argv)}`"
+        written = {b"O": bytearray(), b"S": bytearray()}
+
+        def last(message: Message) -> bool:
+            if message.kind in written:
+                written[message.kind] += message.body
+                return False
+            return True
+
+        with self._asking(last) as (number, answer):
+            self.send(b"R", number, words(argv))
+            for start in range(0, len(stdin), LONGEST_BODY):
+                self.send(b"I", number, stdin[start : start + LONGEST_BODY])
+            self.send(b"I", number, b"")
+            try:
+                ending = answer(timeout_s, f"{what} did not end")
+            except TestbedError:
+                with suppress(TestbedError):
+                    self.send(b"K", number, b"9")
+                raise
+        if ending.kind == b"F":
+            raise TestbedError(f"{self._guest}: {what} cannot start: {ending.body.decode()}")
+        return Ended(int(ending.body), bytes(written[b"O"]), bytes(written[b"S"]))
+
+    def get(self, path: str, timeout_s: float = _ANSWER_S) -> bytes:
+        """The bytes of a file."""
+        pieces: list[bytes] = []
+
+        def last(message: Message) -> bool:
+            pieces.append(message.body)
+            return message.kind == b"F" or not message.body
+
+        self._transfer(b"G", path, path.encode(), last, timeout_s, "read")
+        return b"".join(pieces)
+
+    def put(self, path: str, data: bytes, timeout_s: float = _ANSWER_S) -> None:
+        """Write a file, in one write(2) as far as the guest's kernel takes it in one."""
+        self._transfer(b"P", path, path.encode() + b"\0" + data, lambda message: True, timeout_s, "written")
+
+    def clocks(self, timeout_s: float = _ANSWER_S) -> Clocks:
+        """The guest's clocks now."""
+        with self._asking(lambda message: True) as (number, answer):
+            self.send(b"C", number, b"")
+            monotonic, realtime = answer(timeout_s, "no answer about its clocks").body.split()
+        return Clocks(int(monotonic), int(realtime))
+
+    def give_up(self, why: str) -> None:
+        """Nothing more is to be expected of the guest: whoever waits, or asks from now on, is told why at once."""
+        self._lose(why)
+
+    def close(self) -> None:
+        """End the conversation; harmless when called twice."""
+        self._lose("its channel was closed")
+        for thread in self._threads:
+            thread.join()
+        self._socket.close()
+
+    def expect(self, handler: Handler) -> int:
+        """A new number, whose answers go to `handler`; when the channel is gone, `handler` is told at once."""
+        with self._lock:
+            number = next(self._numbers)
+            gone = self._gone
+            if not gone:
+                self._handlers[number] = handler
+        if gone:
+            handler(None)
+        return number
+
+    def forget(self, number: int) -> None:
+        """No more answers are wanted."""
+        with self._lock:
+            self._handlers.pop(number, None)
+
+    def send(self, kind: bytes, number: int, body: bytes) -> None:
+        """Send a message, some time soon."""
+        self._refuse_gone()
+        self._outgoing.put(Message(kind, number, body).encode())
+
+    def _transfer(
+        self, kind: bytes, path: str, body: bytes, last: Callable[[Message], bool], timeout_s: float, verb: str
+    ) -> None:
+        with self._asking(last) as (number, answer):
+            self.send(kind, number, body)
+            ending = answer(timeout_s, f"{path} was not {verb}")
+        if ending.kind == b"F":
+            raise TestbedError(f"{self._guest}: {path} cannot be {verb}: {ending.body.decode()}")
+
+    @contextmanager
+    def _asking(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
+        """A number to ask under, and what waits for the answer of which `last` says that it is the last one."""
+        ending: SimpleQueue[Message | None] = SimpleQueue()
+        number = self.expect(lambda message: ending.put(message) if message is None or last(message) else None)
+
+        def answer(timeout_s: float, otherwise: str) -> Message:
+            try:
+                message = ending.get(timeout=timeout_s)
+            except Empty:
+                raise NoAnswerError(f"{self._guest}: {otherwise} within {timeout_s:g} s") from None
+            if message is None:
+                raise ChannelGoneError(f"{self._guest}: {self._gone}")
+            return message
+
+        try:
+            yield number, answer
+        finally:
+            self.forget(number)
+
+    def _refuse_gone(self) -> None:
+        if self._gone:
+            raise ChannelGoneError(f"{self._guest}: {self._gone}")
+
+    def _lose(self, why: str) -> None:
+        with self._lock:
+            if self._gone:
+                return
+            self._gone = why
+            handlers = list(self._handlers.values())
+            self._handlers.clear()
+        for handler in handlers:
+            handler(None)
+        self._outgoing.put(None)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _send_all(self) -> None:
+        while (message := self._outgoing.get()) is not None:
+            try:
+                self._socket.sendall(message)
+            except OSError:
+                return self._lose("it is gone")
+        return None
+
+    def _receive_all(self) -> None:
+        decoder = Decoder()
+        in_step = False
+        while True:
+            try:
+                data = self._socket.recv(_PIECE_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                return self._lose("it is gone")
+            decoder.take(data)
+            # What comes before the answer to our hello was meant for an earlier controller, or is a console's noise.
+            in_step = in_step or decoder.skip_to(self._greeting)
+            for message in decoder.messages() if in_step else ():
+                with self._lock:
+                    handler = self._handlers.get(message.number)
+                if handler:
+                    handler(message)
+
+
+def words(argv: Sequence[str]) -> bytes:
+    """A command as the agent reads it."""
+    return b"".join(word.encode() + b"\0" for word in argv)

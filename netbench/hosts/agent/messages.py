@@ -1,0 +1,47 @@
+"""The messages exchanged with the agent in a guest; `netbench/images/guest/agent.py` explains them."""
+
+from dataclasses import dataclass
+
+from netbench.hosts.agent.program import HEADER
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message: its kind (one byte), the number of what it is about, and its body."""
+
+    kind: bytes
+    number: int
+    body: bytes
+
+    def encode(self) -> bytes:
+        """As it goes over the channel."""
+        return HEADER.pack(self.kind, self.number, len(self.body)) + self.body
+
+
+class Decoder:
+    """Takes bytes as they come and gives whole messages."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+
+    def take(self, data: bytes) -> None:
+        """More bytes."""
+        self._unread += data
+
+    def messages(self) -> list[Message]:
+        """The messages that have become complete."""
+        messages = []
+        while len(self._unread) >= HEADER.size:
+            kind, number, length = HEADER.unpack_from(self._unread)
+            end = HEADER.size + length
+            if len(self._unread) < end:
+                break
+            messages.append(Message(kind, number, bytes(self._unread[HEADER.size : end])))
+            del self._unread[:end]
+        return messages
+
+    def skip_to(self, mark: bytes) -> bool:
+        """Drop what comes before `mark`; True once it is there."""
+        found = self._unread.find(mark)
+        del self._unread[: max(found, 0)]
+        return found >= 0

@@ -1,0 +1,56 @@
+"""Undoing what a killed run left, from its journal."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.hosts.base import Host
+from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.linux.changes import AddNamespace, Machine
+from netbench.linux.journal import Journal
+from netbench.linux.netlink import Netlink
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.linux.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What was (or would be) done about one abandoned run."""
+
+    run_id: str
+    processes: tuple[str, ...]
+    changes: tuple[str, ...]
+    failures: tuple[str, ...]
+
+
+def clean(dry_run: bool = False, directory: Path = STATE_DIRECTORY) -> list[Cleaned]:
+    """End the processes and undo the changes of every run whose owner is gone.
+
+    With `dry_run` nothing is touched. MissingError when the state directory cannot be read or written.
+    """
+    return [_clean_one(journal, dry_run) for journal in Journal.abandoned(directory)]
+
+
+def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
+    changes = tuple(change.command for _, change in journal.pending)
+    if dry_run:
+        processes = tuple(words for _, words in marked_processes(journal.run_id))
+        journal.close()
+        return Cleaned(journal.run_id, processes, changes, ())
+    processes = tuple(end_marked_processes(journal.run_id))
+    with Netlink() as netlink:
+        failures = Transaction(journal, Machine(netlink, _hosts(journal))).undo()
+    if failures:
+        journal.close()
+    else:
+        journal.remove()
+    damage = (journal.damage,) if journal.damage else ()
+    return Cleaned(journal.run_id, processes, changes, (*failures, *damage))
+
+
+def _hosts(journal: Journal) -> dict[str | None, Host]:
+    hosts: dict[str | None, Host] = {None: LocalHost("local", journal.run_id)}
+    for _, change in journal.pending:
+        if isinstance(change, AddNamespace):
+            hosts[change.name] = NamespaceHost(change.name, journal.run_id, change.name)
+    return hosts

@@ -1,0 +1,116 @@
+"""The hops of this machine, read in one batch a namespace: by netlink, from /proc, and by nft where there are rules."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from socket import if_nametoindex
+from typing import Any, NamedTuple
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.linux.drops import BRIDGE, NamespaceCounters, hop_readings, namespaces_of
+from netbench.linux.netlink import Netlink
+from netbench.linux.netns import within_each
+from netbench.linux.nft_tables import has_foreign_tables
+from netbench.linux.pause import PauseFrames, read_pause_frames
+from netbench.linux.queues import read_queues
+from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
+from netbench.model.points import HopPoint, HopReading
+
+_PROC_NET = Path("/proc/thread-self/net")
+_BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+
+class _Inside(NamedTuple):
+    """What can be seen from inside a namespace only."""
+
+    indices: dict[str, int]
+    ip: str
+    bridged_ip: bool
+    has_rules: bool
+    pause: dict[str, PauseFrames]
+
+
+def read_local_hops(
+    netlink: Netlink,
+    hosts: Mapping[str | None, Host],
+    points: Sequence[HopPoint],
+    forwarding: Mapping[str | None, str],
+) -> tuple[HopReading, ...]:
+    """As `Kernel.read_hops`, on this machine; TestbedError when a namespace is gone."""
+    by_netns = {
+        netns: [point for point in points if point.place.netns == netns] for netns in namespaces_of(points, forwarding)
+    }
+    insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
+    counted = {
+        netns: _read(netlink, hosts.get(netns), netns, here, insides[netns], forwarding.get(netns) == BRIDGE)
+        for netns, here in by_netns.items()
+    }
+    return hop_readings(points, forwarding, counted, Path("/proc/net/softnet_stat").read_text())
+
+
+def _read(
+    netlink: Netlink,
+    host: Host | None,
+    netns: str | None,
+    points: Sequence[HopPoint],
+    inside: _Inside,
+    bridges: bool,
+) -> NamespaceCounters:
+    socket = netlink.socket(netns)
+    entries = [point.place.interface for point in points if point.direction == "rx"]
+    try:
+        queues = tuple(read_queues(socket, {index: name for name, index in inside.indices.items()}))
+        links = {name: _link(socket, inside.indices[name]) for name in entries if name in inside.indices}
+        bridged_ip = inside.bridged_ip or (bridges and _asked_by_bridge(socket, links.values()))
+    except (NetlinkError, OSError) as error:
+        raise TestbedError(f"the hops of {netns or 'this machine'} cannot be read: {error}") from error
+    return NamespaceCounters(
+        queues=queues,
+        rules=_rules(host) if inside.has_rules else (),
+        ip=inside.ip,
+        bridged_ip=bridged_ip,
+        pause=inside.pause,
+        xdp=frozenset(name for name, link in links.items() if link.get_nested("IFLA_XDP", "IFLA_XDP_ATTACHED")),
+    )
+
+
+def _look(points: Iterable[HopPoint]) -> _Inside:
+    return _Inside(
+        indices=dict(_indices(points)),
+        ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
+        bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
+        has_rules=has_foreign_tables(),
+        pause=read_pause_frames({point.place.interface for point in points}),
+    )
+
+
+def _indices(points: Iterable[HopPoint]) -> Iterator[tuple[str, int]]:
+    """Of each interface, by name; one that is gone is left out."""
+    for point in points:
+        with suppress(OSError):  # gone: there is nothing to ask of it
+            yield point.place.interface, if_nametoindex(point.place.interface)
+
+
+def _link(socket: Any, index: int) -> Any:  # noqa: ANN401 - pyroute2 is untyped
+    (link,) = socket.link("get", index=index)
+    return link
+
+
+def _asked_by_bridge(socket: Any, ports: Iterable[Any]) -> bool:  # noqa: ANN401 - pyroute2 is untyped
+    """Whether a bridge of these ports asks for br_netfilter by itself (ip-link(8), nf_call_iptables)."""
+    bridges = {index for port in ports if (index := port.get_attr("IFLA_MASTER"))}
+    asking = ("IFLA_LINKINFO", "IFLA_INFO_DATA", "IFLA_BR_NF_CALL_IPTABLES")
+    return any(_link(socket, index).get_nested(*asking) for index in bridges)
+
+
+def _rules(host: Host | None) -> tuple[Dropper, ...] | None:
+    """None when there is nobody to ask, or nothing to ask with."""
+    if host is None:
+        return None
+    try:
+        return tuple(droppers(run_checked(host, LIST_RULES), run_checked(host, LIST_CHAINS)))
+    except (MissingError, TestbedError, ValueError, LookupError, TypeError):
+        return None

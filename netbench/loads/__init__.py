@@ -1,0 +1,1 @@
+"""What a neighbour does beside forwarding."""

@@ -1,0 +1,169 @@
+"""A neighbour that computes and fills memory: stress-ng, run inside it."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.errors import TestbedError
+from netbench.hosts.shell import Shell, run_in_guest
+from netbench.linux.process_stat import USER_HZ
+from netbench.loads.sessions import Process, kill_command, parse_processes, read_command
+from netbench.model.scenario import Stress
+
+_NOT_FOUND = 127  # sh(1), EXIT STATUS
+# A guest that gets a tenth of a CPU, and that emulated, is slow to answer and slower to start anything.
+_ANSWER_S = 60.0
+_START_S = 60.0
+_END_S = 30.0
+_POLL_S = 0.05
+# A memory worker that lost its child to the kernel, for want of memory, is given this many looks to start another.
+_LOOKS = 6
+
+_KIB_EACH = 256 * 1024  # what `stress` takes for each memory worker: the default of its --vm-bytes
+
+# The version first: where stress-ng is unpacked when first wanted, that is not part of the load. The inner shell says
+# its number once it leads a session, which stress-ng then inherits; the outer one ends as soon as that is said.
+_LAUNCH = """\
+stress-ng --version >/dev/null || exit
+echo $(setsid sh -c 'echo $$; exec stress-ng "$@" </dev/null >/dev/null 2>&1' sh "$@" &)
+"""
+
+
+class StressLoad:
+    """stress-ng in one guest, with workers that do what those of `stress` do, the load of Schlosser et al. (2011).
+
+    `stress --cpu` takes square roots, `stress --vm` again and again allocates 256 MiB, writes to every page and
+    frees them; hence `--cpu-method sqrt` and `--vm-method write64`. stress-ng divides `--vm-bytes` by the number of
+    memory workers (stress_vm_child in its stress-vm.c), and a percentage would be of memory that is not even used for
+    caches (_SC_AVPHYS_PAGES). So it is told bytes: 256 MiB a worker, but together at most half of MemAvailable, such
+    that a small guest is not killed for want of memory. If it comes to that nevertheless, the kernel takes the children
+    of memory workers first (oom_score_adj), and stress-ng starts others.
+
+    In a guest with a kernel of its own the load runs at idle priority (SCHED_IDLE, sched(7)): its CPUs are as busy for
+    whoever else is on the machine, but what netbench asks the guest is answered at once, and not after seconds.
+
+    All its processes are in one session, keep their environment (`--keep-name`: otherwise their titles are written
+    over it), and end by themselves when the first of them dies (PR_SET_PDEATHSIG).
+    """
+
+    def __init__(self, guest: str, shell: Shell, stress: Stress, *, gives_way: bool = False) -> None:
+        """`gives_way`: to everything else in the guest, which must have a kernel of its own."""
+        self._gives_way = gives_way
+        self._guest = guest
+        self._shell = shell
+        self._stress = stress
+        self._what = f"{guest}: its load `{stress}`"
+        self._session: int | None = None
+
+    def start(self) -> None:
+        """Return once all workers run and have used CPU time; TestbedError when they do not, or without stress-ng."""
+        options = list(self._options())
+        self._session = self._launch(options)
+        deadline = time.monotonic() + _START_S
+        while not (crew := self._look()).at_work:
+            if not crew.led:
+                run_in_guest(self._shell, self._guest, ("stress-ng", "--dry-run", *options))
+                raise TestbedError(f"{self._what} ended at once, and does not say why")
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{self._what} is not at work {_START_S:g} s after its start: {crew}")
+            time.sleep(_POLL_S)
+
+    def cpu_s(self) -> float:
+        """CPU time of all its processes so far, in s; TestbedError when any of them has died for good."""
+        for _ in range(_LOOKS):
+            crew = self._look()
+            if crew.whole:
+                return crew.ticks / USER_HZ
+            time.sleep(_POLL_S)
+        raise TestbedError(f"{self._what} is not whole any more: {crew}; `dmesg` there may tell what killed it")
+
+    def stop(self) -> None:
+        """Kill it, and return once it is gone. Nothing is lost: these workers have no files, nor anything to say."""
+        deadline = time.monotonic() + _END_S
+        while self._session is not None:
+            left = [process.pid for process in self._processes(kill_command(self._session)) if process.alive]
+            if not left:
+                self._session = None
+            elif time.monotonic() > deadline:
+                numbers = ", ".join(map(str, left))
+                raise TestbedError(f"{self._what} is still there {_END_S:g} s after SIGKILL: processes {numbers}")
+            else:
+                time.sleep(_POLL_S)
+
+    def _launch(self, options: Sequence[str]) -> int:
+        done = self._shell.run(("sh", "-c", _LAUNCH, "sh", *options), timeout_s=_ANSWER_S)
+        if done.exit_code == _NOT_FOUND:
+            raise TestbedError(
+                f"{self._guest}: there is no stress-ng for its load; install the package stress-ng there"
+            )
+        if done.exit_code != 0 or not done.stdout.strip().isdigit():
+            words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace") or "no message"
+            raise TestbedError(f"{self._what} cannot start: exit code {done.exit_code}: {words}")
+        return int(done.stdout)
+
+    def _options(self) -> Iterator[str]:
+        yield from ("--keep-name", "--timeout", "0", "--temp-path", "/tmp")
+        if self._gives_way:
+            yield from ("--sched", "idle")
+        if self._stress.cpu:
+            yield from ("--cpu", str(self._stress.cpu), "--cpu-method", "sqrt")
+        if self._stress.vm:
+            yield from ("--vm", str(self._stress.vm), "--vm-method", "write64", "--vm-bytes", f"{self._vm_kib()}K")
+
+    def _vm_kib(self) -> int:
+        meminfo = run_in_guest(self._shell, self._guest, ("cat", "/proc/meminfo"))
+        available = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
+        if available is None:
+            raise TestbedError(f"{self._guest}: its kernel does not tell how much memory is available")
+        return min(self._stress.vm * _KIB_EACH, int(available[1]) // 2)
+
+    def _look(self) -> "_Crew":
+        if self._session is None:
+            raise TestbedError(f"{self._what} was not started")
+        return _crew(self._processes(read_command(self._session)), self._session, self._stress)
+
+    def _processes(self, command: Sequence[str]) -> list[Process]:
+        done = self._shell.run(command, timeout_s=_ANSWER_S)
+        return parse_processes(done.exit_code, done.stdout.decode(errors="replace"), self._guest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Crew:
+    """Who of a load is there at one moment, and the CPU time of all in ticks."""
+
+    wanted: Stress
+    led: bool  # stress-ng's first process, which starts the workers, is there
+    workers: Mapping[int, int]  # ticks of each worker and its children, by its number
+    filling: int  # workers with a child, in which the memory is filled
+    ticks: int
+
+    @property
+    def running(self) -> int:
+        computing = min(self.wanted.cpu, len(self.workers) - self.filling)
+        return computing + min(self.wanted.vm, self.filling)
+
+    @property
+    def whole(self) -> bool:
+        return self.led and self.running == self.wanted.cpu + self.wanted.vm
+
+    @property
+    def at_work(self) -> bool:
+        return self.whole and all(self.workers.values())
+
+    def __str__(self) -> str:
+        if not self.led:
+            return "stress-ng has ended"
+        return f"{self.running} of {self.wanted.cpu + self.wanted.vm} workers run"
+
+
+def _crew(processes: Sequence[Process], session: int, wanted: Stress) -> _Crew:
+    alive = [process for process in processes if process.alive]
+    workers = {process.pid: process.ticks for process in alive if process.parent == session}
+    filling = set()
+    for process in alive:
+        if process.parent in workers:
+            workers[process.parent] += process.ticks
+            filling.add(process.parent)
+    led = any(process.pid == session for process in alive)
+    return _Crew(wanted, led, workers, len(filling), sum(process.ticks for process in processes))

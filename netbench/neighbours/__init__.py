@@ -1,1 +1,0 @@
-"""What a neighbour does while the victim is measured."""

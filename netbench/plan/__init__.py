@@ -1,0 +1,1 @@
+"""Topology and profile to trials, in order. Pure."""

@@ -1,0 +1,109 @@
+"""What a testbed and a profile imply for the numbers, known before the first frame is sent. Pure."""
+
+import json
+import shlex
+from collections.abc import Iterator
+
+from netbench.model.profile import GeneratorSpec, Profile
+from netbench.model.scenario import Network
+from netbench.model.selftest import SelftestRecord
+from netbench.model.topology import Topology
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Warning, WarningKind
+from netbench.plan.trials import loads_above_line_rate, most_sources
+
+_SHORT_S = 1.0
+_FEW = 3
+
+
+def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
+    """The warnings that belong in every result of this topology and profile on a host with `cpus` CPUs."""
+    return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
+
+
+def doubts(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
+    """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
+    found = []
+    command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
+    if selftest is None or not selftest.ceilings:
+        text = (
+            "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
+            f"with: {command} (or the topology's file)"
+        )
+        found.append(Warning(WarningKind.CEILING_UNKNOWN, text))
+    if selftest is not None and not selftest.passed:
+        failed = ", ".join(check.name for check in selftest.checks if check.passed is False)
+        text = f"The latest self-test on this testbed failed ({failed}): do not trust these numbers before it passes."
+        found.append(Warning(WarningKind.SELFTEST_FAILED, text))
+    return found
+
+
+def _as_argument(generator: GeneratorSpec) -> str:
+    if not generator.options:
+        return generator.kind
+    return shlex.quote(json.dumps({"kind": generator.kind, **generator.options}))
+
+
+def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:
+    of_neighbours = _streams_of_neighbours(topology, profile)
+    streams = most_sources(topology, profile) + of_neighbours
+    on_one_machine = not all(topology.is_port(stream.source) for stream in topology.streams)
+    needed = 3 * streams if on_one_machine else 2 * streams
+    if cpus < needed:
+        roles = "sources, UUT and sinks" if on_one_machine else "sources and sinks"
+        neighbours = f", {of_neighbours} of them of neighbours," if of_neighbours else ""
+        in_part = (
+            " What a forwarding neighbour seems to take of the victim's throughput is in part what its own sources and "
+            "sinks take."
+        )
+        yield (
+            WarningKind.SHARED_CPUS,
+            f"{roles} of {streams} stream{'s' * (streams > 1)}{neighbours} share {cpus} CPU{'s' * (cpus > 1)} of this "
+            f"machine ({needed} would give each its own): maxima are those of the whole arrangement, not of the UUT."
+            f"{in_part if of_neighbours else ''} "
+            "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
+        )
+    if on_one_machine:
+        yield (
+            WarningKind.VETH_OVERLOAD_IS_UNSENT,
+            "Over veth pairs the UUT's forwarding runs inside the source's own system call: a UUT that is "
+            "overloaded slows its source down. Overload shows as unsent frames and as an offered load out of "
+            "tolerance, hardly ever as loss.",
+        )
+        if any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
+            yield (
+                WarningKind.NOMINAL_LINE_RATE,
+                "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
+                "nothing enforces it.",
+            )
+    above = loads_above_line_rate(topology, profile)
+    if above:
+        more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+        yield WarningKind.ABOVE_LINE_RATE, f"Above the nominal line rate of the link: {above[0]}{more}."
+    if profile.duration < _SHORT_S:
+        yield (
+            WarningKind.SHORT_TRIALS,
+            f"Trials last {profile.duration:g} s: one scheduling hiccup weighs heavily. RFC 2544, section 24, asks for "
+            "60 s; use at least 10 s for numbers to be quoted (--set duration=10s).",
+        )
+    if profile.repetitions < _FEW:
+        yield (
+            WarningKind.FEW_REPETITIONS,
+            f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
+            "the reference method uses 9 (--set repetitions=9).",
+        )
+
+
+def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
+    """How many streams run through neighbours, at most, in any scenario."""
+    return max(
+        sum(len(one.streams) for one in topology.neighbours if isinstance(topology.activity(case, one.name), Network))
+        for case in profile.scenarios
+    )
+
+
+def refused_loads(topology: Topology, profile: Profile) -> str:
+    """Why a load is impossible on a real cable, which cannot carry more than its line rate; empty if none is."""
+    cables = all(topology.is_port(stream.source) for stream in topology.streams)
+    above = loads_above_line_rate(topology, profile) if cables else []
+    return f"profile {profile.name}: loads: above line rate: {above[0]}" if above else ""

@@ -1,0 +1,114 @@
+"""What is known of the UUTs themselves: facts, the CPU time they took, what their own counters say."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
+from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mbps, mean
+from netbench.report.markup import Column, Html, element, folded, join, row, table
+from netbench.report.neighbour_names import of_neighbours
+from netbench.report.panels import Style
+from netbench.report.tables import uut_label
+from netbench.statistics.groups import Group
+from netbench.statistics.intervals import Interval
+from netbench.statistics.uut_counters import uut_counters
+
+_ROLES = {"repeated": "dropped (in another counter too)"}
+
+_SPREAD = Column("±", css="spread")
+_CPU = (
+    Column("UUT"),
+    Column("Load per source"),
+    Column("Offered Mbit/s", css="number"),
+    Column("Guest CPU", css="number"),
+    _SPREAD,
+    Column("Host CPU", css="number"),
+    _SPREAD,
+    Column("Valid", css="number"),
+)
+_COUNTERS = (
+    Column("Place"),
+    Column("Counter"),
+    Column("Frames it counts"),
+    Column("Sum", css="number"),
+    Column("Read in valid trials", css="number"),
+)
+
+
+def facts_table(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, Style]) -> Html:
+    """A row per fact, a column per UUT that told any."""
+    uuts = [uut for uut in looks if facts.get(uut)]
+    names = dict.fromkeys(fact for uut in uuts for fact in facts[uut])
+    columns = (Column("Fact"), *(Column(looks[uut].label) for uut in uuts))
+    rows = [row(columns, (name.replace("_", " "), *(facts[uut].get(name, UNKNOWN) for uut in uuts))) for name in names]
+    return table(columns, [rows], css="facts")
+
+
+def knows_cpu(groups: Iterable[Group]) -> bool:
+    """Whether any valid trial knows what CPU time its UUT took."""
+    return any(map(_knows_cpu, groups))
+
+
+def cpu_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
+    """Mean CPU time of the valid trials with its 95 % interval, a block per frame size, the largest first."""
+    known = [group for group in groups if _knows_cpu(group)]
+    bodies = []
+    for size in sorted({group.frame_size for group in known}, reverse=True):
+        heading = element("th", f"{size:,}-byte frames", colspan=str(len(_CPU)), scope="rowgroup")
+        rows = [row(_CPU, _cpu_cells(group, looks)) for group in known if group.frame_size == size]
+        bodies.append([element("tr", heading, css="block"), *rows])
+    return folded(count(len(known), "measurement"), len(known), table(_CPU, bodies, css="cpu"))
+
+
+def counters_tables(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
+    """For each guest that counts frames itself, the sum of each of its counters over the valid trials."""
+    valid: dict[str, list[TrialResult]] = {uut: [] for uut in looks}
+    for trial in trials:
+        if trial.verdict is Verdict.VALID:
+            valid[trial.spec.uut].append(trial)
+    parts = []
+    for uut, own in valid.items():
+        parts.append(_counters(uut_label(uut, looks), own))
+        for neighbour, seen in of_neighbours(own).items():
+            parts.append(_counters(join((uut_label(uut, looks), f", {neighbour}")), seen))
+    return join(parts)
+
+
+def _counters(guest: Html, trials: Sequence[TrialResult]) -> Html:
+    counters = uut_counters(trials)
+    if not counters:
+        return Html()
+    rows = [
+        row(
+            _COUNTERS,
+            (
+                one.hop,
+                one.counter,
+                _ROLES.get(one.role, one.role),
+                frames(one.frames),
+                f"{one.trials:,} of {len(trials):,}",
+            ),
+        )
+        for one in counters
+    ]
+    summary = join((guest, f" – {count(len(counters), 'counter')}"))
+    return folded(summary, len(counters), table(_COUNTERS, [rows], css="counters"))
+
+
+def _knows_cpu(group: Group) -> bool:
+    return group.cpu_share("guest") is not None or group.cpu_share("host") is not None
+
+
+def _cpu_cells(group: Group, looks: Mapping[str, Style]) -> tuple[str, ...]:
+    return (
+        uut_label(group.uut, looks),
+        str(group.load),
+        mbps(mean(group.offered_mbps)),
+        *_share(group.cpu_share("guest")),
+        *_share(group.cpu_share("host")),
+        str(len(group.valid)),
+    )
+
+
+def _share(interval: Interval | None) -> tuple[str, str]:
+    return cpu(mean(interval)), cpu_spread(interval)

@@ -1,0 +1,100 @@
+"""Whether somebody holds tcpdump back while it captures: stops or traces it, or gives it less of the CPU."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from netbench.linux.process_stat import ProcessStat, all_processes, read_process
+from netbench.model.selftest import Check
+
+_EVERY_S = 0.005
+_HELD = frozenset("Tt")  # stopped by a signal, or by a debugger: proc_pid_stat(5)
+_GONE = frozenset("ZX")
+# Of all looks; one at a process that is ending may show it out of its control group already.
+_FEW = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at one tcpdump: its state letter, its nice value, and its control groups."""
+
+    state: str
+    nice: int
+    cgroup: str
+
+
+@dataclass(slots=True)
+class Watch:
+    """All looks at the tcpdumps that this process, or a wrapper it started, runs."""
+
+    seen: list[Seen] = field(default_factory=list)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look at them every few milliseconds while the block runs."""
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(_EVERY_S):
+                self.seen += _tcpdumps(os.getpid())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def judge_hindrance(seen: list[Seen], usual: Seen) -> Check:
+    """Whether all were left alone; `usual` is this process itself, whose place in the machine they should share."""
+    alive = [one for one in seen if one.state not in _GONE]
+
+    def share(odd: Callable[[Seen], bool]) -> float:
+        return sum(map(odd, alive)) / len(alive) if alive else 0.0
+
+    held = share(lambda one: one.state in _HELD)
+    problems = []
+    if held > _FEW:
+        problems.append(f"tcpdump was stopped {held:.0%} of the time, by a signal or a debugger")
+    if share(lambda one: one.nice > usual.nice) > _FEW:
+        problems.append(f"tcpdump runs at nice {max(one.nice for one in alive)}, and netbench at nice {usual.nice}")
+    if share(lambda one: one.cgroup != usual.cgroup) > _FEW:
+        problems.append("tcpdump runs in another control group than netbench, which may limit it")
+    advice = "; look at which tcpdump is first in PATH" if problems else ""
+    return Check(
+        name="tcpdump is left alone",
+        truth="never stopped",
+        measured=f"stopped {held:.0%} of the time, in {len(alive):,} looks" if alive else "no tcpdump was seen",
+        passed=bool(alive) and not problems,
+        detail="; ".join(problems) + advice,
+    )
+
+
+def this_process() -> Seen:
+    """How this process runs."""
+    return _look(read_process("self"))
+
+
+def _tcpdumps(ancestor: int) -> Iterator[Seen]:
+    processes = {process.pid: process for process in all_processes()}
+    for process in processes.values():
+        if process.name == "tcpdump" and _descends(process.pid, ancestor, processes):
+            try:
+                yield _look(process)
+            except OSError:
+                continue  # ended meanwhile
+
+
+def _descends(pid: int, ancestor: int, processes: Mapping[int, ProcessStat]) -> bool:
+    while pid in processes and pid != ancestor:
+        pid = processes[pid].parent
+    return pid == ancestor
+
+
+def _look(process: ProcessStat) -> Seen:
+    return Seen(process.state, process.nice, Path(f"/proc/{process.pid}/cgroup").read_text())

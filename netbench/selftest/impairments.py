@@ -1,0 +1,128 @@
+"""Checks of everything but loss: a forwarder duplicates, reorders, delays and adds a known number of frames."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.counts import StreamCounts
+from netbench.model.selftest import Check
+from netbench.model.topology import UutSpec
+from netbench.model.trial import TrialResult
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import ReasonKind
+from netbench.selftest.tester import Pattern, Tester, complaints
+from netbench.uut.base import UnitUnderTest
+from netbench.uut.impairment import Forwarder, Held
+from netbench.uut.impairments import Mischief
+
+# What one core forwards frame by frame with time to spare.
+_FPS = 10_000
+_MOST_FRAMES = 5_000
+_ATTEMPTS = 3
+# What a frame takes beside what the forwarder holds it: two links, two system calls.
+_DELAY_BOUND_NS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Misbehaviour:
+    """A forwarder with one habit, and what the tester must say of it: no more than these reasons."""
+
+    name: str
+    mischief: Mischief
+    expected: frozenset[ReasonKind] = frozenset()
+
+    @property
+    def spec(self) -> UutSpec:
+        """It, as a topology describes it."""
+        options = self.mischief.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        return UutSpec.model_validate({"name": self.name, "kind": "forwarder", **options})
+
+
+def misbehaviours() -> Sequence[Misbehaviour]:
+    """Those of a self-test."""
+
+    def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> Misbehaviour:
+        return Misbehaviour(name, Mischief.model_validate(habit), frozenset(expected))
+
+    return [
+        one("duplicates-every-10th", {"duplicate": {"every": 10}}, ReasonKind.DUPLICATE_FRAMES),
+        one("reorders-every-50th-by-7", {"late": {"every": 50, "behind": 7}}),
+        one("adds-foreign-frames", {"foreign": {"every": 100}}, ReasonKind.FOREIGN_FRAMES),
+        one("delays-by-2ms", {"delay": "2ms"}),
+    ]
+
+
+def check_misbehaviour(one: Misbehaviour, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+    """Measure one forwarder, with one stream: its process is busy enough."""
+    pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
+    for attempt in range(_ATTEMPTS):
+        result = tester.measure(uut, one.name, pattern)
+        (counts,) = result.streams
+        held = uut.held(counts.stream) if isinstance(uut, Forwarder) and one.mischief.delay else None
+        check = judge_misbehaviour(one, result, counts, held)
+        # A time is spoilt by whoever takes the CPU for a moment; a number is not.
+        if check.passed or not one.mischief.delay or attempt == _ATTEMPTS - 1:
+            yield check
+            return
+
+
+def judge_misbehaviour(one: Misbehaviour, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
+    """Truth beside what a trial says of one stream; `held` is the forwarder's own log, for one that delays."""
+    mischief, sent = one.mischief, counts.sent_frames
+    kinds = {reason.kind for reason in result.reasons}
+    problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
+    if counts.lost_frames != 0:
+        problem = f"nothing was lost, but the tester says {counts.lost_frames}; {problem}".rstrip("; ")
+    if mischief.delay:
+        return judge_delay(one.name, counts, held.median_ns if held else None, _DELAY_BOUND_NS, problem)
+    if mischief.late:
+        extents = mischief.late.extents(sent)
+        truth = {"reordered": len(extents), "overtaken by up to": max(extents, default=0)}
+        extent = counts.reordering_extent_max_frames
+        said = {"reordered": counts.reordered_frames, "overtaken by up to": extent if extents else extent or 0}
+    elif mischief.duplicate:
+        truth, said = {"duplicates": mischief.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
+    else:
+        assert mischief.foreign
+        truth, said = {"foreign": mischief.foreign.of(sent)}, {"foreign": counts.foreign_frames}
+    off = sum(abs(true - (said[what] or 0)) for what, true in truth.items())
+    return Check(
+        name=", ".join(truth),
+        uut=one.name,
+        truth=_counts(truth),
+        measured=_counts(said),
+        error=f"{off:,} frames",
+        passed=said == truth and not problem,
+        detail=problem,
+    )
+
+
+def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: int, problem: str) -> Check:
+    """The median one-way delay is what frames were held in the middle, and at most `bound_ns` more."""
+    median_ns = counts.delay.median_ns if counts.delay else None
+    if held_ns is None or median_ns is None:
+        why = counts.delay_refused or "there is no delay"
+        return Check(name="added delay, median", uut=uut, measured="unknown", passed=False, detail=problem or why)
+    off = median_ns - held_ns
+    if not problem and not 0 <= off <= bound_ns:
+        problem = f"a frame's way besides takes 0 to {_us(bound_ns)}"
+    return Check(
+        name="added delay, median",
+        uut=uut,
+        truth=f"held {_us(held_ns)}",
+        measured=_us(median_ns),
+        error=f"{_us(off)}",
+        passed=not problem,
+        detail=problem,
+    )
+
+
+def _counts(counts: Mapping[str, int | None]) -> str:
+    return ", ".join(f"{what} {'unknown' if count is None else f'{count:,}'}" for what, count in counts.items())
+
+
+def _us(ns: int) -> str:
+    return f"{ns / 1e3:,.0f} µs"
+
+
+def _words(kinds: frozenset[ReasonKind]) -> str:
+    return " and ".join(sorted(kind.value for kind in kinds))

@@ -1,0 +1,106 @@
+"""Trials of a self-test: one at a time on a testbed that is up, kept in memory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+from netbench.model.counts import StreamCounts
+from netbench.model.profile import GeneratorSpec, Profile
+from netbench.model.scenario import DEDICATED
+from netbench.model.topology import Topology, UutSpec
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import Verdict
+from netbench.testbed.testbed import Testbed
+from netbench.trial.run import run_trial
+from netbench.uut.base import UnitUnderTest
+
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What is sent in one trial: by how many of the streams, frames of how many bytes, how fast, for how long."""
+
+    streams: int
+    frame_size: int
+    load: Load
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tester:
+    """What trials are made with. `fps` is a rate that any of its sources and sinks should manage, for each stream."""
+
+    testbed: Testbed
+    topology: Topology
+    generator: GeneratorSpec
+    captures: Path
+    fps: int
+    frames: int
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return len(self.topology.streams)
+
+    def modest(self, frame_size: int = 64, streams: int = 1) -> Pattern:
+        """About `frames` frames of each stream, at a rate that is no strain."""
+        return Pattern(streams, frame_size, Load(LoadKind.FRAME_RATE, self.fps), self.frames / self.fps)
+
+    def measure(
+        self, uut: UnitUnderTest, name: str, pattern: Pattern, *, strict: bool = False, attempts: int = _ATTEMPTS
+    ) -> TrialResult:
+        """One trial, made again when it is invalid.
+
+        `strict`: judged by the usual tolerances; otherwise by its counts, whatever the sources' timing was.
+        """
+        names = tuple(stream.name for stream in islice(self.topology.streams, pattern.streams))
+        for attempt in count(1):
+            spec = TrialSpec(0, name, DEDICATED, names, pattern.frame_size, pattern.load, attempt)
+            result = run_trial(
+                self.testbed.bench(uut), spec, selftest_profile(self.generator, pattern, strict), attempt, self.captures
+            )
+            for capture in self.captures.iterdir():
+                capture.unlink()
+            if result.verdict is not Verdict.INVALID or attempt == attempts:
+                return result
+        raise AssertionError("count() does not end")
+
+
+def selftest_profile(generator: GeneratorSpec, pattern: Pattern | None = None, strict: bool = False) -> Profile:
+    """The profile of one trial; without a pattern, of all that is the same in every one."""
+    timing = {} if strict else {"tolerance": "100%", "max_lateness": "1min"}
+    return Profile.model_validate(
+        {
+            "name": "selftest",
+            "frame_sizes": [pattern.frame_size if pattern else 64],
+            "loads": [pattern.load if pattern else "max"],
+            "duration": pattern.duration_s if pattern else 1.0,
+            "repetitions": 1,
+            "generator": generator,
+            **timing,
+        }
+    )
+
+
+def with_uuts(topology: Topology, uuts: Sequence[UutSpec]) -> Topology:
+    """The same testbed with these UUTs and no neighbours: every stream runs through them."""
+    return topology.model_copy(update={"uuts": tuple(uuts), "neighbours": ()})
+
+
+def total(result: TrialResult, field: str) -> int | None:
+    """A count added up over the streams; None when one of them is unknown or there are none."""
+    values = [getattr(counts, field) for counts in result.streams]
+    return sum(values) if values and None not in values else None
+
+
+def lost_at(counts: StreamCounts) -> dict[str, int]:
+    """Frames lost, by hop."""
+    return {loss.hop: loss.frames for loss in counts.lost_at}
+
+
+def complaints(result: TrialResult) -> str:
+    """The reasons against a trial, each once for all streams; empty for a valid one."""
+    return "; ".join(dict.fromkeys(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons))

@@ -1,0 +1,1 @@
+"""Aggregates, intervals, ratios, interference: numbers from stored trials."""

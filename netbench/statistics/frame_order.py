@@ -1,0 +1,51 @@
+"""What happened to the order of frames, over all trials of a UUT: duplicates, reordering, runs of lost ones."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from netbench.model.trial import TrialResult
+from netbench.statistics.totals import ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What happened to the order of frames in some trials, all their streams added up.
+
+    `run_lengths` are numbers of loss runs by the fewest frames of their class, as LossRuns has them. `extent_frames` is
+    the largest reordering extent, None where no frame was reordered.
+    """
+
+    received: int
+    duplicates: int
+    reordered: int
+    extent_frames: int | None
+    loss_runs: int
+    longest_run_frames: int
+    run_lengths: tuple[tuple[int, int], ...]
+
+    @property
+    def reordered_ratio(self) -> float | None:
+        """Reordered ÷ received (RFC 4737, section 4.1)."""
+        return ratio(self.reordered, self.received)
+
+
+def order_of(trials: Iterable[TrialResult]) -> Order | None:
+    """The order of frames in some trials; None where no stream of them has frames that can be told apart."""
+    known = [counts for trial in trials for counts in trial.streams if counts.duplicate_frames is not None]
+    if not known:
+        return None
+    lengths: Counter[int] = Counter()
+    for counts in known:
+        for one in counts.loss_run_lengths:
+            lengths[one.from_frames] += one.runs
+    extents = [counts.reordering_extent_max_frames for counts in known]
+    return Order(
+        received=sum(counts.received_frames or 0 for counts in known),
+        duplicates=sum(counts.duplicate_frames or 0 for counts in known),
+        reordered=sum(counts.reordered_frames or 0 for counts in known),
+        extent_frames=max((extent for extent in extents if extent is not None), default=None),
+        loss_runs=sum(counts.loss_runs or 0 for counts in known),
+        longest_run_frames=max(counts.longest_loss_run_frames or 0 for counts in known),
+        run_lengths=tuple(sorted(lengths.items())),
+    )

@@ -1,0 +1,237 @@
+"""Trials to groups: the repetitions of a measurement brought together.
+
+Only valid trials are averaged. Suspicious and invalid ones stay beside them, to be counted and shown.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.counts import l1_mbps, l2_mbps
+from netbench.model.trial import TrialSpec
+from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import Reason, Verdict
+from netbench.statistics.intervals import Interval, known_interval
+from netbench.statistics.totals import NeighbourTotals, Totals, TrialTotals
+
+
+@dataclass(frozen=True, slots=True)
+class Repetitions:
+    """One guest over the valid repetitions of a measurement, its streams added up.
+
+    Intervals are over those repetitions whose number is known; None without any. `frame_size` is None for a guest that
+    forwards nothing.
+    """
+
+    frame_size: int | None
+    valid: tuple[Totals, ...]
+
+    @property
+    def offered_fps(self) -> Interval | None:
+        """Offered frames per second, all sources together."""
+        return known_interval(one.offered_fps for one in self.valid)
+
+    @property
+    def throughput_fps(self) -> Interval | None:
+        """Received frames per second, all sources together."""
+        return known_interval(one.throughput_fps for one in self.valid)
+
+    @property
+    def offered_mbps(self) -> Interval | None:
+        """Offered load in Mbit/s (L1)."""
+        return self._l1(self.offered_fps)
+
+    @property
+    def throughput_mbps(self) -> Interval | None:
+        """Throughput in Mbit/s (L1)."""
+        return self._l1(self.throughput_fps)
+
+    @property
+    def offered_l2_mbps(self) -> Interval | None:
+        """Offered load in Mbit/s (L2)."""
+        return self._l2(self.offered_fps)
+
+    @property
+    def throughput_l2_mbps(self) -> Interval | None:
+        """Throughput in Mbit/s (L2)."""
+        return self._l2(self.throughput_fps)
+
+    @property
+    def loss_ratio(self) -> Interval | None:
+        """Lost ÷ offered, the mean of the ratios of the repetitions."""
+        return known_interval(one.loss_ratio for one in self.valid)
+
+    @property
+    def unsent_ratio(self) -> Interval | None:
+        """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
+        return known_interval(one.unsent_ratio for one in self.valid)
+
+    def cpu_s(self, whose: str) -> Interval | None:
+        """CPU time of a trial in seconds by whose it is, as Totals have it; None where no repetition knows it."""
+        return known_interval(one.cpu_s(whose) for one in self.valid)
+
+    def cpu_share(self, whose: str) -> Interval | None:
+        """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
+        return known_interval(one.cpu_share(whose) for one in self.valid)
+
+    def _l1(self, fps: Interval | None) -> Interval | None:
+        factor = None if self.frame_size is None else l1_mbps(1.0, self.frame_size)
+        return None if fps is None or factor is None else fps.scaled(factor)
+
+    def _l2(self, fps: Interval | None) -> Interval | None:
+        factor = None if self.frame_size is None else l2_mbps(1.0, self.frame_size)
+        return None if fps is None or factor is None else fps.scaled(factor)
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourGroup(Repetitions):
+    """One neighbour over the valid repetitions of a measurement; its rates are None where it forwards nothing."""
+
+    name: str
+    activity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Repetitions):
+    """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
+
+    It is itself what the victim did; its neighbours are beside it.
+    """
+
+    frame_size: int
+    valid: tuple[TrialTotals, ...]
+    suspicious: tuple[TrialTotals, ...]
+    invalid: tuple[TrialTotals, ...]
+    uut: str
+    scenario: str
+    sources: int
+    load: Load
+
+    @property
+    def everything(self) -> tuple[TrialTotals, ...]:
+        """All its trials, the valid ones first."""
+        return (*self.valid, *self.suspicious, *self.invalid)
+
+    @property
+    def intended_fps(self) -> float | None:
+        """Intended frames per second, all sources together; None for `max`, or when nothing told it."""
+        return next((one.intended_fps for one in self.everything if one.intended_fps is not None), None)
+
+    @property
+    def intended_mbps(self) -> float | None:
+        """Intended load in Mbit/s (L1), all sources together."""
+        return l1_mbps(self.intended_fps, self.frame_size)
+
+    @property
+    def neighbours(self) -> tuple[NeighbourGroup, ...]:
+        """Each of its neighbours, also those of which no repetition is valid."""
+        found: dict[str, NeighbourTotals] = {}
+        for one in self.everything:
+            for neighbour in one.neighbours:
+                found.setdefault(neighbour.name, neighbour)
+        return tuple(
+            NeighbourGroup(
+                frame_size=first.frame_size,
+                valid=tuple(own for one in self.valid if (own := one.neighbour(name)) is not None),
+                name=name,
+                activity=first.activity,
+            )
+            for name, first in found.items()
+        )
+
+    def neighbour(self, name: str) -> NeighbourGroup | None:
+        """The neighbour of this name; None where it was not there."""
+        return next((one for one in self.neighbours if one.name == name), None)
+
+    @property
+    def neighbours_offered_mbps(self) -> Interval | None:
+        """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
+        return known_interval(one.neighbours_offered_mbps for one in self.valid)
+
+    @property
+    def neighbours_throughput_mbps(self) -> Interval | None:
+        """What they forwarded, in Mbit/s (L1)."""
+        return known_interval(one.neighbours_throughput_mbps for one in self.valid)
+
+    @property
+    def neighbours_loss_ratio(self) -> Interval | None:
+        """Lost ÷ offered over the frames of all of them, the mean of the ratios of the repetitions."""
+        return known_interval(one.neighbours_loss_ratio for one in self.valid)
+
+    @property
+    def neighbours_frame_size(self) -> int | None:
+        """The size of the neighbours' frames; None where none forwards, or where theirs differ."""
+        sizes = {one.frame_size for one in self.neighbours} - {None}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What speaks against its suspicious and invalid trials."""
+        return tuple(reason for one in (*self.suspicious, *self.invalid) for reason in one.trial.reasons)
+
+
+def group_trials(results: CampaignResults) -> tuple[Group, ...]:
+    """The groups of a campaign.
+
+    UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
+    """
+    gathered: dict[tuple[str, str, int, int, Load], list[TrialTotals]] = {}
+    for trial in results.trials:
+        gathered.setdefault(_key(trial.spec), []).append(TrialTotals.of(trial))
+    uuts = [*results.uuts, *(key[0] for key in gathered)]
+    scenarios = results.scenarios
+    groups = [_group(trials) for trials in gathered.values()]
+    # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
+    told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
+
+    def order(group: Group) -> tuple[int, int, int, int, bool, float, float]:
+        return (
+            uuts.index(group.uut),
+            scenarios.index(group.scenario),
+            group.sources,
+            group.frame_size,
+            group.load.kind is LoadKind.MAX,
+            told.get(_measurement(group), 0.0),
+            group.load.value,
+        )
+
+    return tuple(sorted(groups, key=order))
+
+
+def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
+    """Of each UUT, scenario, number of sources and frame size the group with the most throughput.
+
+    That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
+    Groups without a valid trial are out of the running.
+    """
+    best: dict[tuple[str, str, int, int], tuple[float, Group]] = {}
+    for group in groups:
+        throughput = group.throughput_fps
+        place = (group.uut, group.scenario, group.sources, group.frame_size)
+        if throughput is not None and (place not in best or throughput.mean > best[place][0]):
+            best[place] = (throughput.mean, group)
+    return tuple(group for _, group in best.values())
+
+
+def _key(spec: TrialSpec) -> tuple[str, str, int, int, Load]:
+    return (spec.uut, spec.scenario, len(spec.streams), spec.frame_size, spec.load)
+
+
+def _measurement(group: Group) -> tuple[int, int, Load]:
+    return (group.sources, group.frame_size, group.load)
+
+
+def _group(trials: list[TrialTotals]) -> Group:
+    in_order = sorted(trials, key=lambda one: one.trial.spec.repetition)
+    valid, suspicious, invalid = (tuple(one for one in in_order if one.trial.verdict is verdict) for verdict in Verdict)
+    spec = in_order[0].trial.spec
+    return Group(
+        frame_size=spec.frame_size,
+        valid=valid,
+        suspicious=suspicious,
+        invalid=invalid,
+        uut=spec.uut,
+        scenario=spec.scenario,
+        sources=len(spec.streams),
+        load=spec.load,
+    )

@@ -1,0 +1,1 @@
+"""A topology with a profile made real, and undone; what a host must have."""

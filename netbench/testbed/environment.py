@@ -1,0 +1,338 @@
+"""The machine a campaign ran on, as its manifest records it.
+
+Everything is read, nothing is changed, root is not needed, and whatever cannot be read is None. The
+host's name, MAC addresses and the full kernel command line are left out: results are made to be
+shared, and those identify a machine, or hold secrets, without saying anything about its speed.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from pyroute2 import netns as named
+from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
+
+from netbench.errors import NetbenchError
+from netbench.linux.safety import Port, read_ports
+
+Which = Callable[[str], str | None]
+
+# Documentation/admin-guide/sysctl/{net,kernel,vm}.rst and networking/ip-sysctl.rst say what each does.
+SYSCTLS = (
+    "kernel.sched_rt_runtime_us",
+    "kernel.timer_migration",
+    "net.bridge.bridge-nf-call-arptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+    "net.bridge.bridge-nf-call-iptables",
+    "net.core.busy_poll",
+    "net.core.default_qdisc",
+    "net.core.dev_weight",
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_default",
+    "net.core.rmem_max",
+    "net.core.wmem_default",
+    "net.core.wmem_max",
+    "net.ipv4.conf.all.forwarding",
+    "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.ip_early_demux",
+    "net.ipv4.ip_forward",
+    "net.ipv6.conf.all.disable_ipv6",
+    "net.ipv6.conf.all.forwarding",
+    "vm.swappiness",
+)
+
+# Documentation/admin-guide/kernel-parameters.rst: those that move work between CPUs or change its price.
+_KERNEL_PARAMETERS = (
+    "idle",
+    "intel_idle.max_cstate",
+    "intel_iommu",
+    "intel_pstate",
+    "irqaffinity",
+    "isolcpus",
+    "mitigations",
+    "nohz",
+    "nohz_full",
+    "nosmt",
+    "preempt",
+    "processor.max_cstate",
+    "rcu_nocbs",
+)
+
+_VERSION_OPTIONS = {"tcpdump": "--version", "ip": "-V", "nft": "--version", "ethtool": "--version"}
+_PACKAGES = ("numpy", "pyroute2")
+_TOOL_TIMEOUT_S = 5.0
+
+
+def read_environment(
+    hosts_nics: Mapping[str | None, Sequence[str]] = {},
+    *,
+    root: Path = Path("/"),
+    which: Which = shutil.which,
+) -> dict[str, object]:
+    """What may bear on a campaign's numbers, ready for JSON.
+
+    `hosts_nics` names the interfaces to record, by network namespace (None: netbench's own). Interfaces
+    and sysctls of netbench's own namespace are at the top, those of others under `namespaces`; what
+    changes all the time is under `activity`. Sizes are in bytes, CPU times in clock ticks since boot
+    (proc_stat(5)), loads are the 1, 5 and 15 minute averages, CPU sets are written as the kernel writes
+    them (`0-3,8`), a kernel parameter given without a value is "". `root` is where /proc and /sys are.
+    """
+    namespaces = {name: _namespace(root, name, nics) for name, nics in hosts_nics.items() if name}
+    return {
+        "kernel": {
+            "release": platform.release(),
+            "version": platform.version(),
+            "architecture": platform.machine(),
+            "parameters": _kernel_parameters(root),
+        },
+        "os": _os_name(),
+        "cpu": _cpu(root),
+        "memory_bytes": _memory_bytes(root),
+        "virtualisation": _virtualisation(root, which),
+        "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
+        **_namespace(root, None, hosts_nics.get(None, ())),
+        "namespaces": namespaces,
+        "tools": {name: _version_line(which, name, option) for name, option in _VERSION_OPTIONS.items()},
+        "python": {
+            "version": platform.python_version(),
+            "implementation": sys.implementation.name,
+            "packages": {name: _package_version(name) for name in _PACKAGES},
+        },
+    }
+
+
+def git_revision(directory: Path | None = None, *, which: Which = shutil.which) -> str | None:
+    """The commit of the checkout that netbench runs from, with `-dirty` when tracked files are modified.
+
+    None without git, and when `directory` (of the netbench package) is not part of a checkout: a
+    virtual environment inside someone's repository is not.
+    """
+    git = which("git")
+    if git is None:
+        return None
+    directory = directory or Path(__file__).resolve().parent.parent
+    # Run by root, git refuses a checkout that belongs to another user; this code already runs from it.
+    # A file system monitor configured there is still none of ours to start.
+    options = ("--no-optional-locks", "-c", "safe.directory=*", "-c", "core.fsmonitor=false")
+    base = [git, *options, "-C", str(directory)]
+    # Inside a git hook, GIT_DIR and its like point at whatever repository is being committed to.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    if _output([*base, "ls-files", "--error-unmatch", "__init__.py"], environment) is None:
+        return None
+    return _output([*base, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"], environment)
+
+
+def parse_cpu_set(text: str) -> frozenset[int]:
+    """The CPUs of a list as the kernel writes it, `0-3,8` (cpuset(7), "List format")."""
+    cpus: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _kernel_parameters(root: Path) -> dict[str, str | None]:
+    command_line = _text(root / "proc/cmdline") or ""
+    given = dict(word.partition("=")[::2] for word in command_line.split())
+    return {name: given.get(name) for name in _KERNEL_PARAMETERS}
+
+
+def _os_name() -> str | None:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME")
+    except OSError:
+        return None
+
+
+def _cpu(root: Path) -> dict[str, object]:
+    system = root / "sys/devices/system"
+    online = _text(system / "cpu/online")
+    smt = _text(system / "cpu/smt/active")
+    return {
+        "model": _cpu_model(root),
+        "online": online,
+        "online_count": len(parse_cpu_set(online)) if online else os.cpu_count(),
+        "allowed": _field(root / "proc/self/status", "Cpus_allowed_list"),
+        "smt": None if smt is None else smt == "1",
+        "governor": _governor(system),
+        "turbo": _turbo(system),
+        "idle_driver": _text(system / "cpu/cpuidle/current_driver"),
+        "clocksource": _text(system / "clocksource/clocksource0/current_clocksource"),
+    }
+
+
+def _cpu_model(root: Path) -> str | None:
+    # x86 and most others; POWER and some ARM kernels; the board, where the CPU has no name.
+    for key in ("model name", "cpu", "Model"):
+        if model := _field(root / "proc/cpuinfo", key):
+            return model
+    return None
+
+
+def _field(path: Path, key: str) -> str | None:
+    """The value of the first `key: value` line of a file."""
+    for line in (_text(path) or "").splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name.strip() == key:
+            return value.strip()
+    return None
+
+
+def _governor(system: Path) -> str | None:
+    """The frequency governor; several, joined by commas, when CPUs differ."""
+    governors = {_text(path) for path in system.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")}
+    return ",".join(sorted(filter(None, governors))) or None
+
+
+def _turbo(system: Path) -> bool | None:
+    """Whether CPUs may exceed their nominal frequency (admin-guide/pm/intel_pstate.rst and cpufreq.rst)."""
+    if (no_turbo := _text(system / "cpu/intel_pstate/no_turbo")) is not None:
+        return no_turbo == "0"
+    if (boost := _text(system / "cpu/cpufreq/boost")) is not None:
+        return boost == "1"
+    return None
+
+
+def _memory_bytes(root: Path) -> int | None:
+    match = re.fullmatch(r"(\d+) kB", _field(root / "proc/meminfo", "MemTotal") or "")
+    return int(match[1]) * 1024 if match else None
+
+
+def _virtualisation(root: Path, which: Which) -> dict[str, str | None]:
+    """The hypervisor and the container around netbench: `none`, a name, or None where nobody can tell."""
+    detect = which("systemd-detect-virt")
+    return {
+        "machine": (_output([detect, "--vm"], check=False) if detect else None) or _hypervisor(root),
+        "container": _output([detect, "--container"], check=False) if detect else None,
+    }
+
+
+def _hypervisor(root: Path) -> str | None:
+    if xen := _text(root / "sys/hypervisor/type"):
+        return xen
+    flags = _field(root / "proc/cpuinfo", "flags")  # x86 only
+    if flags is None:
+        return None
+    if "hypervisor" not in flags.split():
+        return "none"
+    return _text(root / "sys/class/dmi/id/sys_vendor") or "unknown"
+
+
+def _load_average(root: Path) -> list[float] | None:
+    text = _text(root / "proc/loadavg")
+    return [float(word) for word in text.split()[:3]] if text else None
+
+
+def _cpu_ticks(root: Path) -> dict[str, int] | None:
+    """All CPUs' time since boot; `total` leaves out guest time, which user time already contains."""
+    words = ((_text(root / "proc/stat") or "").splitlines() or [""])[0].split()
+    if len(words) < 9 or words[0] != "cpu":
+        return None
+    ticks = [int(word) for word in words[1:9]]
+    return {"total": sum(ticks), "idle": ticks[3], "steal": ticks[7]}
+
+
+def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, object]:
+    sysctls: dict[str, str | None] = dict.fromkeys(SYSCTLS)
+    described: dict[str, object] = dict.fromkeys(nics)
+    try:
+        with _inside(name):
+            sysctls = {key: _sysctl(root, key) for key in SYSCTLS}
+            offloads = {nic: _offloads(nic) for nic in nics}
+        ports = {port.name: port for port in read_ports(name)} if nics else {}
+        described = {nic: _nic(ports.get(nic), offloads[nic]) for nic in nics}
+    except (OSError, NetbenchError):
+        pass  # no such namespace, or not ours to enter: what was not read stays None
+    return {"sysctls": sysctls, "nics": described}
+
+
+@contextmanager
+def _inside(netns: str | None) -> Iterator[None]:
+    """This thread within a named network namespace; /proc/sys/net and new sockets follow it."""
+    if netns is None:
+        yield
+        return
+    if netns not in named.listnetns():  # pyroute2 would create it
+        raise FileNotFoundError(netns)
+    named.pushns(netns)
+    try:
+        yield
+    finally:
+        named.popns()
+
+
+def _sysctl(root: Path, key: str) -> str | None:
+    value = _text(root / "proc/sys" / key.replace(".", "/"))
+    return None if value is None else " ".join(value.split())
+
+
+def _nic(port: Port | None, offloads: list[str] | None) -> dict[str, object] | None:
+    if port is None:
+        return None
+    return {
+        "kind": port.kind,
+        "driver": port.driver,
+        "speed_mbps": port.speed_mbps,
+        "mtu": port.mtu,
+        "offloads": offloads,
+    }
+
+
+def _offloads(nic: str) -> list[str] | None:
+    """The features that are on, by the kernel's names (`ethtool -k` groups some of them)."""
+    ethtool = IoctlEthtool(nic)
+    try:
+        features = ethtool.get_features()
+        return sorted(name for name in features.keys() if name and features.is_active(name))  # noqa: SIM118 - no mapping
+    except (OSError, NoSuchDevice, NotSupportedError):
+        return None
+    finally:
+        ethtool.close()
+
+
+def _version_line(which: Which, name: str, option: str) -> str | None:
+    path = which(name)
+    output = _output([path, option], check=False) if path else None
+    return output.splitlines()[0] if output else None
+
+
+def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = True) -> str | None:
+    """What a command prints (tcpdump prints its version to stderr on some systems); None when it fails."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TOOL_TIMEOUT_S,
+            env=environment,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if check and done.returncode != 0:
+        return None
+    return done.stdout.strip() or done.stderr.strip() or None
+
+
+def _package_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

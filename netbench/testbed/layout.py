@@ -1,0 +1,202 @@
+"""What a topology asks of the machine: needs, changes, guests and their paths, CPUs. Touches nothing."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from netbench.config.plugins import GENERATORS, UUTS, plugins
+from netbench.generators.base import Generator
+from netbench.linux.changes import (
+    AddNamespace,
+    AddVeth,
+    Change,
+    MovePort,
+    OffloadsOff,
+    SetSysctl,
+    SetUp,
+)
+from netbench.model.entitlement import Entitlement
+from netbench.model.paths import StreamPath, veth_mac
+from netbench.model.profile import Profile
+from netbench.model.scenario import Activity, Network, Off, Scenario, Stress
+from netbench.model.topology import NeighbourSpec, Topology, UutSpec, host_of
+from netbench.testbed.placement import placed, victim_cpus
+from netbench.uut.base import UnitUnderTest
+from netbench.vmm.qemu_command import qemu_program
+
+TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
+
+
+def needs_of(
+    topology: Topology, uuts: Collection[str] = (), activities: Mapping[str, Collection[Activity]] | None = None
+) -> frozenset[str]:
+    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`.
+
+    `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
+    """
+    needs = {"root", "setpriv"}
+    here = [host for host in topology.hosts if topology.machine(host) is None]
+    if here:
+        needs |= {"packet", *TOOLS}
+    if any(topology.netns(host) for host in here):
+        needs.add("netns")
+    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
+        needs.add("veth")
+    for vm in topology.vms.values():
+        needs |= {qemu_program(), f"image:{vm.image}"} | ({"kvm"} if vm.accelerator == "kvm" else set())
+    for uut in topology.uuts:
+        if topology.uut_machine is None and (not uuts or uut.name in uuts):
+            needs |= _guest_needs(uut)
+            for one in neighbours_of(topology, uut):
+                if activities is None or one.name in activities:
+                    needs |= _guest_needs(as_uut(one, uut))
+                if activities is not None and any(isinstance(does, Stress) for does in activities.get(one.name, ())):
+                    needs |= make_uut(as_uut(one, uut)).load_needs or set()
+    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
+
+
+def _guest_needs(spec: UutSpec) -> frozenset[str]:
+    shares = spec.entitlement.weight is not None or spec.entitlement.limit is not None
+    return make_uut(spec).needs() | ({"cgroup-cpu"} if shares else set())
+
+
+def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:
+    """What each neighbour does that is there in any of these scenarios."""
+    found: dict[str, list[Activity]] = {}
+    for scenario in scenarios:
+        for one in topology.neighbours:
+            if not isinstance(does := topology.activity(scenario, one.name), Off):
+                found.setdefault(one.name, []).append(does)
+    return found
+
+
+def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
+    """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
+    changes: list[Change] = []
+    for host in (host for host in topology.hosts if topology.machine(host) == machine):
+        netns = topology.netns(host)
+        if netns:
+            changes.append(AddNamespace(netns))
+            # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
+            changes += [
+                SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")
+            ]
+    nics: list[tuple[str | None, str]] = []
+    for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
+        for end in link.ends:
+            netns, interface = topology.netns(host_of(end)), topology.interface(end)
+            nics.append((netns, interface))
+            if topology.is_port(end) and netns:
+                changes.append(MovePort(interface, netns))
+        if not topology.is_port(link.ends[0]):
+            changes.append(_veth(topology, link.ends[0], link.ends[1]))
+    for netns, interface in nics:
+        if netns is None:
+            changes.append(SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", True))
+        changes.append(OffloadsOff(netns, interface))
+        changes.append(SetUp(netns, interface))
+    return changes
+
+
+def neighbours_of(topology: Topology, uut: UutSpec) -> list[NeighbourSpec]:
+    """The neighbours as they are beside this UUT."""
+    return [one.beside(uut) for one in topology.neighbours]
+
+
+def as_uut(neighbour: NeighbourSpec, uut: UutSpec) -> UutSpec:
+    """A neighbour, as it is beside this UUT, as something that forwards."""
+    return neighbour.as_uut(uut, plugins(UUTS)[neighbour.kind or uut.kind].Options.model_fields)
+
+
+def entitlements(topology: Topology, uut: UutSpec, cpus: Sequence[int]) -> dict[str, Entitlement]:
+    """What a UUT (under the empty name) and each of its neighbours may take of the machine's `cpus`.
+
+    UsageError or MissingError for CPUs that the machine has not.
+    """
+    neighbours = neighbours_of(topology, uut)
+    own = victim_cpus(uut, neighbours, cpus)
+    found = {"": replace(uut.entitlement, cpus=own)}
+    for one in neighbours:
+        found[one.name] = Entitlement(placed(one.placement, own, cpus), one.cpu_weight, one.cpu_limit)
+    return found
+
+
+def paths_in_use(
+    topology: Topology, paths: Sequence[StreamPath], activities: Mapping[str, Collection[Activity]]
+) -> tuple[StreamPath, ...]:
+    """The paths that ever carry frames: those through the UUT, and through neighbours that forward."""
+    forwards = {name for name, done in activities.items() if any(isinstance(does, Network) for does in done)}
+    idle = {stream for one in topology.neighbours if one.name not in forwards for stream in one.streams}
+    return tuple(path for path in paths if path.name not in idle)
+
+
+def own_paths(topology: Topology, paths: Sequence[StreamPath], neighbour: str = "") -> tuple[StreamPath, ...]:
+    """The paths through a neighbour, or without one through the UUT itself."""
+    streams = {one.name: one.streams for one in topology.neighbours}
+    own = streams[neighbour] if neighbour else [stream.name for stream in topology.own_streams]
+    return tuple(path for path in paths if path.name in own)
+
+
+def make_uut(spec: UutSpec) -> UnitUnderTest:
+    """The UUT a topology describes."""
+    kind = plugins(UUTS)[spec.kind]
+    uut: UnitUnderTest = kind(kind.Options.model_validate(spec.options))
+    return uut
+
+
+def make_generator(profile: Profile) -> Generator:
+    """The generator a profile describes."""
+    kind = plugins(GENERATORS)[profile.generator.kind]
+    generator: Generator = kind(kind.Options.model_validate(profile.generator.options))
+    return generator
+
+
+def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """CPUs of each stream's source and sink.
+
+    Every source has a CPU of its own where there is one, sinks share what is left. Where there are too
+    few, nothing is pinned (empty): the scheduler balances better than a fixed overload would.
+    """
+    if len(cpus) >= 2 * streams:
+        return [((cpus[n],), (cpus[streams + n],)) for n in range(streams)]
+    if len(cpus) > streams:
+        return [((cpus[n],), tuple(cpus[streams:])) for n in range(streams)]
+    return [((), ()) for _ in range(streams)]
+
+
+def cpu_plans(
+    paths: Sequence[StreamPath], cpus: Callable[[str | None], Sequence[int]]
+) -> Iterator[tuple[StreamPath, tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """Each path with the CPUs of its source and sink, out of those that `cpus` says a machine has."""
+    machines = dict.fromkeys(path.source.machine for path in paths)
+    for machine in machines:
+        there = [path for path in paths if path.source.machine == machine]
+        yield from zip(there, cpu_plan(len(there), cpus(machine)), strict=True)
+
+
+def usable_cpus() -> list[int]:
+    """The CPUs this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def resources(topology: Topology) -> set[str]:
+    """What of this machine nobody else may use meanwhile, by name, for locks."""
+    here = {host for host in topology.hosts if topology.machine(host) is None}
+    names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
+    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms}
+    for link in topology.links:
+        ends = [end for end in link.ends if host_of(end) in here]
+        names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
+        names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
+    return names
+
+
+def _veth(topology: Topology, one: str, other: str) -> AddVeth:
+    return AddVeth(
+        netns=topology.netns(host_of(one)),
+        interface=topology.interface(one),
+        mac=veth_mac(topology, one),
+        peer_netns=topology.netns(host_of(other)),
+        peer=topology.interface(other),
+        peer_mac=veth_mac(topology, other),
+    )

@@ -1,0 +1,322 @@
+"""A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
+from netbench.hosts.base import Host
+from netbench.hosts.clock import SystemClock
+from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.processes import end_marked_processes
+from netbench.hosts.signals import shielded
+from netbench.linux.changes import (
+    AddRunDirectory,
+    Machine,
+)
+from netbench.linux.cleaning import clean
+from netbench.linux.cpu_time import busy_s
+from netbench.linux.journal import Journal
+from netbench.linux.kernel import Kernel
+from netbench.linux.netlink import Netlink
+from netbench.linux.nics import NicCounters
+from netbench.linux.safety import refuse_unsafe_port
+from netbench.linux.state import lock_testbed
+from netbench.linux.transaction import Transaction
+from netbench.model.paths import Nic, Place, StreamPath, stream_paths
+from netbench.model.points import HopPoint, HopReading, Hops
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology, UutSpec
+from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.testbed.layout import (
+    activities_of,
+    as_uut,
+    base_changes,
+    cpu_plans,
+    entitlements,
+    make_generator,
+    make_uut,
+    needs_of,
+    neighbours_of,
+    own_paths,
+    paths_in_use,
+    resources,
+    usable_cpus,
+)
+from netbench.testbed.requirements import require
+from netbench.testbed.virtual_machines import running_vm
+from netbench.trial.setup import Bench, Companion, Lane
+from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.vmm.qemu_command import vm_directory
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A machine that part of a testbed stands on: a host outside all namespaces, its kernel, CPUs, and facts of it."""
+
+    host: Host
+    kernel: Kernel
+    cpus: Sequence[int]
+    facts: Mapping[str, str]
+
+
+class Testbed:
+    """A topology that is up. UUTs are brought in one at a time with `uut`. `grounds` are by VM, None: this machine."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        topology: Topology,
+        run_id: str,
+        grounds: Mapping[str | None, Ground],
+        hosts: dict[str, Host],
+        paths: tuple[StreamPath, ...],
+        profile: Profile,
+        in_use: Sequence[StreamPath] | None = None,
+    ) -> None:
+        """`in_use` are the paths that sources and sinks are needed for; None: all."""
+        self._topology = topology
+        self._run_id = run_id
+        self._grounds = grounds
+        self._hosts = hosts
+        self._paths = paths
+        self._in_use = paths if in_use is None else in_use
+        self._generator = make_generator(profile)
+        self._lanes: dict[str, Lane] = {}
+
+    def open_lanes(self) -> None:
+        """Bring up a source and a sink for every stream."""
+        for path, (source_cpus, sink_cpus) in cpu_plans(self._in_use, self._cpus):
+            host = self._hosts[path.source.host]
+            unfit = self._generator.unfit(host)
+            if unfit:
+                raise MissingError(
+                    f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}; "
+                    "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
+                )
+            source = self._generator.source()
+            sink = TcpdumpSink()
+            self._lanes[path.name] = Lane(path, source, sink)
+            source.open(host, path.source.interface, source_cpus)
+            sink.open(self._hosts[path.sink.host], path.sink.interface, sink_cpus)
+
+    def sends(self) -> str:
+        """What its sources really are, whichever generator chose them."""
+        return "+".join(sorted({lane.source.kind for lane in self._lanes.values()}))
+
+    def remarks(self) -> list[str]:
+        """What a reader of the results must know of the sources, each once."""
+        return list(dict.fromkeys(remark for lane in self._lanes.values() for remark in lane.source.remarks()))
+
+    def close_lanes(self) -> None:
+        """End all sources and sinks."""
+        for lane in self._lanes.values():
+            lane.source.close()
+            lane.sink.close()
+        self._lanes.clear()
+
+    def renew_lanes(self) -> None:
+        """End all sources and sinks and bring them up anew, after one of them failed."""
+        self.close_lanes()
+        self.open_lanes()
+
+    @contextmanager
+    def uut(self, spec: UutSpec) -> Iterator[UnitUnderTest]:
+        """A UUT, provisioned and forwarding; UutError when it cannot be brought up."""
+        with self._guest(spec, spec, "") as uut:
+            yield uut
+
+    @contextmanager
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[UnitUnderTest]:
+        """A neighbour of a UUT that is up, likewise ready; NeighbourError when it cannot be brought up."""
+        spec = next(one for one in neighbours_of(self._topology, beside) if one.name == name)
+        with ExitStack() as stack:
+            try:
+                guest = stack.enter_context(self._guest(as_uut(spec, beside), beside, name))
+            except UutError as error:
+                raise NeighbourError(f"neighbour {name}: {error}", error.log) from error
+            yield guest
+
+    @contextmanager
+    def _guest(self, spec: UutSpec, beside: UutSpec, neighbour: str) -> Iterator[UnitUnderTest]:
+        guest = make_uut(spec)
+        ground = self._uut_ground
+        point = ground.kernel.point
+        try:
+            try:
+                workplace = Workplace(
+                    spec.name,
+                    self._run_id,
+                    self._hosts,
+                    ground.kernel,
+                    own_paths(self._topology, self._paths, neighbour),
+                    entitlements(self._topology, beside, ground.cpus)[neighbour],
+                    self._topology.uut_host,
+                )
+                guest.provision(workplace)
+                guest.ready()
+            except MachineGoneError:
+                raise
+            except (TestbedError, MissingError) as error:
+                raise UutError(str(error), guest.log()) from error
+            yield guest
+        finally:
+            with shielded():
+                guest.destroy()
+                failures = ground.kernel.undo(to=point)
+            if failures:
+                raise TestbedError(f"UUT {spec.name} could not be undone: {'; '.join(failures)}")
+
+    def facts(self, uut: UnitUnderTest) -> dict[str, str]:
+        """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
+        return {**self._uut_ground.facts, **uut.facts()}
+
+    def bench(self, uut: UnitUnderTest, companions: Sequence[Companion] = ()) -> Bench:
+        """What a trial needs, with this UUT and these neighbours in place."""
+        return Bench(
+            self._lanes,
+            uut,
+            self._read_nics,
+            self._read_hops,
+            SystemClock(),
+            self._machine_cpu_s,
+            tuple(companions),
+        )
+
+    def interfaces(self) -> dict[str | None, list[str]]:
+        """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
+        found: dict[str | None, list[str]] = {}
+        for path in self._paths:
+            for nic in path.nics.values():
+                if nic.machine is None:
+                    found.setdefault(nic.netns, []).append(nic.interface)
+        return found
+
+    @property
+    def _uut_ground(self) -> Ground:
+        return self._grounds[self._topology.uut_machine]
+
+    def _cpus(self, machine: str | None) -> Sequence[int]:
+        return self._grounds[machine].cpus
+
+    def _machine_cpu_s(self) -> float:
+        return busy_s(self._uut_ground.host.read("/proc/stat"))
+
+    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        wanted: dict[str | None, list[Place]] = {}
+        for place in places:
+            wanted.setdefault(place.machine, []).append(place)
+        found: dict[Place, NicCounters] = {}
+        for machine, there in wanted.items():
+            found |= self._grounds[machine].kernel.read_nics(there)
+        return found
+
+    def _read_hops(self, points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
+        wanted: dict[str | None, list[HopPoint]] = {}
+        for point in [*points, *(point for hops in declared for point in hops.points)]:
+            wanted.setdefault(point.place.machine, []).append(point)
+        stacks = {netns: hop for hops in declared for netns, hop in hops.stacks.items()}
+        return tuple(
+            reading
+            for machine, there in wanted.items()
+            for reading in self._grounds[machine].kernel.read_hops(
+                there, stacks if machine == self._topology.uut_machine else {}
+            )
+        )
+
+
+@contextmanager
+def open_testbed(
+    topology: Topology, profile: Profile, uuts: Collection[str] = (), scenarios: Collection[str] = ()
+) -> Iterator[Testbed]:
+    """Bring a topology up for these UUTs and scenarios (empty: all) and, however the block is left, down again.
+
+    UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
+    taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
+    """
+    require_root()
+    chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
+    activities = activities_of(topology, chosen)
+    require(needs_of(topology, uuts, activities))
+    with ExitStack() as stack:
+        lock_testbed(stack, resources(topology))
+        clean()
+        for port, addresses in topology.port_addresses.items():
+            refuse_unsafe_port(port, addresses)
+        journal = Journal.create(topology.name)
+        own_hosts = {name: _host(topology, name, journal.run_id) for name in topology.hosts}
+        here = LocalHost("local", journal.run_id)
+        netlink = stack.enter_context(Netlink())
+        by_netns: dict[str | None, Host] = {None: here, **{host.netns: host for host in own_hosts.values() if host}}
+        transaction = Transaction(journal, Machine(netlink, by_netns))
+        testbed: Testbed | None = None
+        try:
+            with ExitStack() as vms:
+                grounds: dict[str | None, Ground] = {None: Ground(here, transaction, usable_cpus(), {})}
+                hosts = {name: host for name, host in own_hosts.items() if host}
+                for name, spec in topology.vms.items():
+                    directory = vm_directory(journal.run_id, name)
+                    transaction.make([AddRunDirectory(str(directory))])
+                    vm = vms.enter_context(running_vm(name, spec, here, directory))
+                    grounds[name] = Ground(vm.host(name, None), vm.kernel, vm.cpus, vm.facts)
+                    inside = [host for host in topology.hosts if topology.machine(host) == name]
+                    hosts |= {host: vm.host(host, topology.netns(host)) for host in inside}
+                for machine, ground in grounds.items():
+                    ground.kernel.make(base_changes(topology, machine))
+                paths = _known_paths(topology, transaction)
+                in_use = paths_in_use(topology, paths, activities)
+                testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile, in_use)
+                try:
+                    testbed.open_lanes()
+                    yield testbed
+                finally:
+                    with shielded():
+                        testbed.close_lanes()
+        finally:
+            with shielded():
+                _take_down(journal, transaction)
+
+
+def _take_down(journal: Journal, transaction: Transaction) -> None:
+    end_marked_processes(journal.run_id)
+    failures = transaction.undo()
+    if failures:
+        journal.close()
+        raise TestbedError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
+    journal.remove()
+
+
+def require_root() -> None:
+    """MissingError unless this is root."""
+    if os.geteuid() != 0:
+        raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
+
+
+def _host(topology: Topology, name: str, run_id: str) -> Host | None:
+    """A host on this machine; None for one that is, or is in, a VM."""
+    netns = topology.netns(name)
+    if topology.machine(name) is not None:
+        return None
+    return NamespaceHost(name, run_id, netns) if netns else LocalHost(name, run_id)
+
+
+def _known_paths(topology: Topology, kernel: Kernel) -> tuple[StreamPath, ...]:
+    """The paths with the MAC addresses of ports filled in from the machine."""
+
+    def known(nic: Nic | None) -> Nic | None:
+        if nic is None or nic.mac:
+            return nic
+        found = kernel.read_nics([nic.place]).get(nic.place)
+        if found is None:
+            raise TestbedError(f"port {nic.interface} is gone")
+        return replace(nic, mac=found.mac)
+
+    paths = []
+    for path in stream_paths(topology):
+        source, sink = known(path.source), known(path.sink)
+        assert source is not None
+        assert sink is not None
+        paths.append(replace(path, source=source, ingress=known(path.ingress), egress=known(path.egress), sink=sink))
+    return tuple(paths)

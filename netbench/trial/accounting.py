@@ -1,0 +1,91 @@
+"""The frame accounts of one stream: what was sent, what arrived, and where the rest died.
+
+Conservation: sent = received + lost at named hops + dropped by the capture. Each hop's loss is bounded by
+the counters on both sides of it; whatever they do not explain stays visible as unexplained frames.
+"""
+
+from collections.abc import Iterator
+
+from netbench.model.counts import HopCount, StreamCounts
+from netbench.model.paths import direction
+from netbench.model.points import rank
+from netbench.trial.evidence import Evidence, NicDelta
+from netbench.trial.losses import losses
+from netbench.trial.one_way import one_way
+
+
+def account(evidence: Evidence) -> StreamCounts:
+    """The accounts of one stream; what could not be counted is None."""
+    sent, caught = evidence.sent, evidence.caught
+    told_apart = caught if sent.numbered else None
+    timed = one_way(evidence.path, sent, caught, evidence.clock_set_ns)
+    extent = told_apart.reordering_extent if told_apart else None
+    dropped = evidence.dropped_by_capture
+    foreign = _foreign(evidence)
+    lost_at = losses(evidence)
+    unexplained = None
+    if caught is not None and evidence.counters_known:
+        lost = sent.frames - caught.received - (dropped or 0)
+        unexplained = lost - sum(loss.frames for loss in lost_at)
+    return StreamCounts(
+        stream=evidence.path.name,
+        intended_fps=evidence.traffic.fps,
+        intended_frames=evidence.traffic.frames,
+        sent_frames=sent.frames,
+        generator_errors=sent.errors,
+        duration_s=sent.duration_s,
+        first_sent_ns=sent.first_ns,
+        last_sent_ns=sent.last_ns,
+        max_burst_frames=sent.max_burst_frames,
+        max_lateness_s=sent.max_lateness_s,
+        received_frames=caught.received if caught else None,
+        duplicate_frames=told_apart.duplicates if told_apart else None,
+        reordered_frames=told_apart.reordered if told_apart else None,
+        foreign_frames=foreign,
+        capture_dropped_frames=dropped,
+        unexplained_frames=unexplained,
+        longest_loss_run_frames=told_apart.longest_loss_run if told_apart else None,
+        loss_runs=told_apart.loss_runs if told_apart else None,
+        first_received_ns=caught.first_ns if caught else None,
+        last_received_ns=caught.last_ns if caught else None,
+        delay=timed.delay,
+        ipdv=timed.ipdv,
+        delay_refused=timed.refused,
+        loss_run_lengths=told_apart.loss_run_lengths if told_apart else (),
+        reordering_extent_median_frames=extent.median if extent else None,
+        reordering_extent_mean_frames=extent.mean if extent else None,
+        reordering_extent_max_frames=extent.largest if extent else None,
+        lost_at=lost_at,
+        hops=tuple(_hops(evidence)),
+    )
+
+
+def _foreign(evidence: Evidence) -> int | None:
+    """Frames at the sink that are not ours: seen by the capture, or only by the sink NIC's own counter."""
+    if evidence.capture is None:
+        return None
+    sink = evidence.trusted("sink")
+    outward = sink.tx if sink else 0  # a sink sends nothing while it listens
+    return max(evidence.capture.foreign_frames, evidence.extra_at_sink) + outward
+
+
+def _hops(evidence: Evidence) -> Iterator[HopCount]:
+    """All counters of the path, from the source on."""
+    yield HopCount("generator", "sent", "passed", evidence.sent.frames)
+    yield HopCount("generator", "errors", "errors", evidence.sent.errors)
+    of_nics = [one for role, nic in evidence.nics.items() for one in _nic_counts(role, nic)]
+    others = [HopCount(one.hop, one.counter, one.role, one.frames) for one in evidence.growths]
+    yield from sorted([*of_nics, *others], key=lambda one: rank(one.hop))
+    yield HopCount("capture", "matched filter", "passed", evidence.arrived.filter_frames)
+    yield HopCount("capture", "dropped", "dropped", evidence.arrived.dropped_frames)
+
+
+def _nic_counts(role: str, nic: NicDelta | None) -> Iterator[HopCount]:
+    way = direction(role)
+    known = nic if nic is not None and nic.trustworthy else None
+    for counter, kind in (
+        (way, "passed"),
+        (f"{way}_dropped", "dropped"),
+        (f"{way}_errors", "errors"),
+    ):
+        yield HopCount(f"{role} NIC", counter, kind, getattr(known, counter) if known else None)

@@ -1,0 +1,139 @@
+"""From the evidence of a trial to the typed reasons against it."""
+
+from collections.abc import Iterator
+
+from netbench.model.ceiling import Ceilings
+from netbench.model.counts import StreamCounts
+from netbench.model.points import hop_of
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.trial.evidence import Evidence
+
+
+def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
+    """Why this stream's part of a trial is not simply valid.
+
+    `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall.
+    """
+    found = [
+        *_generator(evidence, counts, tolerance),
+        *_pacing(evidence, max_lateness_s),
+        *_capture(evidence, counts),
+        *_tester(evidence, counts),
+        *_links(evidence),
+        *_frames(counts),
+    ]
+    return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
+
+
+def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:
+    """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
+
+    What was intended counts, or offered where that is more; nothing is said where no ceiling is known.
+    """
+    ceiling = ceilings.fps(sources, frame_size)
+    load = max(counts.intended_fps or 0.0, counts.offered_fps or 0.0)
+    if ceiling is None or load <= ceiling:
+        return []
+    many = "one source" if sources == 1 else f"each of {sources} sources at once"
+    detail = (
+        f"a load of {load:,.0f} frames/s is above {ceiling:,.0f} frames/s, which the self-test found {many} and its "
+        f"sink to manage here at {frame_size} bytes without a UUT: the tester may be the limit; offer less, or give it "
+        "more CPUs and run the self-test again"
+    )
+    return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
+
+
+_OF_TESTER = ("source NIC", "sink NIC")
+
+Finding = tuple[ReasonKind, str]
+
+
+def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> Iterator[Finding]:
+    sent = evidence.sent
+    if sent.error:
+        yield ReasonKind.GENERATOR_FAILED, sent.error
+    elif sent.frames == 0 and not evidence.arrived.error:
+        yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
+    # A source without a rate to keep finds the NIC's queue full as a matter of course, and tries again.
+    if sent.errors and evidence.traffic.fps is not None:
+        yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
+    offered, intended = counts.offered_fps, evidence.traffic.fps
+    if sent.error or not sent.frames or offered is None or intended is None:
+        return
+    off = offered / intended - 1
+    if abs(off) > tolerance:
+        yield (
+            ReasonKind.OFFERED_OUT_OF_TOLERANCE,
+            f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
+            f"{sent.frames:,} frames took {sent.duration_s:.3f} s",
+        )
+
+
+def _pacing(evidence: Evidence, max_lateness_s: float) -> Iterator[Finding]:
+    sent = evidence.sent
+    if evidence.traffic.fps is not None and sent.max_lateness_s > max_lateness_s:
+        yield (
+            ReasonKind.UNEVEN_PACING,
+            f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
+            f"{sent.max_burst_frames:,} frames back to back: loss may be that burst's doing",
+        )
+
+
+def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+    arrived, capture = evidence.arrived, evidence.capture
+    if capture is None and arrived.disk_full:
+        yield (
+            ReasonKind.CAPTURE_DISK_FULL,
+            arrived.shortage or f"no space left for {arrived.capture}; free some, or write elsewhere with -o",
+        )
+    elif arrived.error:
+        yield ReasonKind.CAPTURE_FAILED, arrived.error
+    elif capture is None and evidence.sent.frames:
+        where = "what tcpdump wrote" if arrived.heard else str(arrived.capture)
+        yield ReasonKind.CAPTURE_FAILED, f"{where} does not hold what tcpdump says it captured"
+    if arrived.dropped_frames:
+        yield (
+            ReasonKind.CAPTURE_DROPPED,
+            f"tcpdump dropped {arrived.dropped_frames:,} frames: the tester's loss",
+        )
+    if capture is not None and not arrived.flushed:
+        yield (
+            ReasonKind.NOT_DRAINED,
+            "the last frames may still have been in the kernel when tcpdump was stopped",
+        )
+
+
+def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+    """What stands in the way at the tester's own NICs, before or behind all that is measured."""
+    for loss in counts.lost_at:
+        if hop_of(loss.hop) == "sink NIC":
+            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames died at the {loss.hop}: the tester's loss"
+    for one in evidence.growths:
+        if one.hop in _OF_TESTER and one.role in ("dropped", "repeated") and one.frames:
+            yield (
+                ReasonKind.TESTER_DROPPED,
+                f"{one.counter} dropped {one.frames:,} frames at the {one.hop}: not the UUT's doing; remove it",
+            )
+
+
+def _links(evidence: Evidence) -> Iterator[Finding]:
+    for role, nic in evidence.nics.items():
+        interface = evidence.path.nics[role].interface
+        if nic is None:
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} is gone"
+        elif not nic.trustworthy:
+            yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset"
+        elif not nic.up or nic.carrier_changes:
+            yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
+
+
+def _frames(counts: StreamCounts) -> Iterator[Finding]:
+    if counts.foreign_frames:
+        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames at the sink are not this stream's"
+    if counts.duplicate_frames:
+        yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
+    if counts.unexplained_frames:
+        yield (
+            ReasonKind.UNEXPLAINED_FRAMES,
+            f"{counts.unexplained_frames:,} frames are explained by no counter",
+        )

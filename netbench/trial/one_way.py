@@ -1,0 +1,44 @@
+"""One-way delays of a stream's frames, or why there are none."""
+
+from typing import NamedTuple
+
+from netbench.capture.captured import StreamCapture
+from netbench.generators.base import Sent
+from netbench.model.counts import Spread
+from netbench.model.paths import StreamPath
+
+
+class OneWay(NamedTuple):
+    """Delay and its variation as of StreamCounts, or in words why they are `refused`."""
+
+    delay: Spread | None
+    ipdv: Spread | None
+    refused: str
+
+
+def one_way(path: StreamPath, sent: Sent, caught: StreamCapture | None, clock_set_ns: int) -> OneWay:
+    """What the stamps in the frames tell; `clock_set_ns`: by how much this machine's clock was set during the trial."""
+    reason = _refused(path, sent, caught, clock_set_ns)
+    if reason or caught is None or caught.delay is None:
+        return OneWay(None, None, reason)
+    return OneWay(caught.delay.without_zero if sent.stamped_early else caught.delay, caught.ipdv, "")
+
+
+def _refused(path: StreamPath, sent: Sent, caught: StreamCapture | None, clock_set_ns: int) -> str:
+    source, sink = path.source.machine, path.sink.machine
+    if source != sink:
+        return f"the source on {source or 'this machine'} and the sink on {sink or 'this machine'} share no clock"
+    if not sent.numbered:
+        return "the source does not number its frames: the stamp of one cannot be told from that of another"
+    if not sent.stamped:
+        return "the source does not stamp its frames"
+    if source is None and clock_set_ns:
+        return f"the clock was set by {clock_set_ns / 1e9:+,.6f} s during the trial"
+    if caught is None:
+        return "there is no whole capture"
+    if caught.delay is None:
+        return "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
+    if caught.delay.smallest_ns is not None and caught.delay.smallest_ns < 0:
+        early_s = -caught.delay.smallest_ns / 1e9
+        return f"frames were captured up to {early_s:,.6f} s before they were stamped: not by one clock"
+    return ""

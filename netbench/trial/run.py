@@ -1,0 +1,273 @@
+"""One trial on a ready testbed: arm, send, drain, collect, judge."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+
+from netbench.errors import TestbedError
+from netbench.generators.base import Sent, Traffic
+from netbench.hosts.clock import Clock
+from netbench.hosts.clock_reading import clock_set_ns, read_clocks
+from netbench.loads.base import Neighbour
+from netbench.model.paths import StreamPath
+from netbench.model.points import INSIDE, Hops
+from netbench.model.profile import Profile
+from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.trial.accounting import account
+from netbench.trial.catching import Catching, Caught
+from netbench.trial.evidence import Evidence
+from netbench.trial.judging import judge
+from netbench.trial.setup import Bench, Lane, Side, sides_of
+from netbench.trial.snapshots import (
+    Snapshot,
+    Trouble,
+    cpu_growth,
+    growths_of,
+    nic_deltas,
+    places_of,
+    shared_hops,
+    take_snapshot,
+)
+
+# Sources are told to start this far in the future, so that all of them are waiting when the time comes.
+_START_AHEAD_NS = 5_000_000
+# How much of the duration a neighbour's sources may miss at either end.
+_MAY_MISS_PART = 0.05
+
+_NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """How long each step took, for the record."""
+
+    clock: Clock
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        begin = self.clock.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.seconds[name] = (self.clock.monotonic_ns() - begin) / 1e9
+
+
+def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, captures: Path) -> TrialResult:
+    """Measure once. Captures are written to `captures` and stay there for the caller to keep or remove.
+
+    Whatever goes wrong with a generator, sink, link, UUT or neighbour during the trial is a reason in the result;
+    TestbedError is raised only when the testbed cannot go on.
+    """
+    steps, trouble = _Steps(bench.clock), Trouble()
+    started_ns, clocks = bench.clock.realtime_ns(), read_clocks(bench.clock)
+    sides = list(sides_of(bench, spec, profile))
+    lanes = [lane for side in sides for lane in side.lanes]
+    traffic = {stream: one for side in sides for stream, one in side.traffic.items()}
+    with ExitStack() as loads:
+        with steps.step("load"):
+            under_load = _start_loads(sides, loads, trouble)
+        with steps.step("arm"):
+            catching = Catching(lanes, traffic, profile, _files(lanes, spec, captures), started_ns)
+            catching.arm()
+            unready = _prepare(lanes, traffic)
+            for side in sides:
+                side.uut.reset()
+            all_armed = catching.armed()
+        before = take_snapshot(bench, sides, trouble)
+        with steps.step("send"):
+            sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
+            if all_armed and under_load and not unready:
+                sent = _send(bench, sides, profile)
+        with steps.step("drain"):
+            patience_s = max(side.uut.patience_s for side in sides)
+            drained = _drain(bench, lanes, patience_s, profile.drain_limit)
+            bench.clock.sleep(profile.settle.after)
+            after = take_snapshot(bench, sides, trouble)
+            arrived = catching.stop(profile.drain_limit)
+            set_ns = clock_set_ns(clocks, read_clocks(bench.clock))
+        with steps.step("unload"):
+            _stop_loads(sides, trouble)
+    steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
+    with steps.step("analyse"):
+        caught = {
+            lane.path.name: catching.caught(lane.path, sent[lane.path.name], arrived[lane.path.name]) for lane in lanes
+        }
+        found = {side.guest: list(_evidence(side, len(lanes), sent, caught, before, after, set_ns)) for side in sides}
+        counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
+    reasons = list(trouble.reasons)
+    for guest, evidence in found.items():
+        # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
+        limits = (inf, inf) if guest else (profile.tolerance, profile.max_lateness)
+        for one, count in zip(evidence, counts[guest], strict=True):
+            reasons += judge(one, count, *limits)
+    reasons += _lazy_loads(sides, before, after)
+    reasons += _absences(sides, sent, profile.duration)
+    if set_ns:
+        detail = f"the clock was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+        reasons.append(Reason(ReasonKind.CLOCK_SET, "", detail))
+    if not drained:
+        reasons.append(
+            Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
+        )
+    victim, *neighbours = sides
+    cpu_s = cpu_growth(victim, before, after)
+    if before.machine_s is not None and after.machine_s is not None:
+        cpu_s["machine"] = round(after.machine_s - before.machine_s, 6)
+    return TrialResult(
+        spec,
+        attempt,
+        started_ns,
+        streams=counts[victim.guest],
+        reasons=tuple(reasons),
+        steps_s=steps.seconds,
+        hops=shared_hops(victim, before, after),
+        cpu_s=cpu_s,
+        neighbours=tuple(
+            NeighbourResult(
+                side.guest,
+                companion.activity,
+                companion.frame_size,
+                counts[side.guest],
+                shared_hops(side, before, after),
+                cpu_growth(side, before, after),
+            )
+            for companion, side in zip(bench.companions, neighbours, strict=True)
+        ),
+    )
+
+
+def _start_loads(sides: Sequence[Side], loads: ExitStack, trouble: Trouble) -> bool:
+    """Start the neighbours' loads, to be ended at the latest when `loads` is left; whether all are at work."""
+    for side in sides:
+        if side.load is not None:
+            loads.callback(_end_quietly, side.load)
+            with trouble.noted(side.guest, of_load=True):
+                side.load.start()
+    return not trouble.reasons
+
+
+def _end_quietly(load: Neighbour) -> None:
+    with suppress(TestbedError):  # what went wrong with it is on record already
+        load.stop()
+
+
+def _stop_loads(sides: Sequence[Side], trouble: Trouble) -> None:
+    for side in sides:
+        if side.load is not None:
+            with trouble.noted(side.guest, of_load=True):
+                side.load.stop()
+
+
+def _files(lanes: Sequence[Lane], spec: TrialSpec, captures: Path) -> dict[str, Path]:
+    """Where the captures go, as far as they are written to files."""
+    return {lane.path.name: captures / f"trial-{spec.index:06d}-{lane.path.name}.pcap" for lane in lanes}
+
+
+def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
+    """Have all sources ready; what those that cannot be have sent: nothing, and why."""
+    unready = {}
+    for lane in lanes:
+        try:
+            lane.source.prepare(traffic[lane.path.name])
+        except TestbedError as error:
+            unready[lane.path.name] = replace(_NOTHING_SENT, error=str(error))
+    return unready
+
+
+def _send(bench: Bench, sides: Sequence[Side], profile: Profile) -> dict[str, Sent]:
+    """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
+    victim, *neighbours = sides
+    _start([lane for side in neighbours for lane in side.lanes], bench.clock)
+    bench.clock.sleep(profile.settle.before)
+    _start(victim.lanes, bench.clock)
+    # A source bounds itself; this only catches one that hangs.
+    longest_s = max(one.duration_s for side in sides for one in side.traffic.values())
+    limit_s = 5 * longest_s + 10
+    return {lane.path.name: lane.source.wait(limit_s) for side in sides for lane in side.lanes}
+
+
+def _start(lanes: Sequence[Lane], clock: Clock) -> None:
+    at_ns = clock.monotonic_ns() + _START_AHEAD_NS
+    for lane in lanes:
+        lane.source.start(at_ns)
+
+
+def _lazy_loads(sides: Sequence[Side], before: Snapshot, after: Snapshot) -> Iterator[Reason]:
+    """Neighbours whose load was there and did nothing."""
+    for side in sides:
+        earlier, later = before.loads_s.get(side.guest), after.loads_s.get(side.guest)
+        if earlier is not None and later is not None and later <= earlier:
+            detail = f"neighbour {side.guest}: its load used no CPU time during the trial"
+            yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
+
+
+def _absences(sides: Sequence[Side], sent: Mapping[str, Sent], duration_s: float) -> Iterator[Reason]:
+    """Neighbours whose sources did not send all the time while the victim's did."""
+    victim, *neighbours = sides
+    of_victim = [sent[lane.path.name] for lane in victim.lanes]
+    first = min((one.first_ns for one in of_victim if one.first_ns is not None), default=None)
+    last = max((one.last_ns for one in of_victim if one.last_ns is not None), default=None)
+    if first is None or last is None:
+        return
+    for side in neighbours:
+        for stream in (lane.path.name for lane in side.lanes):
+            own = sent[stream]
+            if own.first_ns is None or own.last_ns is None:
+                continue
+            missed_s = max(0, own.first_ns - first, last - own.last_ns) / 1e9
+            if missed_s > _MAY_MISS_PART * duration_s:
+                yield Reason(
+                    ReasonKind.NEIGHBOUR_STOPPED_EARLY,
+                    stream,
+                    f"neighbour {side.guest} sent nothing during {missed_s:.3f} s of what the victim's sources took",
+                )
+
+
+def _drain(bench: Bench, lanes: Sequence[Lane], patience_s: float, limit_s: float) -> bool:
+    """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
+    places = places_of(lanes)
+    deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
+    last = bench.read_nics(places)
+    while bench.clock.monotonic_ns() < deadline:
+        bench.clock.sleep(patience_s)
+        now = bench.read_nics(places)
+        if now == last:
+            return True
+        last = now
+    return False
+
+
+def _evidence(
+    side: Side,
+    streams: int,
+    sent: Mapping[str, Sent],
+    caught: Mapping[str, Caught],
+    before: Snapshot,
+    after: Snapshot,
+    clock_set_ns: int,
+) -> Iterator[Evidence]:
+    declared = side.uut.hops()
+    for lane in side.lanes:
+        name, traffic = lane.path.name, side.traffic[lane.path.name]
+        yield Evidence(
+            path=lane.path,
+            traffic=traffic,
+            sent=sent[name],
+            arrived=caught[name].arrived,
+            capture=caught[name].counts,
+            nics=nic_deltas(lane.path, before, after),
+            growths=growths_of(side, name, streams - 1, before, after),
+            stack=_stack(lane.path, declared),
+            clock_set_ns=clock_set_ns,
+        )
+
+
+def _stack(path: StreamPath, declared: Hops) -> str:
+    """What forwards between the NICs of a path when nothing lies in between."""
+    if path.ingress is None or declared.points:
+        return INSIDE
+    return declared.stacks.get(path.ingress.netns, INSIDE)

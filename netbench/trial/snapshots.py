@@ -1,0 +1,161 @@
+"""All counters around the traffic of a trial, and how they grew."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.linux.nics import NicCounters
+from netbench.model.counts import HopCount
+from netbench.model.paths import Place, StreamPath, direction
+from netbench.model.points import HopPoint, HopReading, rank
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta
+from netbench.trial.growth import growth
+from netbench.trial.setup import Bench, Lane, Side
+from netbench.uut.base import Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All counters at one moment; what a guest says of itself by its name."""
+
+    at_ns: int
+    nics: dict[Place, NicCounters]
+    hops: tuple[HopReading, ...]
+    guests: dict[str, Reading]
+    loads_s: dict[str, float]
+    machine_s: float | None
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What went wrong with a guest or its load: the reasons, each once."""
+
+    reasons: dict[Reason, None] = field(default_factory=dict)
+
+    @contextmanager
+    def noted(self, guest: str, of_load: bool = False) -> Iterator[None]:
+        """Turn the block's TestbedError into a reason, unless a whole machine is gone."""
+        try:
+            yield
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            kind, detail = ReasonKind.UUT_FAILED, str(error)
+            if of_load:
+                kind = ReasonKind.NEIGHBOUR_LOAD_FAILED  # which says whose load it is
+            elif guest:
+                kind, detail = ReasonKind.NEIGHBOUR_FAILED, f"neighbour {guest}: {error}"
+            self.reasons[Reason(kind, "", detail)] = None
+
+
+def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snapshot:
+    """Read everything now; a guest that cannot be read is left out and noted."""
+    lanes = [lane for side in sides for lane in side.lanes]
+    machine_s = bench.machine_cpu_s() if bench.machine_cpu_s else None
+    at_ns = bench.clock.monotonic_ns()
+    nics = bench.read_nics(places_of(lanes))
+    hops = bench.read_hops(
+        [point for lane in lanes for point in _points_of(lane.path)], [one.uut.hops() for one in sides]
+    )
+    guests, loads_s = {}, {}
+    for side in sides:
+        with trouble.noted(side.guest):
+            # Who forwards nothing has no hops to read, and may be too busy to be asked at length.
+            guests[side.guest] = side.uut.read() if side.lanes else Reading(cpu_s=side.uut.cpu_s())
+        if side.load is not None:
+            with trouble.noted(side.guest, of_load=True):
+                used_s = side.load.cpu_s()
+                if used_s is not None:
+                    loads_s[side.guest] = used_s
+    return Snapshot(at_ns, nics, hops, guests, loads_s, machine_s)
+
+
+def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float]:
+    """CPU time used in between, in seconds, by whose it is."""
+    earlier, later = (one.guests.get(side.guest, Reading()).cpu_s for one in (before, after))
+    used = {whose: round(later[whose] - spent, 6) for whose, spent in earlier.items() if whose in later}
+    if side.guest in before.loads_s and side.guest in after.loads_s:
+        used["load"] = round(after.loads_s[side.guest] - before.loads_s[side.guest], 6)
+    return used
+
+
+def shared_hops(side: Side, before: Snapshot, after: Snapshot) -> tuple[HopCount, ...]:
+    """What is counted on the way of all streams of a guest together."""
+    growths = growths_of(side, "", 0, before, after)
+    return tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in growths)
+
+
+def places_of(lanes: Sequence[Lane]) -> list[Place]:
+    """Where all NICs of some lanes are."""
+    return [nic.place for lane in lanes for nic in lane.path.nics.values()]
+
+
+def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str, NicDelta | None]:
+    """How the counters of each NIC of a path grew, by role; None for a NIC that could not be read."""
+
+    def delta(place: Place) -> NicDelta | None:
+        if place not in before.nics or place not in after.nics:
+            return None
+        return NicDelta.between(before.nics[place], after.nics[place])
+
+    return {role: delta(nic.place) for role, nic in path.nics.items()}
+
+
+def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
+    """How all counters but those of the NICs grew on the way of one stream, from source to sink.
+
+    `others` are how many more streams the trial has. What does not tell streams apart is this stream's own when no
+    other one can have taken the same way: through the guest, or through its machine.
+    """
+    earlier, later = (_readings(side, one) for one in (before, after))
+    alone = {"guest": len(side.lanes) == 1, "machine": not others}
+    found = []
+    for key, reading in (earlier | later).items():
+        if reading.stream not in ("", stream) or (key[0] == "guest" and key not in later):
+            continue
+        grown = growth(_at_first(key[0], earlier.get(key)), reading.frames) if key in later else None
+        found.append(
+            Growth(
+                hop=reading.hop,
+                counter=reading.counter,
+                role=reading.role,
+                frames=grown,
+                shared=not (reading.stream or alone[key[0]]),
+                silent=_silent(key[0], reading, grown, removed=key not in later),
+                indiscriminate=key[0] == "machine",
+            )
+        )
+    return tuple(sorted(found, key=lambda one: rank(one.hop)))
+
+
+def _silent(who: str, reading: HopReading, grown: int | None, *, removed: bool) -> str:
+    """Why a hop does not tell how many frames it dropped, empty when it does or none of these is known of it."""
+    if removed:
+        return REMOVED
+    if reading.frames is None:
+        return UNCOUNTED
+    return RESET if who == "machine" and grown is None else ""
+
+
+def _at_first(who: str, reading: HopReading | None) -> int | None:
+    """What a counter was before: of a machine, which is read whole or not at all, a new one began at 0."""
+    if reading is not None:
+        return reading.frames
+    return 0 if who == "machine" else None
+
+
+def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], HopReading]:
+    """What a guest and its machine have counted, along the path, by who says it, stream, hop and counter."""
+    own = {lane.path.name for lane in side.lanes}
+    guest = snapshot.guests.get(side.guest, Reading()).hops
+    machine = [one for one in snapshot.hops if one.stream in own or (not one.stream and own)]
+    said = [*(("guest", one) for one in guest), *(("machine", one) for one in machine)]
+    in_order = sorted(said, key=lambda one: rank(one[1].hop))
+    return {(who, one.stream, one.hop, one.counter): one for who, one in in_order}
+
+
+def _points_of(path: StreamPath) -> Iterator[HopPoint]:
+    for role, nic in path.nics.items():
+        yield HopPoint(path.name, f"{role} NIC", nic.place, direction(role))

@@ -1,0 +1,163 @@
+"""The process of a `forwarder`: `python -m netbench.uut.impairment_process INGRESS EGRESS MISCHIEF`.
+
+It takes frames from one NIC and sends them by another, with the mischief (JSON) it is told to do. On each line of its
+stdin, `reset` or `read`, it answers with one JSON object: what it did since the last reset. A first answer, to no
+request, says that its sockets are open. It ends when its stdin does.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import select
+import socket
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+
+from netbench.uut.impairments import Mischief, Ordering
+
+# linux/if_packet.h and asm-generic/socket.h; the socket module does not name them.
+_SOL_PACKET = 263
+_PACKET_STATISTICS = 6
+_PACKET_QDISC_BYPASS = 20
+_PACKET_IGNORE_OUTGOING = 23
+_SO_RCVBUFFORCE = 33
+_SO_TIMESTAMPNS = 35
+_ETH_P_ALL = 3
+
+_RECEIVE_BYTES = 64 << 20
+_MOST_BYTES = 2048
+_BATCH = 64
+# A frame that is held back for others goes on its way when none has come for so long.
+_QUIET_S = 0.02
+_MAGIC = slice(42, 46)  # of pktgen's header, behind Ethernet, IPv4 and UDP
+
+
+class _Forwarder:
+    def __init__(self, ingress: str, egress: str, mischief: Mischief) -> None:
+        self._mischief = mischief
+        self._delay_ns = round(mischief.delay * 1e9)
+        self._takes = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._takes.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+        self._takes.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self._takes.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        self._takes.bind((ingress, _ETH_P_ALL))
+        self._takes.setblocking(False)
+        self._sends = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        self._sends.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+        self._sends.bind((egress, 0))
+        self._waiting: deque[tuple[int, bytes]] = deque()  # frames on their way, by when they came in
+        self.reset()
+
+    def fileno(self) -> int:
+        """What is readable when frames have come."""
+        return self._takes.fileno()
+
+    def reset(self) -> None:
+        """Forget what was done so far."""
+        self._ordering: Ordering[tuple[int, bytes]] = Ordering(self._mischief)
+        self._waiting.clear()
+        self._statistics()
+        self._taken = self._sent = self._dropped = 0
+        self._held_ns = array("q")
+
+    def report(self) -> dict[str, object]:
+        """What was done since the last reset, in frames; how long frames were held, in ns."""
+        self._dropped += self._statistics()
+        held = [min(self._held_ns), int(median(self._held_ns)), max(self._held_ns)] if self._held_ns else None
+        return {"taken": self._taken, "sent": self._sent, "dropped": self._dropped, "held_ns": held}
+
+    def patience_s(self) -> float:
+        """How long there is nothing to do unless frames come."""
+        if not self._waiting:
+            return _QUIET_S
+        return max(0.0, (self._waiting[0][0] + self._delay_ns - time.time_ns()) / 1e9)
+
+    def take(self) -> None:
+        """Take what has come, to be sent in the order told."""
+        for _ in range(_BATCH):
+            try:
+                frame, ancillary, _, _ = self._takes.recvmsg(_MOST_BYTES, 64)
+            except BlockingIOError:
+                return
+            self._taken += 1
+            self._queue(self._ordering.take((_stamp_ns(ancillary), frame)))
+
+    def idle(self) -> None:
+        """Nothing has come for a while: unless frames are on their way, nothing will overtake what is held back."""
+        if not self._waiting:
+            self._queue(self._ordering.rest())
+
+    def send_due(self) -> None:
+        """Send what was held for long enough."""
+        while self._waiting and time.time_ns() >= self._waiting[0][0] + self._delay_ns:
+            came_ns, frame = self._waiting.popleft()
+            self._send(frame)
+            self._held_ns.append(time.time_ns() - came_ns)
+
+    def _queue(self, frames: list[tuple[tuple[int, bytes], bool]]) -> None:
+        for (came_ns, frame), foreign in frames:
+            self._waiting.append((came_ns, _without_magic(frame) if foreign else frame))
+
+    def _send(self, frame: bytes) -> None:
+        while True:
+            try:
+                self._sends.send(frame)
+            except OSError as error:
+                if not isinstance(error, BlockingIOError) and error.errno != errno.ENOBUFS:  # full for a moment
+                    raise
+                continue
+            self._sent += 1
+            return
+
+    def _statistics(self) -> int:
+        """Frames that found the socket full since the last call (packet(7): reading resets them)."""
+        counted = self._takes.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+        return int.from_bytes(counted[4:8], sys.byteorder)
+
+
+def _stamp_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
+    """When the kernel took the frame in, CLOCK_REALTIME."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS:
+            return int.from_bytes(data[:8], sys.byteorder) * 1_000_000_000 + int.from_bytes(data[8:16], sys.byteorder)
+    return time.time_ns()
+
+
+def _without_magic(frame: bytes) -> bytes:
+    return frame[: _MAGIC.start] + b"\0\0\0\0" + frame[_MAGIC.stop :]
+
+
+def _answer(message: object) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+        os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Forward until stdin ends."""
+    ingress, egress, mischief = arguments
+    forwarder = _Forwarder(ingress, egress, Mischief.model_validate_json(mischief))
+    stdin = sys.stdin.fileno()
+    _answer(forwarder.report())
+    while True:
+        ready = select.select([forwarder, stdin], [], [], forwarder.patience_s())[0]
+        if stdin in ready:
+            request = os.read(stdin, 64)
+            if not request:
+                return
+            if request.strip() == b"reset":
+                forwarder.reset()
+            _answer(forwarder.report())
+        if forwarder in ready:
+            forwarder.take()
+        elif not ready:
+            forwarder.idle()
+        forwarder.send_due()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

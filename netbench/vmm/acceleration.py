@@ -1,0 +1,115 @@
+"""KVM or emulation: KVM counts only where a guest has really booted under it.
+
+A device file says little: inside another hypervisor /dev/kvm may open and every guest still die or hang.
+"""
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.base import Host
+from netbench.images.library import DEFAULT_IMAGE, Image, find_image
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
+from netbench.vmm.qemu_process import Qemu, hello
+
+KVM_DEVICE = Path("/dev/kvm")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# A guest boots in a second or two under KVM, in ten inside another guest's KVM.
+PROBE_LIMIT_S = 20.0
+CACHE = STATE_DIRECTORY / "acceleration.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Acceleration:
+    """How guests' CPUs run here: `kvm` or `tcg` (emulated), and why not by KVM, as a phrase."""
+
+    accelerator: str
+    why: str = ""
+
+    @property
+    def emulated(self) -> bool:
+        """Whether numbers describe the emulator rather than the VMM."""
+        return self.accelerator == "tcg"
+
+
+def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_IMAGE) -> Acceleration:
+    """How a guest is to run when `auto`, `kvm` or `tcg` is wanted; probes once per boot of this machine.
+
+    `directory` is for the sockets of the probe. MissingError when `kvm` is wanted and does not work.
+    """
+    if wanted == "tcg":
+        return Acceleration("tcg", "the topology asks for emulation")
+    found = _found(host, directory, image_name)
+    if wanted == "kvm" and found.emulated:
+        raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
+    return found
+
+
+def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
+    if not KVM_DEVICE.exists():
+        return Acceleration("tcg", "this host has no /dev/kvm")
+    try:
+        image = find_image(image_name)
+    except MissingError as error:
+        return Acceleration("tcg", f"/dev/kvm is there, but cannot be tried: {error}")
+    known = remembered(CACHE, image)
+    if known is None:
+        known = probe(host, image, directory)
+        remember(CACHE, image, known)
+    return known
+
+
+def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
+    """Boot `image` under KVM, with its sockets in a new directory in `directory`, and see."""
+    files = RunFiles(directory / "kvm-probe")
+    files.directory.mkdir()
+    machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
+    qemu = Qemu(machine, files)
+    try:
+        qemu.start(host)
+        channel = AgentChannel(qemu.guest, qemu.connect())
+        try:
+            hello(qemu, channel, limit_s)
+        finally:
+            channel.close()
+    except TestbedError as error:
+        return Acceleration("tcg", f"/dev/kvm is there, but no guest boots under it: {error}")
+    finally:
+        qemu.stop()
+    return Acceleration("kvm")
+
+
+def remembered(cache: Path, image: Image) -> Acceleration | None:
+    """What a probe of this image found since this host was started; None when there was none."""
+    try:
+        return Acceleration(**_notes(cache)[image.digest])
+    except (LookupError, TypeError):
+        return None  # not probed, or by another netbench: to be probed
+
+
+def remember(cache: Path, image: Image, found: Acceleration) -> None:
+    """Note what a probe found; a note that cannot be written costs a probe next time."""
+    new = cache.with_suffix(f".{os.getpid()}")
+    notes = {**_notes(cache), image.digest: asdict(found)}
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps({"boot": _boot(), "found": notes}))
+        new.replace(cache)
+
+
+def _notes(cache: Path) -> dict[str, dict[str, str]]:
+    """What was found since this host was started, by the digest of the image that was tried."""
+    try:
+        known = json.loads(cache.read_text())
+        return dict(known["found"]) if known["boot"] == _boot() else {}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text().strip()

@@ -1,0 +1,155 @@
+"""A virtual machine as data, and the QEMU command line that makes it."""
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.linux.cgroups import confined
+from netbench.linux.state import STATE_DIRECTORY
+
+AGENT_PORT = "netbench.agent"
+# org.qemu.guest_agent.0 is where qemu-ga looks by default (qemu-ga(8)).
+GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
+VHOST_DEVICE = Path("/dev/vhost-net")
+SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
+
+_ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
+_BOARDS = {"x86_64": "q35", "aarch64": "virt"}
+_CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualNic:
+    """A NIC of a guest, over a tap of this machine."""
+
+    tap: str
+    mac: str
+    model: str  # a QEMU device: virtio-net-pci, e1000, vmxnet3, rtl8139
+    queues: int = 1
+    vhost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelBoot:
+    """A guest that boots a kernel and an initial RAM disk."""
+
+    kernel: Path
+    initrd: Path
+
+
+def planned_boot(image: str) -> KernelBoot:
+    """How one of netbench's guest images boots, for `--dry-run`: it need not be there."""
+    return KernelBoot(Path(image) / "vmlinuz", Path(image) / "initrd")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskBoot:
+    """A guest that boots by itself from a disk, which keeps what it was: writes go elsewhere and are lost."""
+
+    disk: Path
+    format: str  # raw, qcow2, …
+    ssh_port: int | None = None  # of this machine's (or namespace's) 127.0.0.1, forwarded to the guest's port 22
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualMachine:
+    """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet.
+
+    All its threads run on `host_cpus` (empty: any) and in the control group that `door` is the file to enter by (empty:
+    the one that netbench is in).
+    """
+
+    name: str
+    boot: KernelBoot | DiskBoot
+    accelerator: str
+    cpus: int = 1
+    memory_mib: int = 256
+    nics: tuple[VirtualNic, ...] = ()
+    host_cpus: tuple[int, ...] = ()
+    door: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """Where a running guest keeps its sockets, its console's output and QEMU's process id."""
+
+    directory: Path
+
+    @property
+    def monitor(self) -> Path:
+        """QMP's socket."""
+        return self.directory / "qmp"
+
+    @property
+    def channel(self) -> Path:
+        """The socket behind the guest's serial port for its agent."""
+        return self.directory / "agent"
+
+    @property
+    def console(self) -> Path:
+        """What the guest wrote to its console."""
+        return self.directory / "console.log"
+
+    @property
+    def pid(self) -> Path:
+        """QEMU's process id, as text."""
+        return self.directory / "pid"
+
+
+def vm_directory(run_id: str, name: str) -> Path:
+    """Where a guest of one run keeps its sockets, whose paths have at most 107 characters (unix(7))."""
+    return STATE_DIRECTORY / "vm" / f"{run_id[-12:]}-{name}"
+
+
+def qemu_program() -> str:
+    """The QEMU that runs guests of this machine's own architecture."""
+    return f"qemu-system-{platform.machine()}"
+
+
+def qemu_command(machine: VirtualMachine, files: RunFiles) -> list[str]:
+    """The command that starts it; it runs in the foreground."""
+    return confined([qemu_program(), *_options(machine, files)], machine.host_cpus, machine.door)
+
+
+def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
+    yield from ("-name", f"{machine.name},debug-threads=on")
+    yield from ("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none")
+    yield from ("-M", _BOARDS.get(platform.machine(), "q35"))
+    accelerator, cpu = _ACCELERATION.get(machine.accelerator, ("ACCELERATOR", "CPU"))
+    yield from ("-accel", accelerator, "-cpu", cpu)
+    yield from ("-smp", str(machine.cpus), "-m", f"{machine.memory_mib}M")
+    yield from ("-pidfile", str(files.pid))
+    yield from ("-chardev", f"socket,id=qmp,path={files.monitor},server=on,wait=off")
+    yield from ("-mon", "chardev=qmp,mode=control")
+    yield from ("-serial", f"file:{files.console}")
+    yield from _boot(machine.boot)
+    port = AGENT_PORT if isinstance(machine.boot, KernelBoot) else GUEST_AGENT_PORT
+    yield from ("-device", "virtio-serial-pci")
+    yield from ("-chardev", f"socket,id=agent,path={files.channel},server=on,wait=off")
+    yield from ("-device", f"virtserialport,chardev=agent,name={port}")
+    for number, nic in enumerate(machine.nics):
+        yield from _nic(f"nic{number}", nic)
+
+
+def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
+    if isinstance(boot, KernelBoot):
+        yield from ("-kernel", str(boot.kernel), "-initrd", str(boot.initrd))
+        console = _CONSOLES.get(platform.machine(), "ttyS0")
+        yield from ("-append", f"console={console} quiet panic=-1 netbench.channel=virtio:{AGENT_PORT}")
+        return
+    path = str(boot.disk).replace(",", ",,")  # QEMU's way to write a comma in a value
+    yield from ("-drive", f"file={path},format={boot.format},if=virtio,snapshot=on")
+    if boot.ssh_port is not None:
+        forward = f"hostfwd=tcp:127.0.0.1:{boot.ssh_port}-:22"
+        yield from ("-netdev", f"user,id=ssh,restrict=on,{forward}")
+        yield from ("-device", f"virtio-net-pci,netdev=ssh,mac={SSH_NIC_MAC}")
+
+
+def _nic(name: str, nic: VirtualNic) -> Iterator[str]:
+    queues = f",queues={nic.queues}" if nic.queues > 1 else ""
+    vhost = ",vhost=on" if nic.vhost else ""
+    yield from ("-netdev", f"tap,id={name},ifname={nic.tap},script=no,downscript=no{queues}{vhost}")
+    # Two vectors a queue, one for configuration, one for control (QEMU's docs on multiqueue virtio-net).
+    several = f",mq=on,vectors={2 * nic.queues + 2}" if nic.queues > 1 else ""
+    yield from ("-device", f"{nic.model},netdev={name},mac={nic.mac}{several}")

@@ -1,0 +1,216 @@
+"""A guest that runs: QEMU's process, its monitor, and the connection to its channel."""
+
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import ChannelGoneError, Ended
+from netbench.hosts.base import Host, Process
+from netbench.hosts.shell import Shell
+from netbench.linux.process_stat import USER_HZ, read_process
+from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
+from netbench.vmm.qemu_monitor import Monitor
+
+_SOCKETS_S = 20.0
+_POLL_S = 0.02
+_END_S = 5.0
+_LAST_WORDS_S = 1.0
+# What a kernel says when it gives up, and what /init says of an agent that does not run.
+_TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
+_NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
+
+
+class Qemu:
+    """One guest under QEMU, from start() to stop(). The host must share this machine's processes and files."""
+
+    def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
+        self._machine = machine
+        self._files = files
+        self._process: Process | None = None
+        self._monitor: Monitor | None = None
+        self._complaint = ""
+
+    @property
+    def guest(self) -> str:
+        """How messages call it."""
+        return f"guest {self._machine.name}"
+
+    def start(self, host: Host) -> None:
+        """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
+        self._process = host.spawn(qemu_command(self._machine, self._files))
+        deadline = time.monotonic() + _SOCKETS_S
+        while not (self._files.monitor.exists() and self._files.channel.exists() and self._pid()):
+            self.require_alive()
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
+            time.sleep(_POLL_S)
+        try:
+            self._monitor = Monitor(self.guest, self._files.monitor)
+        except TestbedError:
+            death = self.death_just_now()
+            if death:
+                raise TestbedError(death) from None
+            raise
+
+    def connect(self) -> socket.socket:
+        """A connection to the socket behind the guest's agent port."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(self._files.channel))
+        except OSError as error:
+            connection.close()
+            self.require_alive()
+            raise TestbedError(f"{self.guest}: its channel cannot be reached: {error.strerror}") from error
+        return connection
+
+    def hopeless(self) -> str:
+        """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
+        trouble = next((line for line in self.console().splitlines() if _TROUBLE.search(line)), "")
+        return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
+
+    def death_just_now(self) -> str:
+        """As `death`, for somebody who has seen a sign of it: QEMU may take a moment to end."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LAST_WORDS_S)
+        return self.death()
+
+    def death(self) -> str:
+        """How QEMU ended, with its last words and its guest's; empty while it runs."""
+        if self._process is None:
+            return f"{self.guest} is not started"
+        code = self._process.poll()
+        if code is None:
+            return ""
+        complaint = self._words_of_qemu()
+        if code < 0:
+            return f"{self.guest}: QEMU was killed by signal {-code}" + (f": {complaint}" if complaint else "")
+        words = complaint or self._words_of_guest() or "no word from the guest, as happens with too little memory"
+        return f"{self.guest}: QEMU ended with exit code {code}: {words}"
+
+    def require_alive(self) -> None:
+        """TestbedError when QEMU has ended."""
+        death = self.death()
+        if death:
+            raise TestbedError(death)
+
+    def require_running(self) -> None:
+        """TestbedError when QEMU has ended, or its guest is paused or has crashed."""
+        self.require_alive()
+        assert self._monitor is not None, "start() comes first"
+        try:
+            status = self._monitor.status()
+        except TestbedError:
+            self.require_alive()
+            raise
+        if status != "running":
+            raise TestbedError(f"{self.guest} is not running: QEMU says {status!r}")
+
+    def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
+        """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.
+
+        TestbedError when a CPU is not there.
+        """
+        assert self._monitor is not None, "start() comes first"
+        threads = self._monitor.vcpu_threads()
+        try:
+            if io:
+                for thread in (int(task.name) for task in Path(f"/proc/{self._pid()}/task").iterdir()):
+                    if thread not in threads:
+                        with suppress(ProcessLookupError):  # a worker that has done its work
+                            os.sched_setaffinity(thread, io)
+            for thread, cpus in zip(threads, vcpus, strict=False):
+                if cpus:
+                    os.sched_setaffinity(thread, cpus)
+        except OSError as error:
+            wanted = ",".join(str(cpu) for cpus in (*vcpus, io) for cpu in cpus)
+            raise TestbedError(f"{self.guest} cannot be pinned to CPUs {wanted}: {error.strerror}") from error
+
+    def cpu_s(self) -> float:
+        """CPU time its process has used on this machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        try:
+            ticks = read_process(self._pid()).ticks
+        except OSError as error:
+            self.require_alive()
+            raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
+        return ticks / USER_HZ
+
+    def stop(self) -> None:
+        """End QEMU at once; harmless when it has ended or was never started."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._monitor = None
+        if self._process is not None:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):  # it cannot be reaped while its kernel waits for a disk
+                self._process.communicate(timeout=_END_S)
+            self._process = None
+
+    def _pid(self) -> int:
+        with suppress(OSError, ValueError):
+            return int(self._files.pid.read_text())
+        return 0
+
+    def console(self) -> str:
+        """What the guest wrote to its console, without colours and cursor movements."""
+        try:
+            text = self._files.console.read_text(errors="replace")
+        except OSError:
+            return ""
+        return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in text.splitlines()) if line)
+
+    def _words_of_qemu(self) -> str:
+        assert self._process is not None
+        if self._process.stderr is not None and not self._process.stderr.closed:
+            self._complaint += self._process.stderr.read()
+        lines = [line for line in self._complaint.splitlines() if "terminating on signal" not in line]
+        return lines[-1] if lines else ""
+
+    def _words_of_guest(self) -> str:
+        """What its console says of trouble, else its last line."""
+        console = self.console().splitlines()
+        trouble = [line for line in console if _TROUBLE.search(line)]
+        return next((said[-1] for said in (trouble, console) if said), "")
+
+
+class ExplainedShell:
+    """The way into a guest, that tells how the guest ended where that is why it does not answer."""
+
+    def __init__(self, qemu: Qemu, shell: Shell) -> None:
+        self._qemu = qemu
+        self._shell = shell
+
+    def hello(self, timeout_s: float, hopeless: Callable[[], str]) -> None:
+        """Return once the guest answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
+        with explained(self._qemu):
+            self._shell.hello(timeout_s, hopeless)
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 20.0) -> Ended:
+        """Run a command to its end; the exit code is the caller's to judge."""
+        with explained(self._qemu):
+            return self._shell.run(argv, stdin, timeout_s)
+
+    def close(self) -> None:
+        """End the conversation; harmless when called twice."""
+        self._shell.close()
+
+
+@contextmanager
+def explained(qemu: Qemu) -> Iterator[None]:
+    """Say how the guest ended, if it did, instead of that nobody is there any more."""
+    try:
+        yield
+    except ChannelGoneError as error:
+        raise TestbedError(qemu.death_just_now() or str(error)) from error
+
+
+def hello(qemu: Qemu, shell: Shell, limit_s: float) -> None:
+    """Return once a guest that was started answers; TestbedError says why it does not, as soon as that is known."""
+    with explained(qemu):
+        shell.hello(limit_s, qemu.hopeless)
