@@ -21,10 +21,10 @@ from contextlib import closing, contextmanager
 
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.base import Sent, Traffic
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.model.traffic import Sent, Traffic
 
 INTERFACE = "tx"
 SHARES_PERCENT = (1, 10, 25, 50)

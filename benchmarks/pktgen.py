@@ -23,10 +23,10 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import NetbenchError, TestbedError
-from netbench.generators.base import Traffic
 from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
+from netbench.model.traffic import Traffic
 from netbench.testbed.layout import base_changes, needs_of
 from netbench.testbed.requirements import require
 from netbench.testbed.testbed import require_root

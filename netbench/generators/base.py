@@ -1,69 +1,12 @@
 """The seam between a trial and what sends its frames."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """What one source is to send in one trial.
-
-    Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS. `fps` None sends as fast
-    as the generator can for `duration_s` seconds; otherwise exactly round(fps × duration_s) frames are
-    paced evenly. `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn
-    (RFC 4814, section 4).
-    """
-
-    stream: str
-    src_mac: str
-    dst_mac: str
-    src_ip: str
-    dst_ip: str
-    frame_size: int
-    fps: float | None
-    duration_s: float
-    flows: int
-    seed: int
-
-    @property
-    def frames(self) -> int | None:
-        """How many frames are intended; None for a source that sends as fast as it can."""
-        return None if self.fps is None else max(1, round(self.fps * self.duration_s))
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What a source really sent.
-
-    `duration_s` runs from when the first frame is due to the end of the last frame's slot (1/fps after its due time,
-    or the return of the last send when that is later, or when unpaced). Times are CLOCK_REALTIME in ns.
-    """
-
-    frames: int
-    errors: int
-    duration_s: float
-    first_ns: int | None
-    last_ns: int | None
-    max_burst_frames: int
-    max_lateness_s: float
-    error: str = ""  # why it stopped early, empty when it did not
-    first_sequence: int = 0  # the number its first frame bears
-    stamped: bool = True  # whether each frame bears the time when it was built; else a time of 0
-    stamped_early: bool = False  # a frame's stamp is made when the one before it was handed over, not when it is due
-    numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
-
-
-@dataclass(frozen=True, slots=True)
-class Stamps:
-    """How a source stamps its frames, as `Sent` has it: known before they are sent."""
-
-    stamped: bool = True
-    stamped_early: bool = False
+from netbench.model.traffic import Sent, Stamps, Traffic
 
 
 class Source(Protocol):

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from netbench.generators.base import Traffic
+from netbench.model.traffic import Traffic
 from netbench.model.units import FCS_BYTES
 
 PKTGEN_MAGIC = 0xBE9BE955

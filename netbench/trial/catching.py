@@ -9,9 +9,9 @@ from netbench.capture.counting import analyze_capture
 from netbench.capture.expected import Awaited, Expected
 from netbench.capture.live import LiveCapture
 from netbench.errors import UsageError
-from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Arrived, Catch
 from netbench.sinks.room import capture_bytes, shortage
 from netbench.trial.setup import Lane

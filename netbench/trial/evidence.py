@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from netbench.capture.captured import CaptureCounts, StreamCapture
-from netbench.generators.base import Sent, Traffic
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.model.points import INSIDE
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Arrived
 from netbench.trial.growth import growth
 

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from netbench.capture.captured import StreamCapture
-from netbench.generators.base import Sent
 from netbench.model.counts import Spread
 from netbench.model.paths import StreamPath
+from netbench.model.traffic import Sent
 
 
 class OneWay(NamedTuple):

@@ -7,13 +7,13 @@ from math import inf
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.generators.base import Sent, Traffic
 from netbench.hosts.clock import Clock
 from netbench.hosts.clock_reading import clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
 from netbench.model.paths import StreamPath
 from netbench.model.points import INSIDE, Hops
 from netbench.model.profile import Profile
+from netbench.model.traffic import Sent, Traffic
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.accounting import account

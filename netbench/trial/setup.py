@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from netbench.generators.base import Source, Traffic
+from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.profile import Profile
+from netbench.model.traffic import Traffic
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load
 from netbench.sinks.base import Sink

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from netbench.config.plugins import GENERATORS, UUTS, plugins
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.base import Generator, Source, Traffic
+from netbench.generators.base import Generator, Source
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import VmHost, VmNamespaceHost
 from netbench.hosts.base import Completed, Host, run_checked
@@ -34,6 +34,7 @@ from netbench.loads.idle import Idle
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
+from netbench.model.traffic import Traffic
 from netbench.sinks.base import Sink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace

@@ -15,9 +15,9 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.base import Traffic
 from netbench.generators.frames import flow_ports
 from netbench.hosts.local import NamespaceHost
+from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root
 

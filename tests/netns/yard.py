@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.generators.base import Traffic
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost, NamespaceHost
@@ -18,6 +17,7 @@ from netbench.linux.netlink import Netlink
 from netbench.linux.transaction import Transaction
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.traffic import Traffic
 from netbench.testbed.layout import base_changes
 from netbench.uut.base import EVERYTHING, UnitUnderTest, Workplace
 from tests.unit.inputs import topology

@@ -13,7 +13,6 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel
 
 from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
-from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
@@ -21,6 +20,7 @@ from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.topology import Topology, UutSpec
+from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Arrived, Catch
 from netbench.trial.setup import Bench, Companion, Lane
 from netbench.uut.base import EVERYTHING, Reading, Workplace

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.generators.base import Sent, Traffic
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Arrived
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence, Growth, NicDelta

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from netbench.errors import TestbedError
 from netbench.generators.afpacket import afpacket
 from netbench.generators.afpacket.afpacket import AfPacketSource
-from netbench.generators.base import Sent, Traffic
 from netbench.hosts.local import LocalHost
+from netbench.model.traffic import Sent, Traffic
 
 TRAFFIC = Traffic(
     stream="s1",

@@ -7,8 +7,8 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto
 from netbench.generators.auto import Auto
-from netbench.generators.base import Traffic
 from netbench.model.paths import stream_paths
+from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeBench, FakeSource
 from tests.unit.inputs import topology
 from tests.unit.pktgen_kernel import FakeKernel, PktgenHost

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Arrived, Catch
 from netbench.sinks.room import capture_bytes, shortage

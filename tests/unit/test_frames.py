@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from netbench.generators.base import Traffic
 from netbench.generators.frames import Frames, build_frame, flow_ports
+from netbench.model.traffic import Traffic
 
 
 def traffic(frame_size: int = 64, flows: int = 1, seed: int = 0) -> Traffic:

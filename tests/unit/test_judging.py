@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Arrived
 from netbench.trial.accounting import account

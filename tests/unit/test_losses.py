@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.generators.base import Sent, Traffic
 from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Arrived
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.trial.losses import losses

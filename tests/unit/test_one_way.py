@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from netbench.capture.captured import Span, StreamCapture
-from netbench.generators.base import Sent
 from netbench.model.counts import Spread
 from netbench.model.paths import Nic, StreamPath
+from netbench.model.traffic import Sent
 from netbench.trial.one_way import OneWay, one_way
 
 DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)

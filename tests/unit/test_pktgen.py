@@ -8,12 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.base import Traffic
 from netbench.generators.pktgen import control as pktgen_station
 from netbench.generators.pktgen import pktgen
 from netbench.generators.pktgen.files import PktgenFiles
 from netbench.generators.pktgen.pktgen import PktGen, PktGenOptions
 from netbench.hosts.base import Completed
+from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeHost
 from tests.unit.pktgen_kernel import OFFSET_NS, FakeKernel, PktgenHost
 

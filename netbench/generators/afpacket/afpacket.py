@@ -12,9 +12,9 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.errors import TestbedError
-from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.hosts.base import Host
 from netbench.hosts.lines import Lines, last_words
+from netbench.model.traffic import Sent, Stamps, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
 _OPEN_S = 20.0

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
-from netbench.generators.base import Sent, Traffic
 from netbench.generators.frames import Frames
+from netbench.model.traffic import Sent, Traffic
 
 # The queue to the NIC is full: worth another try.
 _FULL = (errno.ENOBUFS, errno.EAGAIN)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from netbench.generators.afpacket.sending import Trial
-from netbench.generators.base import Traffic
+from netbench.model.traffic import Traffic
 
 # linux/if_packet.h; the socket module does not name them.
 _SOL_PACKET = 263

@@ -10,13 +10,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.base import Sent, Stamps, Traffic
 from netbench.generators.pktgen.clock_offset import realtime_offset_ns
 from netbench.generators.pktgen.control import Seat, Settings, Station
 from netbench.generators.pktgen.delay import NS_PER_S, Pacing, delay_ns, paced_fps
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY
 from netbench.hosts.base import Host
+from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.model.units import FCS_BYTES
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
