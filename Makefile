@@ -51,10 +51,11 @@ test: guest ## the whole test suite (root, or the parts that need it are skipped
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
 	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
 
-lint: $(VENV)/.installed ## ruff and mypy
+lint: $(VENV)/.installed ## ruff, mypy, and which room may import which
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
 format: $(VENV)/.installed ## let ruff lay out the code
 	@$(VENV)/bin/ruff check --fix .

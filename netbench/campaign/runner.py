@@ -27,7 +27,7 @@ from netbench.results.events import Announcer, EventLog, Observer
 from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
-from netbench.testbed.environment import read_environment
+from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
 from netbench.testbed.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
 from netbench.testbed.testbed import Testbed, open_testbed
@@ -132,6 +132,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
             scenarios=request.scenarios,
             planned_trials=len(request.plan.trials),
             environment=read_environment(testbed.interfaces()),
+            revision=git_revision(),
             selftest=latest_record(fingerprint(request.topology, request.profile.generator, testbed.sends())),
         )
         directory.create(request.topology, request.profile, manifest)

@@ -166,6 +166,7 @@ def selftest(
     """Measure UUTs of known behaviour: can the tester be trusted here? Keep its own ceilings for later campaigns."""
     from rich.console import Console
 
+    from netbench.cli.selftest import ConsolePresenter
     from netbench.config.loading import load_profile, load_topology
     from netbench.config.plugins import GENERATORS, UUTS, option_models
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
@@ -176,7 +177,7 @@ def selftest(
     # Any profile does to read what sends.
     sender = load_profile(find(PROFILES, "quick"), option_models(GENERATORS), [f"generator={generator}"]).generator
     with stopping_on_signals():
-        passed = run_selftest(Console(), Wanted(wanted, sender, frames, cabled), output)
+        passed = run_selftest(ConsolePresenter(Console()), Wanted(wanted, sender, frames, cabled), output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 

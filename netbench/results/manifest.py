@@ -10,7 +10,6 @@ from pydantic import BaseModel, Field, ValidationError
 from netbench.model.profile import Profile
 from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
-from netbench.testbed.environment import git_revision
 
 
 class ManifestHead(BaseModel):
@@ -35,15 +34,17 @@ def begin_manifest(
     scenarios: Sequence[str],
     planned_trials: int,
     environment: dict[str, object],
+    revision: str | None,
     selftest: SelftestRecord | None = None,
 ) -> dict[str, Any]:
     """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed.
 
-    `selftest` is the latest one of its testbed: results refer to that, whatever later ones find.
+    `revision` is the commit that netbench runs from. `selftest` is the latest one of its testbed: results refer to
+    that, whatever later ones find.
     """
     return {
         "netbench": version("netbench"),
-        "git_revision": git_revision(),
+        "git_revision": revision,
         "command": list(command),
         "topology": topology.name,
         "profile": profile.name,

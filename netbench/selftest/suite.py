@@ -7,16 +7,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from rich.console import Console
-
-from netbench.cli.selftest import Present, write_page
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.ceiling import Ceiling
 from netbench.model.points import HopReading
 from netbench.model.profile import GeneratorSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
+from netbench.report.selftest_page import selftest_page
+from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.attached import judge_obstacles, look
 from netbench.selftest.drops import check_drops, references
@@ -48,11 +48,21 @@ class Wanted:
     cabled: bool
 
 
+class Presenter(Protocol):
+    """Shows a self-test while it goes on."""
+
+    def row(self, check: Check) -> None:
+        """Show one check: its truth and measurement, and what is wrong or missing."""
+
+    def end(self, record: SelftestRecord, path: Path) -> None:
+        """Say what follows from all of them, and where the record is kept for later campaigns."""
+
+
 @dataclass(slots=True)
 class _Found:
     """What was found so far."""
 
-    present: Present
+    presenter: Presenter
     checks: list[Check] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
     in_the_way: list[HopReading] = field(default_factory=list)
@@ -60,18 +70,18 @@ class _Found:
 
     def add(self, check: Check) -> None:
         self.checks.append(check)
-        self.present.row(check)
+        self.presenter.row(check)
 
 
-def run_selftest(console: Console, wanted: Wanted, directory: Path | None) -> bool:
-    """Make all checks, print them as they are made, keep the record; True when none failed and some passed.
+def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -> bool:
+    """Make all checks, show them as they are made, keep the record; True when none failed and some passed.
 
     The record becomes the latest of this testbed, and is written to `directory`, if given, with a page about it.
     Raises as opening the testbed does; UsageError when there is something in the directory.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise UsageError(f"{directory}: is there already; name another with -o")
-    found = _Found(Present(console))
+    found = _Found(presenter)
     before = CpuTimes.now()
     with tempfile.TemporaryDirectory(prefix="netbench-selftest-") as scratch:
         _references(wanted, found, Path(scratch))
@@ -88,10 +98,19 @@ def run_selftest(console: Console, wanted: Wanted, directory: Path | None) -> bo
         ceilings=tuple(found.ceilings),
     )
     if directory is not None:
-        write_page(record, directory)
-    found.present.end(record)
-    found.present.kept(keep_record(record))
+        _write(record, directory)
+    presenter.end(record, keep_record(record))
     return record.passed
+
+
+def _write(record: SelftestRecord, directory: Path) -> None:
+    """selftest.json and selftest.html in a directory; UsageError or TestbedError when they cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be made: {error.strerror}; name another with -o") from error
+    write_atomically(directory / "selftest.json", (record.model_dump_json(indent=2) + "\n").encode())
+    write_atomically(directory / "selftest.html", selftest_page(record).encode())
 
 
 def _passed(checks: list[Check]) -> bool:

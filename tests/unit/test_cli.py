@@ -249,7 +249,7 @@ def test_a_selftest_that_was_stopped(command, monkeypatch, signum, code):
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
 def test_a_selftest_that_ended(command, monkeypatch, passed, code):
-    monkeypatch.setattr("netbench.selftest.suite.run_selftest", lambda console, wanted, output: passed)
+    monkeypatch.setattr("netbench.selftest.suite.run_selftest", lambda presenter, wanted, output: passed)
     assert command("selftest")[0] == code
 
 
