@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from netbench.config.loading import load_profile
-from netbench.config.plugins import GENERATORS, option_models
+from netbench.config.plugins import profile_kinds
 from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
@@ -67,9 +67,7 @@ def main() -> None:
         run(file, results.path)
         ended_ns = time.time_ns()
         trials = results.results().trials
-        parts = list(
-            breakdown(trials, load_profile(file, option_models(GENERATORS)), times(results, began_ns, ended_ns))
-        )
+        parts = list(breakdown(trials, load_profile(file, profile_kinds()), times(results, began_ns, ended_ns)))
     ratio = report(parts, len(trials))
     sys.exit(1 if options.check and ratio > LIMIT else 0)
 

@@ -231,7 +231,7 @@ class Visits:
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
             return
-        for capture in self.directory.captures.glob(f"trial-{result.spec.index:06d}-*.pcap"):
+        for capture in self.directory.captures.glob(f"trial-{result.spec.index:06d}-*"):
             capture.unlink(missing_ok=True)
 
 

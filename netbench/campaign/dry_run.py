@@ -8,18 +8,17 @@ from pathlib import Path
 from netbench.campaign.runner import Request
 from netbench.linux.changes import AddRunDirectory
 from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
+from netbench.model.traffic import Traffic
 from netbench.plan.order import company_of
-from netbench.sinks.base import Catch
-from netbench.sinks.pusher import pusher_command
-from netbench.sinks.tcpdump import target_of, tcpdump_command
 from netbench.testbed.layout import (
     activities_of,
     as_uut,
     base_changes,
     cpu_plans,
     entitlements,
-    make_generator,
+    make_backends,
     make_uut,
     neighbours_of,
     own_paths,
@@ -27,7 +26,7 @@ from netbench.testbed.layout import (
     usable_cpus,
 )
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.trial.catching import is_heard_live
+from netbench.trial.receiving import incoming
 from netbench.vmm.qemu_command import RunFiles, qemu_command, vm_directory
 
 
@@ -48,7 +47,8 @@ def describe(request: Request) -> Iterator[str]:
             yield from _guests(request, uut, paths)
     yield from _neighbours(request)
     yield "# sources, once"
-    source = make_generator(profile).source()
+    generator, sinks = make_backends(profile)
+    source, sink = generator.source(), sinks.sink()
     in_use = paths_in_use(topology, paths, activities_of(topology, map(profile.scenario, request.planned_scenarios)))
     pins = list(cpu_plans(in_use, lambda machine: range(topology.vms[machine].cpus) if machine else usable_cpus()))
     for path, (cpus, _) in pins:
@@ -57,12 +57,9 @@ def describe(request: Request) -> Iterator[str]:
             yield f"  {'' if remark else _inside(path.source)}{command}"
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     for path, (_, cpus) in pins:
-        fps = profile.loads[0].fps(profile.frame_sizes[0], path.link_bps)
-        capture = Path("captures") / f"trial-NNNNNN-{path.name}.pcap"
-        catch, here = Catch(path.src_ip, path.dst_ip, fps, profile.snap_length, capture), path.sink.machine is None
-        target = target_of(capture, has_listener=is_heard_live(path, profile), shares_files=here)
-        yield f"  {_inside(path.sink)}{shlex.join(tcpdump_command(path.sink.interface, cpus, catch, target))}"
-        yield f"  {_inside(path.sink)}{shlex.join(pusher_command(path.sink.interface, shares_files=here))}"
+        first = incoming(path, _first_traffic(path, profile), profile, Path("captures") / f"trial-NNNNNN-{path.name}")
+        for command in sink.commands(path.sink.interface, cpus, first):
+            yield f"  {_inside(path.sink)}{command}"
     yield "# trials, in order"
     stages = max(visit.stage for visit in plan.visits)
     for visit in plan.visits:
@@ -102,6 +99,23 @@ def _neighbours(request: Request) -> Iterator[str]:
         yield f"  {name}: " + "; ".join(
             f"{one.name} {topology.activity(scenario, one.name)}" for one in topology.neighbours
         )
+
+
+def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
+    """What a stream carries in the first trials."""
+    frame_size = profile.frame_sizes[0]
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac="",
+        src_ip=path.src_ip,
+        dst_ip=path.dst_ip,
+        frame_size=frame_size,
+        fps=profile.loads[0].fps(frame_size, path.link_bps),
+        duration_s=profile.duration,
+        flows=profile.flows,
+        seed=profile.seed,
+    )
 
 
 def _cpus(topology: Topology) -> Sequence[int]:

@@ -10,7 +10,7 @@ from typing import Any
 from netbench.campaign.boots import Visits
 from netbench.campaign.reference_throughput import Maxima
 from netbench.config.loading import load_profile, load_topology
-from netbench.config.plugins import GENERATORS, UUTS, option_models
+from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.model.ceiling import Ceilings
@@ -67,7 +67,7 @@ def read_request(
 ) -> Request:
     """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong."""
     topology = load_topology(topology_file, option_models(UUTS), settings)
-    profile = load_profile(profile_file, option_models(GENERATORS), settings)
+    profile = load_profile(profile_file, profile_kinds(), settings)
     return make_request(topology, profile, uuts, scenarios)
 
 
@@ -123,17 +123,19 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
 
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
-    with open_testbed(request.topology, request.profile, request.uuts, request.planned_scenarios) as testbed:
+    profile = request.profile
+    with open_testbed(request.topology, profile, request.uuts, request.planned_scenarios) as testbed:
+        own = fingerprint(request.topology, profile.generator, testbed.sends(), profile.sink)
         manifest = begin_manifest(
             request.topology,
-            request.profile,
+            profile,
             command=command,
             uuts=request.uuts,
             scenarios=request.scenarios,
             planned_trials=len(request.plan.trials),
             environment=read_environment(testbed.interfaces()),
             revision=git_revision(),
-            selftest=latest_record(fingerprint(request.topology, request.profile.generator, testbed.sends())),
+            selftest=latest_record(own),
         )
         directory.create(request.topology, request.profile, manifest)
         _walk(request, testbed, directory, manifest, observers)
@@ -146,7 +148,7 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
     """
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
-    profile = load_profile(directory.profile, option_models(GENERATORS))
+    profile = load_profile(directory.profile, profile_kinds())
     request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
     with closing(Store.read(directory.store)) as store:
         done = store.keys()

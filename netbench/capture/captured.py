@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from netbench.capture.reordering import Extent
-from netbench.model.counts import LossRuns, Spread
+from netbench.model.counts import Extent, LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 

@@ -1,26 +1,14 @@
 """Reordered frames and how far each came too late, by RFC 4737, sections 3.3 and 4.2."""
 
-from typing import NamedTuple
-
 import numpy as np
 
 from netbench.capture.arrivals import Arrivals
 from netbench.capture.distribution import Distribution
+from netbench.model.counts import Extent
 
 # Breaks in the order that are remembered. An extent that goes back beyond them is counted as far as they go: by at
 # least as many frames.
 _BREAKS = 1 << 16
-
-
-class Extent(NamedTuple):
-    """By how many frames reordered ones came after the first frame with a higher number.
-
-    The median is right within 0.05 %, all else is exact.
-    """
-
-    median: int
-    mean: float
-    largest: int
 
 
 class ReorderingTracker:

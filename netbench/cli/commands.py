@@ -168,14 +168,14 @@ def selftest(
 
     from netbench.cli.selftest import ConsolePresenter
     from netbench.config.loading import load_profile, load_topology
-    from netbench.config.plugins import GENERATORS, UUTS, option_models
+    from netbench.config.plugins import UUTS, option_models, profile_kinds
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
     from netbench.hosts.signals import stopping_on_signals
     from netbench.selftest.suite import Wanted, run_selftest
 
     wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
     # Any profile does to read what sends.
-    sender = load_profile(find(PROFILES, "quick"), option_models(GENERATORS), [f"generator={generator}"]).generator
+    sender = load_profile(find(PROFILES, "quick"), profile_kinds(), [f"generator={generator}"]).generator
     with stopping_on_signals():
         passed = run_selftest(ConsolePresenter(Console()), Wanted(wanted, sender, frames, cabled), output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
@@ -203,7 +203,7 @@ def doctor(
 
 @app.command("list")
 def list_() -> None:
-    """List topologies, profiles, generators and UUTs."""
+    """List topologies, profiles, generators, sinks and UUTs."""
     from netbench.cli.listing import listing
 
     typer.echo(listing())

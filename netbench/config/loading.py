@@ -14,12 +14,12 @@ from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.topology import NeighbourSpec, Topology, UutSpec
 
-# Kinds of UUTs or generators, and the model that checks the options of each.
+# Kinds of UUTs, generators or sinks, and the model that checks the options of each.
 Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
 _MOST_TOLD = 20
-_KIND_ALONE = ("generator", "channel")  # keys for which the kind alone will do, as long as it has no options
+_KIND_ALONE = ("generator", "sink", "channel")  # keys for which the kind alone will do, as long as it has no options
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,16 +69,21 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
     return topology
 
 
-def load_profile(path: Path, generator_kinds: Kinds, overrides: Sequence[str] = ()) -> Profile:
-    """A profile file with its overrides applied; UsageError names each problem."""
+def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str] = ()) -> Profile:
+    """A profile file with its overrides applied, `kinds` by key; UsageError names each problem."""
     chosen = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
     document, sources = _overridden(read_document(path), chosen)
     document.data.setdefault("name", path.stem)
     problems = _Problems(document, sources)
     profile = problems.validate(Profile, document.data, ())
     if profile:
-        generator = profile.generator
-        problems.check_kind("generator", generator.kind, generator.options, generator_kinds, ("generator",))
+        generator, sink = profile.generator, profile.sink
+        problems.check_kind("generator", generator.kind, generator.options, kinds["generator"], ("generator",))
+        model = kinds["sink"].get(sink.kind)
+        if sink.kind != generator.kind or model is not kinds["generator"].get(sink.kind):
+            problems.check_kind("sink", sink.kind, sink.options, kinds["sink"], ("sink",))
+        elif sink.options:
+            problems.note(("sink",), f"one {sink.kind} sends and receives: its options stand under generator")
     problems.raise_if_any()
     assert profile is not None
     return profile
@@ -130,12 +135,16 @@ class _Problems:
     def check_kind(
         self, what: str, kind: str, options: dict[str, object], kinds: Kinds, prefix: tuple[str | int, ...]
     ) -> None:
-        """Check the options of a UUT or generator against its kind."""
+        """Check the options of what is chosen by its kind."""
         if kind not in kinds:
             known = ", ".join(sorted(kinds))
             self._found.append(f"{self._where((*prefix, 'kind'))}: {kind!r} is no kind of {what}; there are {known}")
             return
         self.validate(kinds[kind], options, prefix)
+
+    def note(self, path: tuple[str | int, ...], message: str) -> None:
+        """One more problem."""
+        self._found.append(f"{self._where(path)}: {_field_name(path)}: {message}")
 
     def check_neighbour(
         self, neighbour: NeighbourSpec, uut: UutSpec, kinds: Kinds, prefix: tuple[str | int, ...]

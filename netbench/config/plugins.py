@@ -1,4 +1,4 @@
-"""Generators and UUTs by name: whatever is installed under netbench's entry points, its own ones too."""
+"""Generators, sinks and UUTs by name: whatever is installed under netbench's entry points, its own ones too."""
 
 from importlib.metadata import entry_points
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from netbench.errors import MissingError, UsageError
 
 GENERATORS = "netbench.generators"
+SINKS = "netbench.sinks"
 UUTS = "netbench.uuts"
 
 
@@ -25,3 +26,8 @@ def plugins(group: str) -> dict[str, Any]:
 def option_models(group: str) -> dict[str, Any]:
     """The pydantic model of each kind's options, by name."""
     return {name: kind.Options for name, kind in plugins(group).items()}
+
+
+def profile_kinds() -> dict[str, dict[str, Any]]:
+    """The same for all that a profile chooses, by its key."""
+    return {"generator": option_models(GENERATORS), "sink": option_models(SINKS)}

@@ -68,6 +68,18 @@ class LossRuns:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """By how many frames reordered ones came after the first frame with a higher number (RFC 4737, section 4.2).
+
+    The median is right within 0.05 %, all else is exact.
+    """
+
+    median: int
+    mean: float
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamCounts:
     """What one stream of one trial counted.
 

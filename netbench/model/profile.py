@@ -41,7 +41,7 @@ def _load(value: object) -> Load:
     return Load.parse(value)
 
 
-def _generator(value: object) -> object:
+def _kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
@@ -58,17 +58,29 @@ class Settle(BaseModel):
     after: Annotated[Seconds, Field(le=MAX_SECONDS)] = 0.02
 
 
-class GeneratorSpec(BaseModel):
-    """Which generator sends, and whatever options its kind has."""
+class KindSpec(BaseModel):
+    """Which kind of something, and whatever options that kind has."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    kind: Name = "afpacket"
+    kind: Name
 
     @property
     def options(self) -> dict[str, object]:
         """The options of the kind, as written."""
         return dict(self.model_extra or {})
+
+
+class GeneratorSpec(KindSpec):
+    """Which generator sends."""
+
+    kind: Name = "afpacket"
+
+
+class SinkSpec(KindSpec):
+    """Which sink receives."""
+
+    kind: Name = "tcpdump"
 
 
 class Profile(BaseModel):
@@ -110,7 +122,8 @@ class Profile(BaseModel):
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
     snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64
     keep_captures: Literal["none", "invalid", "all"] = "none"
-    generator: Annotated[GeneratorSpec, BeforeValidator(_generator)] = GeneratorSpec()
+    generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
+    sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
 
     def scenario(self, name: str) -> Scenario:
         """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""

@@ -12,16 +12,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
-from netbench.model.profile import GeneratorSpec
+from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 
 
-def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str) -> str:
-    """Names a testbed by what its tester consists of: hosts, links, streams, what really `sends`. Not by its UUTs."""
+def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, sink: SinkSpec) -> str:
+    """Names a testbed by its hosts, links and streams, what really `sends`, and the sink. Not by its UUTs."""
     parts = topology.model_dump(mode="json", include={"hosts", "links", "streams"}, exclude_none=True)
-    text = json.dumps({**parts, "generator": {**generator.options, "kind": sends}}, sort_keys=True)
+    parts["generator"], parts["sink"] = {**generator.options, "kind": sends}, {**sink.options, "kind": sink.kind}
+    text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.ceiling import Ceiling
 from netbench.model.points import HopReading
-from netbench.model.profile import GeneratorSpec
+from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.report.selftest_page import selftest_page
@@ -93,7 +93,7 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
         when_ns=time.time_ns(),
         topology=wanted.topology.name,
         generator=found.sends,
-        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends),
+        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, SinkSpec()),
         checks=tuple(found.checks),
         ceilings=tuple(found.ceilings),
     )

@@ -1,1 +1,1 @@
-"""Where frames arrive: tcpdump."""
+"""What receives frames and says what came: tcpdump is the reference."""

@@ -1,82 +1,123 @@
-"""The seam between a trial and what catches its frames."""
+"""The seam between a trial and what receives its frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
+
+from pydantic import BaseModel
 
 from netbench.hosts.base import Host
-
-
-class Listener(Protocol):
-    """Who wants a capture while it is being made, through a pipe, instead of a file of it."""
-
-    def begin(self, pipe: int, cpus: Sequence[int]) -> None:
-        """Read from the descriptor `pipe`, on `cpus` (empty: any), until its end, and close it; returns at once."""
-
-    def await_flush(self, timeout_s: float) -> bool:
-        """Return True once a flush frame has been read, and with it all captured before; False when none comes."""
+from netbench.model.counts import Extent, LossRuns, Spread
+from netbench.model.paths import StreamPath
+from netbench.model.traffic import Sent, Stamps, Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class Catch:
-    """What one sink is to catch in one trial; `fps` None when the rate is not known beforehand.
+class Incoming:
+    """What one sink is to receive in one trial, as far as that is known before it is sent.
 
-    The capture goes to `listener` where the sink can have it read while it is made, else to the file `capture`. `sinks`
-    is how many share the memory for buffers.
+    A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. A sink that writes
+    frames down keeps `snap_length` bytes of each, in files called `record` with a suffix; unless `keep`, nobody needs
+    them once the frames are counted. `sinks` is how many are at work in the trial, and share the memory for buffers.
     """
 
-    src_ip: str
-    dst_ip: str
-    fps: float | None
-    snap_length: int
-    capture: Path
-    listener: Listener | None = None
+    path: StreamPath
+    traffic: Traffic
+    stamps: Stamps
+    from_ns: int
+    record: Path
+    keep: bool = False
+    snap_length: int = 64
     sinks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
-    """What a sink says of itself. Frames it dropped are the tester's own loss; None is unknown.
+class Received:
+    """What a sink received of one stream in one trial, whatever it counts with. None is unknown, which is not 0.
 
-    `filter_frames` are those its filter let through, flush frames included; `flush_frames` those the
-    sink itself sent to push the last captured frames out of the kernel. `disk_full` says that the disk
-    was full when the sink stopped; whether the capture suffered shows when it is read. `shortage` tells what the
-    disk was short of beforehand: nothing was begun. `heard`: the listener had it all, and there is no file.
+    `frames` are distinct ones of the stream, and all of them where its source does not number them; unknown unless the
+    sink is sure of every one, as part of a count would look like loss. `foreign` came in and are not the stream's.
+    `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
+    Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
+    StreamCounts, and `no_delay` says why they are unknown.
+
+    `error` says why nothing is known, `no_room` that a full disk is to blame, and what to do; `unsettled` why the last
+    frames to arrive may not have been counted. `counted_by` names what counted, for messages.
     """
 
-    capture: Path
-    captured_frames: int | None
-    filter_frames: int | None
-    dropped_frames: int | None
-    flush_frames: int
-    flushed: bool
+    frames: int | None = None
+    duplicates: int | None = None
+    reordered: int | None = None
+    foreign: int | None = None
+    matched: int | None = None
+    dropped: int | None = None
+    loss_runs: int | None = None
+    longest_loss_run: int | None = None
+    loss_run_lengths: tuple[LossRuns, ...] = ()
+    reordering_extent: Extent | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    delay: Spread | None = None
+    ipdv: Spread | None = None
+    no_delay: str = "the sink measures none"
     error: str = ""
-    disk_full: bool = False
-    shortage: str = ""
-    heard: bool = False
+    no_room: str = ""
+    unsettled: str = ""
+    counted_by: str = "the sink"
 
 
 class Sink(Protocol):
-    """One sink on one NIC.
+    """One sink on one NIC, kept ready across trials.
 
-    Order of calls: open() once; then arm(), armed(), flush(), stop() for each trial; close() at the end.
+    Order of calls: commands() and writes() at any time; open() once; then arm(), armed(), stop(), received() for each
+    trial; close() at the end. What goes wrong with it in a trial is said in `Received`; TestbedError is for a host
+    that is gone.
     """
 
-    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Name the NIC to listen on and the CPUs to do it with (empty: any)."""
+    def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
+        """What a trial would start on the sink's host, as commands, for `--dry-run`; nothing is touched."""
+        return []
 
-    def arm(self, catch: Catch) -> None:
-        """Begin to listen; returns at once."""
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Name the NIC to receive on, and the CPUs to do it with (empty: any)."""
+
+    def writes(self, incoming: Incoming) -> int:
+        """How many bytes it will write to this machine's disk in such a trial, as far as that is known."""
+        return 0
+
+    def arm(self, incoming: Incoming) -> None:
+        """Begin to receive; returns at once."""
 
     def armed(self, timeout_s: float) -> bool:
-        """Return True once it listens, False when it does not: nothing must be sent then, stop() tells why."""
+        """Return True once it receives, False when it does not: nothing must be sent then."""
+        return True
 
-    def flush(self, timeout_s: float) -> None:
-        """Push what has arrived so far into the capture; called when no more frames are expected."""
+    def stop(self, limit_s: float) -> None:
+        """Stop receiving once all that has arrived is safe, which may take `limit_s`; nothing more is expected."""
 
-    def stop(self) -> Arrived:
-        """Stop listening; what it says of itself. A sink that died says so in `error`."""
+    def received(self, sent: Sent) -> Received:
+        """What there is of the frames that were sent, once it has stopped; to be asked once."""
 
     def close(self) -> None:
-        """End it; harmless when called twice."""
+        """End it; harmless when called twice or before open()."""
+
+
+class SinkKind(Protocol):
+    """A kind of sink. One object serves a whole campaign, so that sinks that work as one know of each other.
+
+    What sends as well is a generator in the same object: where a profile names one kind for both, there is one object.
+    """
+
+    Options: ClassVar[type[BaseModel]]  # how the profile describes this kind of sink
+
+    def needs(self) -> frozenset[str]:
+        """What this machine must have for it, in the words of `netbench doctor`."""
+        return frozenset()
+
+    def unfit(self, host: Host) -> str:
+        """Why it cannot receive on this host, as a phrase; empty when it can. Nothing is touched."""
+        return ""
+
+    def sink(self) -> Sink:
+        """A sink, not open yet."""

@@ -1,87 +1,80 @@
-"""Sink `tcpdump`: armed before the first frame, stopped after the last one is in the file."""
+"""Sink `tcpdump`: armed before the first frame, stopped after the last one is in the capture, then counted."""
 
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
-from netbench.errors import TestbedError
+from pydantic import BaseModel
+
+from netbench.capture.captured import CaptureCounts
+from netbench.capture.counting import analyze_capture
+from netbench.capture.expected import Awaited, Expected
+from netbench.capture.live import LiveCapture
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
-from netbench.sinks.base import Arrived, Catch, Listener
-from netbench.sinks.flush import FLUSH_MAC
-from netbench.sinks.pusher import FLUSH_FRAMES, Pusher
+from netbench.model.traffic import Sent
+from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.pusher import Pusher, pusher_command
+from netbench.sinks.room import capture_bytes
+from netbench.sinks.tcpdump_command import (
+    ELSEWHERE,
+    capture_file,
+    is_counted_live,
+    most_ring_bytes,
+    target_of,
+    tcpdump_command,
+)
 
-# A frame in the ring costs its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
-_RING_OVERHEAD_BYTES = 112
-_RING_SECONDS = 1.0
-_MIN_RING_BYTES = 4 << 20
-_MAX_RING_BYTES = 256 << 20
-_UNKNOWN_RATE_RING_BYTES = 128 << 20
-# The part of a host's free memory that the rings of all its sinks may take. The kernel does not swap them out.
-_RINGS_PART = 4
-
-_ELSEWHERE = Path("/tmp")  # where hosts that are not this machine keep a capture until it is fetched
 _FREE_BYTES = 16 << 10
+_NAME = "tcpdump"
 
 _CLOSING_LINE = re.compile(
     r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
 )
 
 
-def ring_bytes(fps: float | None, snap_length: int, most: int = _MAX_RING_BYTES) -> int:
-    """Size of the kernel's capture ring: a second's worth of the expected frames, within bounds.
-
-    `most` is what the memory there is allows, in bytes.
-    """
-    wanted = _UNKNOWN_RATE_RING_BYTES
-    if fps is not None:
-        wanted = int(fps * _RING_SECONDS * (min(snap_length, 1514) + _RING_OVERHEAD_BYTES))
-    return max(_MIN_RING_BYTES, min(_MAX_RING_BYTES, most, wanted))
+class TcpdumpOptions(BaseModel, extra="forbid"):
+    """None."""
 
 
-def most_ring_bytes(meminfo: str, sinks: int) -> int:
-    """What the ring of one of so many sinks may take of the memory that /proc/meminfo says is available (proc(5))."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo, re.M)
-    return int(found[1]) * 1024 // (_RINGS_PART * sinks) if found else _MAX_RING_BYTES
+class Tcpdump(SinkKind):
+    """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
+
+    Options: ClassVar[type[BaseModel]] = TcpdumpOptions
+
+    def __init__(self, options: TcpdumpOptions | None = None) -> None:
+        pass
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"tcpdump"})
+
+    def sink(self) -> "TcpdumpSink":
+        return TcpdumpSink()
 
 
-def tcpdump_command(
-    interface: str, cpus: Sequence[int], catch: Catch, target: Path | None, most_ring: int = _MAX_RING_BYTES
-) -> list[str]:
-    """The tcpdump command of a trial: only this stream's frames and flush frames, snapped.
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What tcpdump said of itself when it ended; None is unknown. `live` counts the capture, unless there is a file."""
 
-    They go to the file `target`, or to stdout. `most_ring` is as in ring_bytes.
-    """
-    pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
-    buffer_kib = ring_bytes(catch.fps, catch.snap_length, most_ring) >> 10
-    # Not `inbound`: libpcap filters the first blocks of a capture once more by itself, and knows no directions there.
-    ours = f"(udp and src host {catch.src_ip} and dst host {catch.dst_ip}) or ether dst {FLUSH_MAC}"
-    # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
-    options = ["-n", "-p", "-Z", "root", "-s", str(catch.snap_length), "-B", str(buffer_kib)]
-    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), ours]
+    captured: int | None
+    matched: int | None
+    dropped: int | None
+    flushed: bool
+    error: str
+    disk_full: bool
+    live: LiveCapture | None
 
 
-def target_of(capture: Path, *, has_listener: bool, shares_files: bool) -> Path | None:
-    """The file that a host writes a capture to; None where the listener reads it while it is made.
-
-    A host that does not share this machine's files keeps it until it has ended.
-    """
-    if not shares_files:
-        return _ELSEWHERE / capture.name
-    return None if has_listener else capture
-
-
-def flush_wait_s(limit_s: float) -> float:
-    """How long to wait for flush frames before more are sent, when `limit_s` is for all of it."""
-    return max(0.2, limit_s / 10)
-
-
-class TcpdumpSink:
+class TcpdumpSink(Sink):
     """One tcpdump per trial on one NIC."""
 
     def __init__(self) -> None:
@@ -91,68 +84,62 @@ class TcpdumpSink:
         self._process: Process | None = None
         self._pusher: Pusher | None = None
         self._meminfo = ""
-        self._capture = Path()
-        self._target: Path | None = None  # the capture, as the host knows it
-        self._listener: Listener | None = None
+        self._incoming: Incoming | None = None
+        self._live: LiveCapture | None = None
+        self._ended: _Ended | None = None
         self._words = ""
-        self._flush_frames = 0
         self._flushed = False
 
+    def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
+        here = incoming.path.sink.machine is None
+        own = tcpdump_command(interface, cpus, incoming, target_of(incoming))
+        return [shlex.join(own), shlex.join(pusher_command(interface, shares_files=here))]
+
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Listen on `interface` of `host`, on `cpus`."""
         self._host, self._interface, self._cpus = host, interface, tuple(cpus)
         self._pusher = Pusher(host, interface)
         self._meminfo = host.read("/proc/meminfo")
 
-    def arm(self, catch: Catch) -> None:
-        """Start tcpdump; returns at once."""
+    def writes(self, incoming: Incoming) -> int:
+        traffic = incoming.traffic
+        if traffic.frames is None or is_counted_live(incoming):
+            return 0
+        return capture_bytes(traffic.frames, traffic.frame_size, incoming.snap_length)
+
+    def arm(self, incoming: Incoming) -> None:
         assert self._host is not None, "open() comes first"
         assert self._pusher is not None
-        self._words, self._flush_frames, self._flushed = "", 0, False
-        self._capture = catch.capture
-        self._target = target_of(
-            catch.capture, has_listener=catch.listener is not None, shares_files=self._host.shares_files
-        )
-        self._listener = catch.listener if self._target is None else None
-        most_ring = most_ring_bytes(self._meminfo, catch.sinks)
-        command = tcpdump_command(self._interface, self._cpus, catch, self._target, most_ring)
+        self._words, self._flushed, self._ended = "", False, None
+        self._incoming = incoming
+        self._live = LiveCapture(_awaited(incoming)) if is_counted_live(incoming) else None
+        most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
+        command = tcpdump_command(self._interface, self._cpus, incoming, target_of(incoming), most_ring)
         self._process = self._host.spawn(command)
-        if self._listener:
+        if self._live:
             assert self._process.stdout is not None
-            self._listener.begin(os.dup(self._process.stdout.fileno()), self._cpus)
-            self._process.stdout.close()  # or the listener would share it with whoever reads what is left at the end
+            self._live.begin(os.dup(self._process.stdout.fileno()), self._cpus)
+            self._process.stdout.close()  # or whoever reads what is left at the end would share it
         self._pusher.start()
 
     def armed(self, timeout_s: float) -> bool:
-        """Whether tcpdump says that it is listening; when not, `stop` tells why."""
-        process = self._running()
+        """Whether tcpdump says that it is listening."""
+        process, _ = self._running()
         assert process.stderr is not None
         deadline = time.monotonic() + timeout_s
         while "listening on" not in self._words:
-            patience = max(0.0, deadline - time.monotonic())
-            readable, _, _ = select.select([process.stderr], [], [], patience)
+            left_s = max(0.0, deadline - time.monotonic())
+            readable, _, _ = select.select([process.stderr], [], [], left_s)
             words = os.read(process.stderr.fileno(), 4096).decode(errors="replace") if readable else ""
             self._words += words
             if not words:
                 return False
         return True
 
-    def flush(self, timeout_s: float) -> None:
-        """Send flush frames until one has arrived in the capture: all frames before it are then there."""
-        assert self._pusher is not None, "open() comes first"
-        process = self._running()
-        wait_s = flush_wait_s(timeout_s)
-        deadline = time.monotonic() + timeout_s
-        while not self._flushed and process.poll() is None and time.monotonic() < deadline:
-            seen = self._pusher.push(self._target, wait_s)
-            if seen is None:
-                return  # the NIC is gone or down: the judge sees that from its counters
-            self._flush_frames += FLUSH_FRAMES
-            self._flushed = self._listener.await_flush(wait_s) if self._listener else seen
-
-    def stop(self) -> Arrived:
-        """Stop tcpdump; its closing report as numbers, or why there is none."""
-        process = self._running()
+    def stop(self, limit_s: float) -> None:
+        """Push what has arrived into the capture, end tcpdump, and take note of its closing report."""
+        process, incoming = self._running()
+        if "listening on" in self._words:
+            self._flush(process, target_of(incoming), limit_s)
         ended_early = process.poll() is not None
         process.send_signal(signal.SIGINT)  # does nothing to one that has ended
         try:
@@ -165,21 +152,39 @@ class TcpdumpSink:
         self._process = None
         numbers = {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
         complete = process.returncode == 0 and "captured" in numbers and not ended_early
-        disk_full = self._target is not None and self._bring_home(self._target, complete=complete) < _FREE_BYTES
-        return Arrived(
-            capture=self._capture,
-            captured_frames=numbers.get("captured"),
-            filter_frames=numbers.get("received by filter"),
-            dropped_frames=_sum(numbers.get("dropped by kernel"), numbers.get("dropped by interface", 0)),
-            flush_frames=self._flush_frames,
+        free = None if self._live else self._bring_home(incoming, complete=complete)
+        self._ended = _Ended(
+            captured=numbers.get("captured"),
+            matched=numbers.get("received by filter"),
+            dropped=_sum(numbers.get("dropped by kernel"), numbers.get("dropped by interface", 0)),
             flushed=self._flushed,
             error="" if complete else _why(self._words, process.wait()),
-            disk_full=disk_full or "No space left on device" in self._words,
-            heard=self._listener is not None,
+            disk_full=(free is not None and free < _FREE_BYTES) or "No space left on device" in self._words,
+            live=self._live,
+        )
+        self._live = None
+
+    def received(self, sent: Sent) -> Received:
+        assert self._ended is not None, "stop() comes first"
+        assert self._incoming is not None
+        ended, incoming = self._ended, self._incoming
+        counted = _counted(ended, incoming, sent)
+        no_room = ""
+        if counted.frames is None and ended.disk_full:
+            no_room = f"no space left for {capture_file(incoming)}; free some, or write elsewhere with -o"
+        unsettled = ""
+        if counted.frames is not None and not ended.flushed:
+            unsettled = "the last frames may still have been in the kernel when tcpdump was stopped"
+        return replace(
+            counted,
+            matched=ended.matched,
+            dropped=ended.dropped,
+            no_room=no_room,
+            unsettled=unsettled,
+            counted_by=_NAME,
         )
 
     def close(self) -> None:
-        """End a tcpdump that is still there, and what flushes."""
         if self._pusher is not None:
             self._pusher.close()
         if self._process is not None:
@@ -187,27 +192,118 @@ class TcpdumpSink:
             self._process.communicate()
             self._process = None
 
-    def _bring_home(self, target: Path, *, complete: bool) -> int:
+    def _flush(self, process: Process, target: Path | None, limit_s: float) -> None:
+        """Send flush frames until one has arrived in the capture: all frames before it are then there."""
+        assert self._pusher is not None
+        wait_s = flush_wait_s(limit_s)
+        deadline = time.monotonic() + limit_s
+        while not self._flushed and process.poll() is None and time.monotonic() < deadline:
+            seen = self._pusher.push(target, wait_s)
+            if seen is None:
+                return  # the NIC is gone or down: the judge sees that from its counters
+            self._flushed = self._live.await_flush(wait_s) if self._live else seen
+
+    def _bring_home(self, incoming: Incoming, *, complete: bool) -> int:
         """Have the capture on this machine; what is left on the disk it was written to.
 
         A tcpdump that failed, and so was not `complete`, need not have left one.
         """
         assert self._host is not None
-        if self._host.shares_files:
-            return _free_bytes(target)
+        target, file = target_of(incoming), capture_file(incoming)
+        if target is None or target == file:
+            return _free_bytes(file)
         free = _free_bytes_of(self._host)
         try:
-            self._host.fetch(str(target), self._capture)
+            self._host.fetch(str(target), file)
         except TestbedError:
             if complete:
                 raise
         self._host.run(["rm", "-f", str(target)])
         return free
 
-    def _running(self) -> Process:
-        if self._process is None:
+    def _running(self) -> tuple[Process, Incoming]:
+        if self._process is None or self._incoming is None:
             raise TestbedError(f"no capture is running on {self._interface}")
-        return self._process
+        return self._process, self._incoming
+
+
+def flush_wait_s(limit_s: float) -> float:
+    """How long to wait for flush frames before more are sent, when `limit_s` is for all of it."""
+    return max(0.2, limit_s / 10)
+
+
+def _counted(ended: _Ended, incoming: Incoming, sent: Sent) -> Received:
+    """What the capture holds; nothing when it is not whole: part of a count would look like loss."""
+    nothing = Received(error=ended.error, no_delay="there is no whole capture")
+    if ended.error or sent.first_ns is None or sent.last_ns is None:
+        return nothing
+    expected = Expected(
+        stream=incoming.path.name,
+        src_ip=incoming.traffic.src_ip,
+        dst_ip=incoming.traffic.dst_ip,
+        frame_size=incoming.traffic.frame_size,
+        sent_frames=sent.frames,
+        first_sequence=sent.first_sequence,
+        sent_from_ns=sent.first_ns,
+        sent_until_ns=sent.last_ns,
+        stamped=sent.stamped,
+        stamped_early=sent.stamped_early,
+    )
+    file = capture_file(incoming)
+    try:
+        counts = ended.live.counts(expected) if ended.live else analyze_capture(file, [expected])
+    except UsageError as error:
+        return replace(nothing, error=str(error))
+    is_whole = not (counts.truncated or counts.damage or counts.odd_length_frames or counts.unknown_blocks)
+    if not is_whole or counts.frames != ended.captured:
+        where = "what tcpdump wrote" if ended.live else str(file)
+        return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
+    return received_of(counts, sent)
+
+
+def received_of(counts: CaptureCounts, sent: Sent) -> Received:
+    """What a capture that holds one stream says was received of it.
+
+    Of frames that are not numbered, all count as received, and nothing is known that needs telling them apart.
+    """
+    (stream,) = counts.streams
+    plain = Received(
+        frames=stream.span.frames, foreign=counts.foreign_frames, first_ns=stream.first_ns, last_ns=stream.last_ns
+    )
+    if not sent.numbered:
+        return plain
+    delay, no_delay = stream.delay, ""
+    if delay is None:
+        no_delay = "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
+    elif sent.stamped_early:
+        delay = delay.without_zero
+    return Received(
+        frames=stream.received,
+        duplicates=stream.duplicates,
+        reordered=stream.reordered,
+        foreign=counts.foreign_frames,
+        loss_runs=stream.loss_runs,
+        longest_loss_run=stream.longest_loss_run,
+        loss_run_lengths=stream.loss_run_lengths,
+        reordering_extent=stream.reordering_extent,
+        first_ns=stream.first_ns,
+        last_ns=stream.last_ns,
+        delay=delay,
+        ipdv=stream.ipdv,
+        no_delay=no_delay,
+    )
+
+
+def _awaited(incoming: Incoming) -> Awaited:
+    return Awaited(
+        stream=incoming.path.name,
+        src_ip=incoming.traffic.src_ip,
+        dst_ip=incoming.traffic.dst_ip,
+        frame_size=incoming.traffic.frame_size,
+        not_before_ns=incoming.from_ns,
+        stamped=incoming.stamps.stamped,
+        stamped_early=incoming.stamps.stamped_early,
+    )
 
 
 def _free_bytes(path: Path) -> int:
@@ -220,7 +316,7 @@ def _free_bytes(path: Path) -> int:
 
 def _free_bytes_of(host: Host) -> int:
     """What is left where a host that is not this machine keeps captures (`df` of POSIX, option -P)."""
-    words = run_checked(host, ["df", "-kP", str(_ELSEWHERE)]).splitlines()[-1].split()
+    words = run_checked(host, ["df", "-kP", str(ELSEWHERE)]).splitlines()[-1].split()
     return int(words[3]) * 1024
 
 

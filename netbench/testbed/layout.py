@@ -3,8 +3,9 @@
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
-from netbench.config.plugins import GENERATORS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.generators.base import Generator
 from netbench.linux.changes import (
     AddNamespace,
@@ -20,6 +21,7 @@ from netbench.model.paths import StreamPath, veth_mac
 from netbench.model.profile import Profile
 from netbench.model.scenario import Activity, Network, Off, Scenario, Stress
 from netbench.model.topology import NeighbourSpec, Topology, UutSpec, host_of
+from netbench.sinks.base import SinkKind
 from netbench.testbed.placement import placed, victim_cpus
 from netbench.uut.base import UnitUnderTest
 from netbench.vmm.qemu_command import qemu_program
@@ -144,11 +146,13 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     return uut
 
 
-def make_generator(profile: Profile) -> Generator:
-    """The generator a profile describes."""
-    kind = plugins(GENERATORS)[profile.generator.kind]
-    generator: Generator = kind(kind.Options.model_validate(profile.generator.options))
-    return generator
+def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
+    """What sends and what receives, as a profile describes them: one object where one kind does both."""
+    sends, receives = plugins(GENERATORS)[profile.generator.kind], plugins(SINKS)[profile.sink.kind]
+    generator: Generator = sends(sends.Options.model_validate(profile.generator.options))
+    if sends is receives:
+        return generator, cast(SinkKind, generator)
+    return generator, receives(receives.Options.model_validate(profile.sink.options))
 
 
 def cpu_plan(streams: int, cpus: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

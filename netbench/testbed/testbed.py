@@ -28,14 +28,13 @@ from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
-from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.testbed.layout import (
     activities_of,
     as_uut,
     base_changes,
     cpu_plans,
     entitlements,
-    make_generator,
+    make_backends,
     make_uut,
     needs_of,
     neighbours_of,
@@ -83,7 +82,7 @@ class Testbed:
         self._hosts = hosts
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
-        self._generator = make_generator(profile)
+        self._generator, self._sinks = make_backends(profile)
         self._lanes: dict[str, Lane] = {}
 
     def open_lanes(self) -> None:
@@ -96,11 +95,14 @@ class Testbed:
                     f"stream {path.name}: its generator cannot send from host {host.name}: {unfit}; "
                     "`generator: auto` takes what works, and in a VM (topology lab-vm) pktgen does"
                 )
-            source = self._generator.source()
-            sink = TcpdumpSink()
+            sink_host = self._hosts[path.sink.host]
+            unfit = self._sinks.unfit(sink_host)
+            if unfit:
+                raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
+            source, sink = self._generator.source(), self._sinks.sink()
             self._lanes[path.name] = Lane(path, source, sink)
             source.open(host, path.source.interface, source_cpus)
-            sink.open(self._hosts[path.sink.host], path.sink.interface, sink_cpus)
+            sink.open(sink_host, path.sink.interface, sink_cpus)
 
     def sends(self) -> str:
         """What its sources really are, whichever generator chose them."""

@@ -1,6 +1,6 @@
 """The frame accounts of one stream: what was sent, what arrived, and where the rest died.
 
-Conservation: sent = received + lost at named hops + dropped by the capture. Each hop's loss is bounded by
+Conservation: sent = received + lost at named hops + dropped by the sink. Each hop's loss is bounded by
 the counters on both sides of it; whatever they do not explain stays visible as unexplained frames.
 """
 
@@ -16,16 +16,14 @@ from netbench.trial.one_way import one_way
 
 def account(evidence: Evidence) -> StreamCounts:
     """The accounts of one stream; what could not be counted is None."""
-    sent, caught = evidence.sent, evidence.caught
-    told_apart = caught if sent.numbered else None
-    timed = one_way(evidence.path, sent, caught, evidence.clock_set_ns)
-    extent = told_apart.reordering_extent if told_apart else None
-    dropped = evidence.dropped_by_capture
-    foreign = _foreign(evidence)
+    sent, received = evidence.sent, evidence.received
+    timed = one_way(evidence.path, sent, received, evidence.clock_set_ns)
+    extent = received.reordering_extent
+    dropped = evidence.dropped_by_sink
     lost_at = losses(evidence)
     unexplained = None
-    if caught is not None and evidence.counters_known:
-        lost = sent.frames - caught.received - (dropped or 0)
+    if received.frames is not None and evidence.counters_known:
+        lost = sent.frames - received.frames - (dropped or 0)
         unexplained = lost - sum(loss.frames for loss in lost_at)
     return StreamCounts(
         stream=evidence.path.name,
@@ -38,20 +36,20 @@ def account(evidence: Evidence) -> StreamCounts:
         last_sent_ns=sent.last_ns,
         max_burst_frames=sent.max_burst_frames,
         max_lateness_s=sent.max_lateness_s,
-        received_frames=caught.received if caught else None,
-        duplicate_frames=told_apart.duplicates if told_apart else None,
-        reordered_frames=told_apart.reordered if told_apart else None,
-        foreign_frames=foreign,
+        received_frames=received.frames,
+        duplicate_frames=received.duplicates,
+        reordered_frames=received.reordered,
+        foreign_frames=_foreign(evidence),
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
-        longest_loss_run_frames=told_apart.longest_loss_run if told_apart else None,
-        loss_runs=told_apart.loss_runs if told_apart else None,
-        first_received_ns=caught.first_ns if caught else None,
-        last_received_ns=caught.last_ns if caught else None,
+        longest_loss_run_frames=received.longest_loss_run,
+        loss_runs=received.loss_runs,
+        first_received_ns=received.first_ns,
+        last_received_ns=received.last_ns,
         delay=timed.delay,
         ipdv=timed.ipdv,
         delay_refused=timed.refused,
-        loss_run_lengths=told_apart.loss_run_lengths if told_apart else (),
+        loss_run_lengths=received.loss_run_lengths,
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,
@@ -61,12 +59,12 @@ def account(evidence: Evidence) -> StreamCounts:
 
 
 def _foreign(evidence: Evidence) -> int | None:
-    """Frames at the sink that are not ours: seen by the capture, or only by the sink NIC's own counter."""
-    if evidence.capture is None:
+    """Frames at the sink that are not ours: seen by the sink, or only by its NIC's own counter."""
+    if evidence.received.frames is None:
         return None
-    sink = evidence.trusted("sink")
-    outward = sink.tx if sink else 0  # a sink sends nothing while it listens
-    return max(evidence.capture.foreign_frames, evidence.extra_at_sink) + outward
+    nic = evidence.trusted("sink")
+    outward = nic.tx if nic else 0  # a sink sends nothing while it listens
+    return max(evidence.received.foreign or 0, evidence.extra_at_sink) + outward
 
 
 def _hops(evidence: Evidence) -> Iterator[HopCount]:
@@ -76,8 +74,8 @@ def _hops(evidence: Evidence) -> Iterator[HopCount]:
     of_nics = [one for role, nic in evidence.nics.items() for one in _nic_counts(role, nic)]
     others = [HopCount(one.hop, one.counter, one.role, one.frames) for one in evidence.growths]
     yield from sorted([*of_nics, *others], key=lambda one: rank(one.hop))
-    yield HopCount("capture", "matched filter", "passed", evidence.arrived.filter_frames)
-    yield HopCount("capture", "dropped", "dropped", evidence.arrived.dropped_frames)
+    yield HopCount("capture", "matched filter", "passed", evidence.received.matched)
+    yield HopCount("capture", "dropped", "dropped", evidence.received.dropped)
 
 
 def _nic_counts(role: str, nic: NicDelta | None) -> Iterator[HopCount]:

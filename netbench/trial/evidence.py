@@ -1,14 +1,13 @@
 """What one trial knows about one stream: what was sent and caught, and how every counter on its path grew."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from netbench.capture.captured import CaptureCounts, StreamCapture
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import StreamPath
 from netbench.model.points import INSIDE
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Arrived
+from netbench.sinks.base import Received
 from netbench.trial.growth import growth
 
 UNCOUNTED = "which does not count"
@@ -70,7 +69,7 @@ class Evidence:
     """Everything one trial knows about one stream.
 
     `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
-    `capture` is None when there is no complete capture to read. `growths` are those of all other counters, along the
+    `growths` are those of all other counters, along the
     path; `stack` is the hop of the machine that forwards between its NICs, if any.
     `clock_set_ns` is by how much the clock of the captures was set during the trial.
     """
@@ -78,20 +77,11 @@ class Evidence:
     path: StreamPath
     traffic: Traffic
     sent: Sent
-    arrived: Arrived
-    capture: CaptureCounts | None
+    received: Received
     nics: Mapping[str, NicDelta | None]
     growths: tuple[Growth, ...] = ()
     stack: str = INSIDE
     clock_set_ns: int = 0
-
-    @property
-    def caught(self) -> StreamCapture | None:
-        """This stream's frames in the capture: all of them count as received when they cannot be told apart."""
-        if self.capture is None:
-            return None
-        stream = next(stream for stream in self.capture.streams if stream.stream == self.path.name)
-        return stream if self.sent.numbered else replace(stream, received=stream.span.frames, duplicates=0)
 
     def trusted(self, role: str) -> NicDelta | None:
         """The growth at a NIC of the path, if it can be believed."""
@@ -99,29 +89,35 @@ class Evidence:
         return nic if nic is not None and nic.trustworthy else None
 
     @property
-    def dropped_by_capture(self) -> int | None:
-        """Frames of ours that tcpdump dropped: at most as many as are missing, and came. The rest were flush frames."""
-        sink, caught = self.trusted("sink"), self.caught
-        if caught is None or self.arrived.dropped_frames is None:
+    def arrived(self) -> int | None:
+        """Frames of the stream that the sink counted, further copies included."""
+        received = self.received
+        return None if received.frames is None else received.frames + (received.duplicates or 0)
+
+    @property
+    def dropped_by_sink(self) -> int | None:
+        """Frames of ours that the sink itself dropped: at most as many as are missing, and came to its NIC."""
+        received, nic = self.received, self.trusted("sink")
+        if received.frames is None or self.arrived is None or received.dropped is None:
             return None
-        missing = max(0, self.sent.frames - caught.received)
-        came = missing if sink is None else max(0, sink.rx - caught.received - caught.duplicates)
-        return min(self.arrived.dropped_frames, missing, came)
+        missing = max(0, self.sent.frames - received.frames)
+        came = missing if nic is None else max(0, nic.rx - self.arrived)
+        return min(received.dropped, missing, came)
 
     @property
     def extra_at_sink(self) -> int:
-        """Frames the sink NIC counted beyond ours: what its filter let through, the capture holds or says it dropped.
+        """Frames the sink NIC counted beyond ours: those that the sink did not count, nor say it dropped.
 
         None that can be told when something between the two may drop frames without counting them.
         """
-        sink, caught = self.trusted("sink"), self.caught
+        nic = self.trusted("sink")
         if (
-            sink is None
-            or caught is None
+            nic is None
+            or self.arrived is None
             or any(one.silent and one.hop == "sink NIC" and one.role == "dropped" for one in self.growths)
         ):
             return 0
-        return max(0, sink.rx - caught.received - caught.duplicates - (self.dropped_by_capture or 0))
+        return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))
 
     @property
     def counters_known(self) -> bool:

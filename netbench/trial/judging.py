@@ -6,6 +6,7 @@ from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
 from netbench.model.points import hop_of
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence
 
 
@@ -17,7 +18,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
     found = [
         *_generator(evidence, counts, tolerance),
         *_pacing(evidence, max_lateness_s),
-        *_capture(evidence, counts),
+        *_sink(evidence.received),
         *_tester(evidence, counts),
         *_links(evidence),
         *_frames(counts),
@@ -52,7 +53,7 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
     sent = evidence.sent
     if sent.error:
         yield ReasonKind.GENERATOR_FAILED, sent.error
-    elif sent.frames == 0 and not evidence.arrived.error:
+    elif sent.frames == 0 and not evidence.received.error:
         yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
     # A source without a rate to keep finds the NIC's queue full as a matter of course, and tries again.
     if sent.errors and evidence.traffic.fps is not None:
@@ -79,28 +80,18 @@ def _pacing(evidence: Evidence, max_lateness_s: float) -> Iterator[Finding]:
         )
 
 
-def _capture(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
-    arrived, capture = evidence.arrived, evidence.capture
-    if capture is None and arrived.disk_full:
-        yield (
-            ReasonKind.CAPTURE_DISK_FULL,
-            arrived.shortage or f"no space left for {arrived.capture}; free some, or write elsewhere with -o",
-        )
-    elif arrived.error:
-        yield ReasonKind.CAPTURE_FAILED, arrived.error
-    elif capture is None and evidence.sent.frames:
-        where = "what tcpdump wrote" if arrived.heard else str(arrived.capture)
-        yield ReasonKind.CAPTURE_FAILED, f"{where} does not hold what tcpdump says it captured"
-    if arrived.dropped_frames:
+def _sink(received: Received) -> Iterator[Finding]:
+    if received.no_room:
+        yield ReasonKind.CAPTURE_DISK_FULL, received.no_room
+    elif received.error:
+        yield ReasonKind.CAPTURE_FAILED, received.error
+    if received.dropped:
         yield (
             ReasonKind.CAPTURE_DROPPED,
-            f"tcpdump dropped {arrived.dropped_frames:,} frames: the tester's loss",
+            f"{received.counted_by} dropped {received.dropped:,} frames: the tester's loss",
         )
-    if capture is not None and not arrived.flushed:
-        yield (
-            ReasonKind.NOT_DRAINED,
-            "the last frames may still have been in the kernel when tcpdump was stopped",
-        )
+    if received.unsettled:
+        yield ReasonKind.NOT_DRAINED, received.unsettled
 
 
 def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:

@@ -46,10 +46,10 @@ def losses(evidence: Evidence) -> tuple[HopLoss, ...]:
 
 def _losses(evidence: Evidence) -> Iterator[HopLoss]:
     source, sink = evidence.trusted("source"), evidence.trusted("sink")
-    if source is None or sink is None or evidence.caught is None:
+    if source is None or sink is None or evidence.arrived is None:
         return
     foreign_in = max(0, source.tx - evidence.sent.frames)
-    extra_out = evidence.extra_at_sink + evidence.caught.duplicates
+    extra_out = evidence.extra_at_sink + (evidence.received.duplicates or 0)
     ingress, egress = evidence.trusted("ingress"), evidence.trusted("egress")
     unsent = max(0, evidence.sent.frames - source.tx)
     # On a veth pair a full backlog shows at both ends: it refuses what the source's NIC hands over.
@@ -80,9 +80,8 @@ def _backlog(evidence: Evidence) -> int:
 
 
 def _seen(evidence: Evidence) -> int:
-    """Frames that came as far as the capture, whether it caught or dropped them."""
-    assert evidence.caught is not None
-    return evidence.caught.received + evidence.caught.duplicates + (evidence.dropped_by_capture or 0)
+    """Frames that came as far as the sink, whether it counted or dropped them."""
+    return (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
 
 
 def _refused(nic: NicDelta) -> int:

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from netbench.capture.captured import StreamCapture
 from netbench.model.counts import Spread
 from netbench.model.paths import StreamPath
 from netbench.model.traffic import Sent
+from netbench.sinks.base import Received
 
 
 class OneWay(NamedTuple):
@@ -16,15 +16,13 @@ class OneWay(NamedTuple):
     refused: str
 
 
-def one_way(path: StreamPath, sent: Sent, caught: StreamCapture | None, clock_set_ns: int) -> OneWay:
+def one_way(path: StreamPath, sent: Sent, received: Received, clock_set_ns: int) -> OneWay:
     """What the stamps in the frames tell; `clock_set_ns`: by how much this machine's clock was set during the trial."""
-    reason = _refused(path, sent, caught, clock_set_ns)
-    if reason or caught is None or caught.delay is None:
-        return OneWay(None, None, reason)
-    return OneWay(caught.delay.without_zero if sent.stamped_early else caught.delay, caught.ipdv, "")
+    refused = _refused(path, sent, received, clock_set_ns)
+    return OneWay(None, None, refused) if refused else OneWay(received.delay, received.ipdv, "")
 
 
-def _refused(path: StreamPath, sent: Sent, caught: StreamCapture | None, clock_set_ns: int) -> str:
+def _refused(path: StreamPath, sent: Sent, received: Received, clock_set_ns: int) -> str:
     source, sink = path.source.machine, path.sink.machine
     if source != sink:
         return f"the source on {source or 'this machine'} and the sink on {sink or 'this machine'} share no clock"
@@ -34,11 +32,9 @@ def _refused(path: StreamPath, sent: Sent, caught: StreamCapture | None, clock_s
         return "the source does not stamp its frames"
     if source is None and clock_set_ns:
         return f"the clock was set by {clock_set_ns / 1e9:+,.6f} s during the trial"
-    if caught is None:
-        return "there is no whole capture"
-    if caught.delay is None:
-        return "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
-    if caught.delay.smallest_ns is not None and caught.delay.smallest_ns < 0:
-        early_s = -caught.delay.smallest_ns / 1e9
+    if received.delay is None:
+        return received.no_delay
+    if received.delay.smallest_ns is not None and received.delay.smallest_ns < 0:
+        early_s = -received.delay.smallest_ns / 1e9
         return f"frames were captured up to {early_s:,.6f} s before they were stamped: not by one clock"
     return ""

@@ -16,10 +16,11 @@ from netbench.model.profile import Profile
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.sinks.base import Received
 from netbench.trial.accounting import account
-from netbench.trial.catching import Catching, Caught
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
+from netbench.trial.receiving import Receiving
 from netbench.trial.setup import Bench, Lane, Side, sides_of
 from netbench.trial.snapshots import (
     Snapshot,
@@ -71,12 +72,12 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         with steps.step("load"):
             under_load = _start_loads(sides, loads, trouble)
         with steps.step("arm"):
-            catching = Catching(lanes, traffic, profile, _files(lanes, spec, captures), started_ns)
-            catching.arm()
+            receiving = Receiving(lanes, traffic, profile, _records(lanes, spec, captures), started_ns)
+            receiving.arm()
             unready = _prepare(lanes, traffic)
             for side in sides:
                 side.uut.reset()
-            all_armed = catching.armed()
+            all_armed = receiving.armed()
         before = take_snapshot(bench, sides, trouble)
         with steps.step("send"):
             sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
@@ -87,16 +88,14 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             drained = _drain(bench, lanes, patience_s, profile.drain_limit)
             bench.clock.sleep(profile.settle.after)
             after = take_snapshot(bench, sides, trouble)
-            arrived = catching.stop(profile.drain_limit)
+            receiving.stop(profile.drain_limit)
             set_ns = clock_set_ns(clocks, read_clocks(bench.clock))
         with steps.step("unload"):
             _stop_loads(sides, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
-        caught = {
-            lane.path.name: catching.caught(lane.path, sent[lane.path.name], arrived[lane.path.name]) for lane in lanes
-        }
-        found = {side.guest: list(_evidence(side, len(lanes), sent, caught, before, after, set_ns)) for side in sides}
+        received = {name: receiving.received(name, what) for name, what in sent.items()}
+        found = {side.guest: list(_evidence(side, len(lanes), sent, received, before, after, set_ns)) for side in sides}
         counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
     reasons = list(trouble.reasons)
     for guest, evidence in found.items():
@@ -162,9 +161,9 @@ def _stop_loads(sides: Sequence[Side], trouble: Trouble) -> None:
                 side.load.stop()
 
 
-def _files(lanes: Sequence[Lane], spec: TrialSpec, captures: Path) -> dict[str, Path]:
-    """Where the captures go, as far as they are written to files."""
-    return {lane.path.name: captures / f"trial-{spec.index:06d}-{lane.path.name}.pcap" for lane in lanes}
+def _records(lanes: Sequence[Lane], spec: TrialSpec, captures: Path) -> dict[str, Path]:
+    """Where sinks write frames down that do so, by stream."""
+    return {lane.path.name: captures / f"trial-{spec.index:06d}-{lane.path.name}" for lane in lanes}
 
 
 def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
@@ -245,7 +244,7 @@ def _evidence(
     side: Side,
     streams: int,
     sent: Mapping[str, Sent],
-    caught: Mapping[str, Caught],
+    received: Mapping[str, Received],
     before: Snapshot,
     after: Snapshot,
     clock_set_ns: int,
@@ -257,8 +256,7 @@ def _evidence(
             path=lane.path,
             traffic=traffic,
             sent=sent[name],
-            arrived=caught[name].arrived,
-            capture=caught[name].counts,
+            received=received[name],
             nics=nic_deltas(lane.path, before, after),
             growths=growths_of(side, name, streams - 1, before, after),
             stack=_stack(lane.path, declared),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from netbench.config.plugins import GENERATORS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source
@@ -35,7 +35,7 @@ from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
 from netbench.model.traffic import Traffic
-from netbench.sinks.base import Sink
+from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Reading, UnitUnderTest, Workplace
 from netbench.uut.external import External, ExternalOptions
@@ -56,6 +56,7 @@ BEHIND = [
     *((Generator, kind) for kind in plugins(GENERATORS).values()),
     *((Source, kind) for kind in (AfPacketSource, FakeSource)),
     *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
+    *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, NamespaceHost, VmHost, VmNamespaceHost, FakeHost)),
     *((Kernel, kind) for kind in (Transaction, GuestKernel)),
@@ -83,7 +84,9 @@ def test_every_method_of_a_seam_is_there_with_the_same_parameters(seam, kind):
             assert list(inspect.signature(theirs).parameters) == list(inspect.signature(member).parameters), name
 
 
-@pytest.mark.parametrize("kind", [*plugins(GENERATORS).values(), *plugins(UUTS).values()], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [kind for group in (GENERATORS, SINKS, UUTS) for kind in plugins(group).values()], ids=lambda k: k.__name__
+)
 def test_a_plugin_has_options_that_refuse_what_they_do_not_know_and_a_line_about_itself(kind):
     assert issubclass(kind.Options, BaseModel)
     assert kind.Options.model_config["extra"] == "forbid"
@@ -259,7 +262,7 @@ def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
     sink.close()
     sink.close()
     with pytest.raises(TestbedError, match="no capture is running"):
-        sink.stop()
+        sink.stop(1.0)
 
 
 # Unit under test

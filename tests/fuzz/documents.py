@@ -13,7 +13,7 @@ import yaml
 
 from netbench.campaign.runner import make_request
 from netbench.config.loading import load_profile, load_topology
-from netbench.config.plugins import GENERATORS, UUTS, option_models
+from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
 from netbench.model.profile import Profile
@@ -22,9 +22,10 @@ from tests.fuzz.memory import file_of
 
 M = TypeVar("M", Topology, Profile)
 
-_UUTS, _GENERATORS = option_models(UUTS), option_models(GENERATORS)
+_UUTS, _KINDS = option_models(UUTS), profile_kinds()
+_OPTIONS = {name: model for kinds in _KINDS.values() for name, model in kinds.items()}
 _TOPOLOGY = load_topology(find(TOPOLOGIES, "netns"), _UUTS)
-_PROFILE = load_profile(find(PROFILES, "quick"), _GENERATORS)
+_PROFILE = load_profile(find(PROFILES, "quick"), _KINDS)
 
 
 def check_topology(data: bytes) -> Topology | None:
@@ -37,7 +38,7 @@ def check_topology(data: bytes) -> Topology | None:
 
 def check_profile(data: bytes) -> Profile | None:
     """Read `data` as a profile; what it is, None when it is refused, AssertionError when that is wrong."""
-    profile = _read(data, lambda path: load_profile(path, _GENERATORS))
+    profile = _read(data, lambda path: load_profile(path, _KINDS))
     if profile is not None:
         _plan(_TOPOLOGY, profile)
     return profile
@@ -74,11 +75,11 @@ def words() -> Iterator[str]:
         ".inf",
         "~",
     )
-    for model in (Topology, Profile, *_UUTS.values(), *_GENERATORS.values()):
+    for model in (Topology, Profile, *_UUTS.values(), *_OPTIONS.values()):
         yield from model.model_fields
     yield from (
         *_UUTS,
-        *_GENERATORS,
+        *_OPTIONS,
         "ends",
         "ingress",
         "egress",

@@ -1,7 +1,7 @@
 """Fakes behind the seams: sources, sinks, UUTs, hosts and time that do what a test tells them, and say what was asked.
 
 They share a log, a list of texts in the order of the calls, and one `FakeNics`, whose counters they move as
-frames would: a trial on them runs the real accounting on captures that are really read.
+frames would: a trial on them runs the real accounting.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,16 +15,17 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
+from netbench.model.counts import Spread
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Sent, Stamps, Traffic
-from netbench.sinks.base import Arrived, Catch
+from netbench.sinks.base import Incoming, Received, Sink
 from netbench.trial.setup import Bench, Companion, Lane
 from netbench.uut.base import EVERYTHING, Reading, Workplace
-from tests.unit.capture_files import START_NS, pcap, stream_frame
+from tests.unit.capture_files import START_NS
 
 Log = list[str]
 T = TypeVar("T")
@@ -107,7 +108,6 @@ class Fate:
     arms: bool = True
     flushes: bool = True
     sink_error: str = ""
-    disk_full: bool = False
     uut_error: str = ""  # instead of the UUT's counters
 
 
@@ -201,60 +201,56 @@ class FakeSource:
         self._wire.log.append(f"source {self._wire.path.name} {what}")
 
 
-class FakeSink:
-    """A sink that writes what its wire carried to a real capture file, as one that has nobody listen to it."""
+class FakeSink(Sink):
+    """A sink that counts what its wire carried, and writes an empty record where one may be kept."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
-        self._catch: Catch | None = None
-        self._flushed = False
+        self._incoming: Incoming | None = None
         self.closed = False
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Nothing to bring up."""
         self._note("open")
 
-    def arm(self, catch: Catch) -> None:
-        """Take note of where the capture goes."""
+    def arm(self, incoming: Incoming) -> None:
         self._note("arm")
-        self._catch, self._flushed = catch, False
+        self._incoming = incoming
 
     def armed(self, timeout_s: float) -> bool:
         """As the fate says."""
         self._note("armed?")
         return self._wire.fate.arms
 
-    def flush(self, timeout_s: float) -> None:
-        """As the fate says."""
-        self._note("flush")
-        self._flushed = self._wire.fate.flushes
-
-    def stop(self) -> Arrived:
-        """Write the capture."""
+    def stop(self, limit_s: float) -> None:
         self._note("stop")
-        if self._catch is None:
+        if self._incoming is None:
             raise TestbedError("no capture is running")
-        catch, wire, fate = self._catch, self._wire, self._wire.fate
-        self._catch = None
-        frames = [
-            stream_frame(number, size=64, src=catch.src_ip, dst=catch.dst_ip, sent_ns=START_NS)
-            for number in wire.arrived
-        ]
-        catch.capture.write_bytes(pcap(frames))
+        record, self._incoming = self._incoming.record, None
+        record.with_name(f"{record.name}.pcap").write_bytes(b"")
+
+    def received(self, sent: Sent) -> Received:
+        wire, fate = self._wire, self._wire.fate
         error = fate.sink_error or ("" if fate.arms else "tcpdump ended with exit code 1")
-        return Arrived(
-            capture=catch.capture,
-            captured_frames=len(frames),
-            filter_frames=len(frames) + fate.dropped_by_capture,
-            dropped_frames=fate.dropped_by_capture,
-            flush_frames=0,
-            flushed=self._flushed,
-            error=error,
-            disk_full=fate.disk_full,
+        matched, dropped = len(wire.arrived) + fate.dropped_by_capture, fate.dropped_by_capture
+        if error or not sent.frames:
+            return Received(matched=matched, dropped=dropped, error=error)
+        distinct = len(set(wire.arrived))
+        return Received(
+            frames=distinct,
+            duplicates=len(wire.arrived) - distinct,
+            reordered=0,
+            foreign=0,
+            matched=matched,
+            dropped=dropped,
+            loss_runs=0,
+            longest_loss_run=0,
+            first_ns=START_NS,
+            last_ns=START_NS,
+            delay=Spread(5000, 5000.0, 5000, 5000, 5000, 5000, 5000) if distinct else None,
+            unsettled="" if fate.flushes else "the last frames may not have been counted",
         )
 
     def close(self) -> None:
-        """Nothing to end."""
         self.closed = True
 
     def _note(self, what: str) -> None:

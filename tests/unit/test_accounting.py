@@ -1,7 +1,6 @@
 """The accounts of a stream: every frame sent is somewhere, and what is not known is never 0."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,11 +10,11 @@ from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Arrived
+from netbench.sinks.base import Received
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence, Growth, NicDelta
-from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
+from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
 (OUTSIDE,) = stream_paths(topology(streams=1, uuts=[{"name": "x", "kind": "external"}]))
@@ -44,7 +43,7 @@ class Journey:
     egress_nic: int = 0
     link_out: int = 0
     sink_nic: int = 0
-    capture: int = 0  # dropped by tcpdump
+    capture: int = 0  # dropped by the sink
     duplicated: int = 0  # further copies made in the UUT
     foreign_through: int = 0  # frames of others that took the whole way
     foreign_stuck: int = 0  # that entered at the source and were rightly not forwarded
@@ -77,8 +76,13 @@ class Journey:
             path=PATH,
             traffic=Traffic("s1", "", "", "", "", 64, 1000.0, self.sent / 1000, 1, 1),
             sent=Sent(self.sent, 0, self.sent / 1000, 1, 2, 1, 0.0),
-            arrived=Arrived(Path("x.pcap"), self.received, self.received + self.capture, self.capture, 0, True),
-            capture=captured(self.received, self.duplicated, self.foreign_in_capture),
+            received=received(
+                self.received,
+                self.duplicated,
+                self.foreign_in_capture,
+                matched=self.received + self.capture,
+                dropped=self.capture,
+            ),
             nics={
                 "source": nic(tx=on_wire, tx_dropped=self.source_nic),
                 "ingress": nic(rx=ingress, rx_dropped=self.ingress_nic),
@@ -211,23 +215,23 @@ def test_a_rule_that_claims_more_than_was_lost_leaves_a_remainder_to_be_seen():
     assert (counts.lost_frames, counts.unexplained_frames) == (5, 5 - 800)
 
 
-def test_what_tcpdump_dropped_is_the_testers_loss():
+def test_what_the_sink_dropped_is_the_testers_loss():
     counts = account(Journey(capture=300).evidence())
     assert (counts.received_frames, counts.lost_frames, counts.loss_ratio) == (700, 0, 0.0)
     assert (counts.lost_at, counts.unexplained_frames) == ((), 0)
 
 
-def test_tcpdump_may_drop_more_than_this_streams_frames():
+def test_a_sink_may_drop_more_than_this_streams_frames():
     """Foreign and flush frames pass its filter as well: fewer than no frames cannot be lost."""
     evidence = Journey(capture=10).evidence()
-    counts = account(replace(evidence, arrived=replace(evidence.arrived, dropped_frames=30)))
+    counts = account(replace(evidence, received=replace(evidence.received, dropped=30)))
     assert (counts.received_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (990, 10, 0)
     assert (counts.lost_frames, counts.lost_at) == (0, ())
 
 
-def test_tcpdump_cannot_drop_what_never_came():
+def test_a_sink_cannot_drop_what_never_came():
     evidence = Journey(rule=50, capture=10).evidence()
-    counts = account(replace(evidence, arrived=replace(evidence.arrived, dropped_frames=60)))
+    counts = account(replace(evidence, received=replace(evidence.received, dropped=60)))
     assert (counts.capture_dropped_frames, lost_at(counts), counts.unexplained_frames) == (10, {RULE: 50}, 0)
 
 
@@ -238,7 +242,7 @@ def test_a_sink_that_sends_has_frames_that_are_foreign():
     assert account(replace(evidence, nics={**evidence.nics, "sink": replace(sink, tx=3)})).foreign_frames == 5
 
 
-def test_foreign_frames_seen_by_the_capture_alone():
+def test_foreign_frames_seen_by_the_sink_alone():
     assert account(Journey(foreign_out=9, foreign_in_capture=9).evidence()).foreign_frames == 9
 
 
@@ -250,8 +254,8 @@ def test_foreign_frames_that_came_between_the_uut_and_the_sink_are_no_loss():
     assert (counts.lost_at, counts.unexplained_frames) == ((), 0)
 
 
-def test_without_a_capture_nothing_about_arrival_is_known():
-    counts = account(replace(Journey(uut=10).evidence(), capture=None))
+def test_without_a_count_nothing_about_arrival_is_known():
+    counts = account(replace(Journey(uut=10).evidence(), received=Received()))
     unknown = (
         "received_frames",
         "duplicate_frames",
@@ -310,8 +314,7 @@ def test_a_max_load_intends_no_number():
 
 def test_frames_that_cannot_be_told_apart_are_counted_only():
     evidence = Journey(sent=1000, uut=100).evidence()
-    evidence = replace(evidence, sent=replace(evidence.sent, numbered=False), capture=captured(90, duplicates=810))
-    counts = account(evidence)
+    counts = account(replace(evidence, received=Received(frames=900, foreign=0, dropped=0)))
     assert (counts.received_frames, counts.lost_frames, counts.unexplained_frames) == (900, 100, 0)
     assert lost_at(counts) == {IN_UUT: 100}
     assert (counts.duplicate_frames, counts.reordered_frames) == (None, None)

@@ -8,7 +8,7 @@ import pytest
 from netbench.errors import MissingError
 from netbench.model.ceiling import Ceiling, Ceilings
 from netbench.model.counts import HopLoss
-from netbench.model.profile import GeneratorSpec
+from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
@@ -82,10 +82,17 @@ def test_a_testbed_is_what_its_tester_consists_of():
     auto, paced = GeneratorSpec(kind="auto"), GeneratorSpec.model_validate({"kind": "pktgen", "pacing": "exact"})
     lab = topology()
     same = topology(name="other", uuts=[{"name": "x", "kind": "external"}])
-    own = fingerprint(lab, auto, "afpacket")
-    assert own == fingerprint(same, GeneratorSpec(), "afpacket"), "what chose the sources does not matter"
-    others = [(topology(2), auto, "afpacket"), (topology_in_vm(), auto, "afpacket"), (lab, auto, "pktgen")]
-    assert len({own, *(fingerprint(*other) for other in [*others, (lab, paced, "pktgen")])}) == 5
+    tcpdump, other = SinkSpec(), SinkSpec(kind="other")
+    own = fingerprint(lab, auto, "afpacket", tcpdump)
+    assert own == fingerprint(same, GeneratorSpec(), "afpacket", tcpdump), "what chose the sources does not matter"
+    others = [
+        (topology(2), auto, "afpacket", tcpdump),
+        (topology_in_vm(), auto, "afpacket", tcpdump),
+        (lab, auto, "pktgen", tcpdump),
+        (lab, paced, "pktgen", tcpdump),
+        (lab, auto, "afpacket", other),
+    ]
+    assert len({own, *(fingerprint(*one) for one in others)}) == 6
 
 
 def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import profile_kinds
 from netbench.errors import TestbedError, UsageError
-from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.model.maximum import Maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.directory import ResultDirectory
@@ -48,7 +48,7 @@ def test_everything_is_there_from_the_start(directory):
 
 def test_what_was_asked_for_reads_back_the_same(directory):
     assert load_topology(directory.topology, {"raw": RawOptions}) == topology()
-    assert load_profile(directory.profile, {"afpacket": AfPacketSource.Options}) == profile()
+    assert load_profile(directory.profile, profile_kinds()) == profile()
 
 
 def test_what_is_there_is_not_overwritten(directory):

@@ -1,31 +1,27 @@
 """Each reason against a trial, from the least evidence that causes it; and none from clean evidence."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
-from netbench.sinks.base import Arrived
+from netbench.sinks.base import Received
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence, Growth, NicDelta
 from netbench.trial.judging import judge
-from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
+from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
-ARRIVED = Arrived(Path("s1.pcap"), 1000, 1000, 0, 0, flushed=True)
 NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0)
 SINK = replace(NIC, tx=0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
-CLEAN = Evidence(
-    PATH, TRAFFIC, SENT, ARRIVED, captured(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ()
-)
+CLEAN = Evidence(PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ())
 
 
 def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
@@ -52,7 +48,7 @@ def test_nothing_is_said_against_a_clean_trial():
 
 
 def test_loss_in_the_uut_is_a_result_and_no_reason():
-    lost = replace(CLEAN, capture=captured(900), growths=(Growth("uut", "rule", "dropped", 100),))
+    lost = replace(CLEAN, received=received(900), growths=(Growth("uut", "rule", "dropped", 100),))
     assert reasons(replace(lost, nics=counting(egress=900, sink=900))) == []
 
 
@@ -65,7 +61,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             "the worker died",
         ),
         (
-            replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0), capture=None),
+            replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0), received=Received()),
             ReasonKind.NOTHING_SENT,
             "the generator sent no frame",
         ),
@@ -82,29 +78,24 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             "offered 800 of 1,000 frames/s (-20.00%, tolerance 1.00%); 1,000 frames took 1.250 s",
         ),
         (
-            replace(CLEAN, capture=None, arrived=replace(ARRIVED, disk_full=True)),
+            replace(CLEAN, received=Received(error="exit code 1", no_room="no space left for s1.pcap; free some")),
             ReasonKind.CAPTURE_DISK_FULL,
-            "no space left for s1.pcap; free some, or write elsewhere with -o",
+            "no space left for s1.pcap; free some",
         ),
         (
-            replace(CLEAN, capture=None, arrived=replace(ARRIVED, error="tcpdump ended with exit code 1")),
+            replace(CLEAN, received=Received(error="the counter ended with exit code 1")),
             ReasonKind.CAPTURE_FAILED,
-            "tcpdump ended with exit code 1",
+            "the counter ended with exit code 1",
         ),
         (
-            replace(CLEAN, capture=None),
-            ReasonKind.CAPTURE_FAILED,
-            "s1.pcap does not hold what tcpdump says it captured",
-        ),
-        (
-            replace(CLEAN, capture=captured(999), arrived=replace(ARRIVED, dropped_frames=1)),
+            replace(CLEAN, received=received(999, dropped=1, counted_by="the counter")),
             ReasonKind.CAPTURE_DROPPED,
-            "tcpdump dropped 1 frames: the tester's loss",
+            "the counter dropped 1 frames: the tester's loss",
         ),
         (
-            replace(CLEAN, arrived=replace(ARRIVED, flushed=False)),
+            replace(CLEAN, received=received(unsettled="the last frames may be in the kernel")),
             ReasonKind.NOT_DRAINED,
-            "the last frames may still have been in the kernel when tcpdump was stopped",
+            "the last frames may be in the kernel",
         ),
         (with_nic("ingress", None), ReasonKind.LINK_CHANGED, "ingress NIC nb-in1 is gone"),
         (
@@ -123,24 +114,24 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             "nft t c rule 4 dropped 7 frames at the sink NIC: not the UUT's doing; remove it",
         ),
         (
-            replace(CLEAN, capture=captured(997), nics={**CLEAN.nics, "sink": replace(SINK, rx=997, rx_dropped=3)}),
+            replace(CLEAN, received=received(997), nics={**CLEAN.nics, "sink": replace(SINK, rx=997, rx_dropped=3)}),
             ReasonKind.TESTER_DROPPED,
             "3 frames died at the sink NIC: the tester's loss",
         ),
         (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
         (
-            replace(CLEAN, capture=captured(foreign=1)),
+            replace(CLEAN, received=received(foreign=1)),
             ReasonKind.FOREIGN_FRAMES,
             "1 frames at the sink are not this stream's",
         ),
         (
-            replace(CLEAN, capture=captured(duplicates=1), nics=counting(egress=1001, sink=1001)),
+            replace(CLEAN, received=received(duplicates=1), nics=counting(egress=1001, sink=1001)),
             ReasonKind.DUPLICATE_FRAMES,
             "1 frames arrived more than once",
         ),
         (
-            replace(CLEAN, capture=captured(999), nics=counting(ingress=999, egress=999, sink=999)),
+            replace(CLEAN, received=received(999), nics=counting(ingress=999, egress=999, sink=999)),
             ReasonKind.UNEXPLAINED_FRAMES,
             "1 frames are explained by no counter",
         ),
@@ -212,7 +203,7 @@ def test_a_generator_that_broke_off_is_not_also_blamed_for_its_rate():
 
 
 def test_a_generator_that_died_is_not_also_blamed_for_sending_nothing():
-    died = replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0, "killed by signal 9"), capture=None)
+    died = replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0, "killed by signal 9"), received=Received())
     assert kinds(died) == [ReasonKind.GENERATOR_FAILED]
 
 
@@ -220,14 +211,9 @@ def test_where_the_sink_never_listened_the_generator_is_not_blamed():
     unarmed = replace(
         CLEAN,
         sent=Sent(0, 0, 0.0, None, None, 0, 0.0),
-        capture=None,
-        arrived=Arrived(Path("s1.pcap"), None, None, None, 0, False, "tcpdump ended with exit code 1"),
+        received=Received(error="tcpdump ended with exit code 1"),
     )
     assert kinds(unarmed) == [ReasonKind.CAPTURE_FAILED]
-
-
-def test_a_full_disk_that_did_the_capture_no_harm_is_no_reason():
-    assert kinds(replace(CLEAN, arrived=replace(ARRIVED, disk_full=True))) == []
 
 
 def test_each_nic_is_blamed_for_itself():

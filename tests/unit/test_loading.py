@@ -8,6 +8,7 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto import Auto
+from netbench.sinks.tcpdump import TcpdumpOptions
 from netbench.uut.external import ExternalOptions
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import RawOptions
@@ -25,15 +26,14 @@ class _Any(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-GENERATOR_KINDS: dict[str, type[BaseModel]] = {
-    "afpacket": AfPacket.Options,
-    "auto": Auto.Options,
-    "anything": _Any,
+KINDS: dict[str, dict[str, type[BaseModel]]] = {
+    "generator": {"afpacket": AfPacket.Options, "auto": Auto.Options, "anything": _Any},
+    "sink": {"tcpdump": TcpdumpOptions, "anything": _Any},
 }
 
 
 def read_profile(*settings, path=None):
-    return load_profile(path or find(PROFILES, "quick"), GENERATOR_KINDS, settings)
+    return load_profile(path or find(PROFILES, "quick"), KINDS, settings)
 
 
 def read_topology(*settings, path=None):
@@ -116,6 +116,8 @@ def test_settings_override():
         ("tolerance=5", "write for example 0.5%"),
         ("snap_length=40", "snap_length: 40 is not allowed"),
         ("keep_captures=some", "'none', 'invalid' or 'all'"),
+        ("sink=snoop", "'snoop' is no kind of sink; there are anything, tcpdump"),
+        ("sink.mode=fast", "sink.mode: unknown key"),
         ("scenarios=shared", "scenarios: 'shared' is not allowed: 'shared' is no scenario; there are dedicated"),
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),
@@ -243,3 +245,10 @@ def test_every_problem_of_a_file_is_told_at_once():
 def test_an_unknown_name_lists_the_shipped_ones():
     with pytest.raises(UsageError, match=r"\(lab-vm, netns, netns-3, .*, netns-vmm, two-nics\)"):
         find(TOPOLOGIES, "nets")
+
+
+def test_what_sends_and_receives_in_one_has_its_options_under_generator():
+    both = read_profile("generator=anything", "generator.server=trex1", "sink=anything")
+    assert (both.generator.options, both.sink.options) == ({"server": "trex1"}, {})
+    with pytest.raises(UsageError, match="sink: one anything sends and receives: its options stand under generator"):
+        read_profile("generator=anything", "sink=anything", "sink.server=trex1")

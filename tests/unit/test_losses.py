@@ -1,7 +1,6 @@
 """Where frames died: a truth is made up, the counters that it leaves are shown, and the truth must come out again."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,11 +8,10 @@ from hypothesis import strategies as st
 
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Arrived
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.trial.losses import losses
-from tests.unit.capture_counts import captured
 from tests.unit.inputs import topology
+from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
 SENT = 10_000
@@ -30,8 +28,7 @@ def evidence(entered: int, left: int, *growths: Growth, stack: str = "uut", egre
         path=PATH,
         traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
         sent=Sent(SENT, 0, 1.0, 1, 2, 1, 0.0),
-        arrived=Arrived(Path("x.pcap"), left, left, 0, 0, flushed=True),
-        capture=captured(left),
+        received=received(left),
         nics={
             "source": passed(tx=SENT),
             "ingress": passed(rx=entered),
@@ -191,7 +188,7 @@ def test_a_rule_at_the_sink_that_drops_what_was_captured_before_has_lost_nothing
 
 def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
     given_ = evidence(SENT, SENT, Growth("sink NIC", "XDP program", "dropped", None, silent=UNCOUNTED))
-    assert lost(replace(given_, capture=captured(SENT - 3))) == {"sink NIC (XDP program, which does not count)": 3}
+    assert lost(replace(given_, received=received(SENT - 3))) == {"sink NIC (XDP program, which does not count)": 3}
 
 
 @pytest.mark.parametrize("others", [0, 500])

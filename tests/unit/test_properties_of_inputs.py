@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netbench.config.document import parse_document
 from netbench.config.loading import load_profile, load_topology
-from netbench.config.plugins import GENERATORS, UUTS, option_models
+from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.errors import UsageError
 from netbench.model.fields import parse_percent, percent_text
@@ -97,7 +97,7 @@ def profiles(draw):
 
 @given(profiles())
 def test_a_profile_that_results_keep_reads_back_the_same(written):
-    models = option_models(GENERATORS)
+    models = profile_kinds()
     with file_of(yaml.safe_dump(written, allow_unicode=True).encode()) as path:
         profile = load_profile(path, models)
     with file_of(yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True)).encode()) as path:
@@ -128,9 +128,9 @@ def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
     good = parse_document(file.read_text(), "").data  # `on` is a word to netbench, and true to YAML 1.1
     wrong = data.draw(st.sampled_from(leaves(good)))
     text = yaml.safe_dump(changed(good, wrong, {"no-such-key": 1}), sort_keys=False)
-    load, kinds = (load_topology, UUTS) if file.parent.name == TOPOLOGIES else (load_profile, GENERATORS)
+    is_topology = file.parent.name == TOPOLOGIES
     with file_of(text.encode()) as path, pytest.raises(UsageError) as caught:
-        load(path, option_models(kinds))
+        load_topology(path, option_models(UUTS)) if is_topology else load_profile(path, profile_kinds())
     lines = parse_document(text, "").lines
     around = {lines[wrong[:length]] for length in range(1, len(wrong) + 1)} | {lines[*wrong, "no-such-key"]}
     assert any(f"{path}:{line}: " in str(caught.value) for line in around), str(caught.value)

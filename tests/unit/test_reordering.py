@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.capture.arrivals import arrivals
-from netbench.capture.reordering import Extent, ReorderingTracker
+from netbench.capture.reordering import ReorderingTracker
 from netbench.capture.sequence import SequenceTracker
+from netbench.model.counts import Extent
 
 
 def track(numbers, cuts=()):

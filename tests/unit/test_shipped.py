@@ -7,7 +7,7 @@ import pytest
 from netbench.cli.listing import listing
 from netbench.config import plugins as plugins_module
 from netbench.config import shipped as shipped_module
-from netbench.config.plugins import GENERATORS, UUTS, option_models, plugins
+from netbench.config.plugins import GENERATORS, SINKS, UUTS, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
 
@@ -85,7 +85,7 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
 def test_the_list_names_everything_with_a_line_about_it():
     lines = listing().splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
-    assert titles == ["topologies:", "profiles:", "generators:", "UUTs:"]
+    assert titles == ["topologies:", "profiles:", "generators:", "sinks:", "UUTs:"]
     entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
     assert list(entries) == [
         *shipped(TOPOLOGIES),
@@ -93,6 +93,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "afpacket",
         "auto",
         "pktgen",
+        "tcpdump",
         "external",
         "forwarder",
         "qemu",
@@ -104,6 +105,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen"]
+    assert list(plugins(SINKS)) == ["tcpdump"]
     assert list(plugins(UUTS)) == ["external", "forwarder", "qemu", "raw", "reference"]
     assert {name: model.__name__ for name, model in option_models(UUTS).items()} == {
         "external": "ExternalOptions",

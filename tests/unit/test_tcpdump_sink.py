@@ -1,69 +1,92 @@
 """The sink `tcpdump`, on a stand-in that says and writes what tcpdump would."""
 
 import os
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.model.counts import Spread
+from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks import tcpdump
-from netbench.sinks.base import Catch
-from netbench.sinks.pusher import FLUSH_FRAMES
-from netbench.sinks.tcpdump import (
-    TcpdumpSink,
-    flush_wait_s,
-    most_ring_bytes,
-    ring_bytes,
-    target_of,
-    tcpdump_command,
-)
+from netbench.sinks.base import Incoming, Received
+from netbench.sinks.tcpdump import TcpdumpSink, flush_wait_s
+from netbench.sinks.tcpdump_command import is_counted_live, most_ring_bytes, ring_bytes, target_of, tcpdump_command
+from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, stream_frame
 from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology
+
+(PATH,) = stream_paths(topology())
+IN_VM = replace(PATH, source=replace(PATH.source, machine="lab"), sink=replace(PATH.sink, machine="lab"))
+TRAFFIC = Traffic("s1", "", "", PATH.src_ip, PATH.dst_ip, 64, 1000.0, 0.1, 1, 1)
+SENT = Sent(100, 0, 0.1, START_NS, START_NS, 1, 0.0)
+CPUS = (max(os.sched_getaffinity(0)),)
+NOT_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
+FRAMES = [stream_frame(number, src=PATH.src_ip, dst=PATH.dst_ip) for number in range(100)]
+FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), START_NS)
 
 LISTENING = "tcpdump: listening on nb-rx1, link-type EN10MB (Ethernet), snapshot length 64 bytes"
 REPORT = """
-1000 packets captured
-1010 packets received by filter
+101 packets captured
+110 packets received by filter
 7 packets dropped by kernel
 3 packets dropped by interface
 """
 
-# What the stand-in does: says its first words, waits for SIGINT, says its last words, ends.
+
+def incoming(record=Path("c/x"), path=PATH, fps: float | None = 1000.0, **more) -> Incoming:
+    return Incoming(path, replace(TRAFFIC, fps=fps), Stamps(), START_NS, record, **more)
+
+
+# What the stand-in does: says its first words, writes a capture to stdout, waits for SIGINT, says its last words, ends.
 STAND_IN = """
 import os, signal, sys
-first, last, code = sys.argv[1], sys.argv[2], int(sys.argv[3])
+first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
 def stop(signum, frame):
     os.write(2, last.encode())  # past sys.stderr, which the signal may have found at work
     sys.exit(code)
 signal.signal(signal.SIGINT, stop)
+os.write(1, capture)
 sys.stderr.write(first)
 sys.stderr.flush()
 while True:
     signal.pause()
 """
+ENDS_AT_ONCE = "import sys; sys.exit(sys.argv[1])"
 
 
 class TcpdumpHost(FakeHost):
-    """A host with a stand-in for tcpdump, and 800 MB of memory."""
+    """A host with a stand-in for tcpdump, which captures `content`, and 800 MB of memory."""
 
-    def __init__(self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN):
+    def __init__(self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN, content=None):
         super().__init__(files={"/proc/meminfo": "MemFree: 1 kB\nMemAvailable:     800000 kB\n"})
+        self.content = pcap([*FRAMES, FLUSH]) if content is None else content
         self._script = script
         self._arguments = [first, last, str(exit_code)]
-        self.capture = Path()
         self.spawned: list[list[str]] = []
         self.processes: list[subprocess.Popen[str]] = []
 
     def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
         self.spawned.append(list(argv))
-        command = [sys.executable, "-c", self._script, *self._arguments]
+        target = argv[list(argv).index("-w") + 1]
+        if target != "-":
+            self.write_capture(target)
+        piped = self.content.hex() if target == "-" else ""
+        command = [sys.executable, "-c", self._script, *self._arguments, piped]
         pipe = subprocess.PIPE
         self.processes.append(subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
         return self.processes[-1]
+
+    def write_capture(self, target: str) -> None:
+        Path(target).write_bytes(self.content)
 
     @property
     def shares_files(self) -> bool:
@@ -91,105 +114,134 @@ class FakePusher:
         self.alive = False
 
 
-class FakeListener:
-    """Takes what comes, and says of a flush what it is told to."""
-
-    def __init__(self, hears_flush=True) -> None:
-        self._hears_flush = hears_flush
-        self.pipe = -1
-        self.cpus: Sequence[int] = ()
-
-    def begin(self, pipe, cpus):
-        self.pipe, self.cpus = pipe, cpus
-
-    def await_flush(self, timeout_s):
-        return self._hears_flush
-
-
 @pytest.fixture
-def armed(tmp_path, monkeypatch):
-    """A sink armed on a host."""
+def arm(tmp_path, monkeypatch):
+    """Arm a sink on a host, to write a file that is kept, or to be counted while it captures."""
     sinks = []
 
-    def arm(host: TcpdumpHost, pusher: FakePusher | None = None, listener: FakeListener | None = None) -> TcpdumpSink:
+    def arm_it(host: TcpdumpHost, pusher: FakePusher | None = None, *, path=PATH, keep=True, **more) -> TcpdumpSink:
         monkeypatch.setattr(tcpdump, "Pusher", lambda host, interface: pusher or FakePusher())
         sink = TcpdumpSink()
         sinks.append(sink)
-        host.capture = tmp_path / "x.pcap"
-        host.capture.write_bytes(b"")
-        sink.open(host, "nb-rx1", (3, 4))
-        sink.arm(Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, host.capture, listener))
+        sink.open(host, "nb-rx1", CPUS)
+        sink.arm(incoming(tmp_path / "x", path, keep=keep, **more))
         return sink
 
-    yield arm
+    yield arm_it
     for sink in sinks:
         sink.close()
 
 
-def test_a_trial_of_a_sink(armed):
-    host = TcpdumpHost()
-    sink = armed(host)
+def measured(sink: TcpdumpSink, sent: Sent = SENT, limit_s: float = 5) -> Received:
+    """What comes of a trial."""
     assert sink.armed(20)
-    sink.flush(5)
-    arrived = sink.stop()
-    assert (arrived.captured_frames, arrived.filter_frames) == (1000, 1010)
-    assert arrived.dropped_frames == 7 + 3, "both are the tester's own loss"
-    assert (arrived.flush_frames, arrived.flushed, arrived.error, arrived.disk_full) == (FLUSH_FRAMES, True, "", False)
-    assert (arrived.capture, arrived.heard) == (host.capture, False)
+    sink.stop(limit_s)
+    return sink.received(sent)
+
+
+def unarmed(sink: TcpdumpSink) -> Received:
+    """What comes of a trial in which nothing was sent, as it does not listen."""
+    assert not sink.armed(20)
+    sink.stop(5)
+    return sink.received(NOT_SENT)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["from its file", "while it is made"])
+def test_a_trial_of_a_sink(arm, tmp_path, keep):
+    host, pusher = TcpdumpHost(), FakePusher()
+    received = measured(arm(host, pusher, keep=keep))
+    assert (received.frames, received.duplicates, received.reordered, received.foreign) == (100, 0, 0, 0)
+    assert (received.loss_runs, received.longest_loss_run, received.reordering_extent) == (0, 0, None)
+    assert (received.matched, received.dropped) == (110, 7 + 3), "both are the tester's own loss"
+    assert (received.error, received.no_room, received.unsettled) == ("", "", "")
+    assert received.delay == Spread(5000, 5000.0, 5000, 5000, 5000, 5000, 5000)
+    assert received.counted_by == "tcpdump"
     assert host.processes[0].poll() == 0
+    file = tmp_path / "x.pcap"
+    assert pusher.asked == [(file if keep else None, 0.5)]
+    assert file.exists() is keep, "a capture that nobody may keep is never on a disk"
 
 
-WRITES = STAND_IN.replace("sys.stderr.write(first)", "os.write(1, b'frames'); sys.stderr.write(first)")
-
-
-def test_a_capture_that_is_heard_comes_down_a_pipe_and_no_disk_matters(armed, monkeypatch):
+def test_no_disk_matters_to_what_is_counted_while_it_is_made(arm, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: pytest.fail("asked for"))
-    listener, pusher = FakeListener(), FakePusher()
-    sink = armed(TcpdumpHost(script=WRITES), pusher, listener)
-    assert sink.armed(20)
-    sink.flush(5)
-    arrived = sink.stop()
-    assert (arrived.heard, arrived.flushed, arrived.captured_frames, arrived.error) == (True, True, 1000, "")
-    assert pusher.asked == [(None, 0.5)]
-    assert listener.cpus == (3, 4)
-    assert [os.read(listener.pipe, 100), os.read(listener.pipe, 100)] == [b"frames", b""], "all of it, and its end"
-    os.close(listener.pipe)
+    assert measured(arm(TcpdumpHost(), keep=False)).frames == 100
 
 
-def test_flush_frames_that_nobody_hears_are_sent_again_for_a_while(armed):
-    pusher, listener = FakePusher(), FakeListener(hears_flush=False)
-    sink = armed(TcpdumpHost(), pusher, listener)
-    assert sink.armed(20)
-    sink.flush(0.3)
-    arrived = sink.stop()
-    assert (arrived.flush_frames, arrived.flushed) == (len(pusher.asked) * FLUSH_FRAMES, False)
-    os.close(listener.pipe)
+def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_says_why(arm):
+    received = measured(arm(TcpdumpHost(), keep=False), replace(SENT, frames=99))
+    assert received.frames is None
+    assert "bear numbers it did not send" in received.error
 
 
-def test_a_listener_hears_the_end_when_the_sink_is_closed_amid_a_trial(armed):
-    """Or it would wait for ever."""
-    listener = FakeListener()
-    sink = armed(TcpdumpHost(), None, listener)
-    sink.close()
-    assert os.read(listener.pipe, 100) == b""
-    os.close(listener.pipe)
+def test_nothing_sent_is_nothing_to_count_and_no_error(arm):
+    received = measured(arm(TcpdumpHost()), NOT_SENT)
+    assert (received.frames, received.error, received.unsettled) == (None, "", "")
 
 
-def test_a_sink_is_used_for_one_trial_after_the_other(armed):
+@pytest.mark.parametrize(
+    "content",
+    [
+        pcap(FRAMES),  # not what tcpdump says it captured
+        pcap([*FRAMES, FLUSH])[:-10],  # the last frame is cut
+        pcap([*FRAMES, FLUSH]) + bytes(7),
+    ],
+    ids=["too few", "cut", "too long"],
+)
+@pytest.mark.parametrize("keep", [True, False], ids=["file", "pipe"])
+def test_a_capture_that_is_not_whole_is_not_counted(arm, content, keep):
+    """Part of a count would look like loss."""
+    received = measured(arm(TcpdumpHost(content=content), keep=keep))
+    assert received.frames is None
+    assert received.error.endswith("does not hold what tcpdump says it captured")
+    assert received.no_delay == "there is no whole capture"
+
+
+@pytest.mark.parametrize(("content", "why"), [(b"no capture at all", "neither pcap"), (b"", "empty")])
+def test_what_is_no_capture_is_said(arm, content, why):
+    received = measured(arm(TcpdumpHost(content=content)))
+    assert (received.frames, why in received.error) == (None, True)
+
+
+def test_frames_that_are_not_numbered_can_only_be_counted(arm):
+    copies = [*FRAMES[:90], *[FRAMES[0]] * 10, FLUSH]
+    received = measured(arm(TcpdumpHost(content=pcap(copies))), replace(SENT, numbered=False))
+    assert (received.frames, received.duplicates, received.reordered, received.loss_runs) == (100, None, None, None)
+    assert (received.foreign, received.delay) == (0, None)
+
+
+def test_by_early_stamps_a_delay_of_0_is_less_than_can_be_told(arm):
+    frames = [stream_frame(n, src=PATH.src_ip, dst=PATH.dst_ip, delay_ns=5000 * (n > 0)) for n in range(100)]
+    received = measured(arm(TcpdumpHost(content=pcap([*frames, FLUSH]))), replace(SENT, stamped_early=True))
+    assert received.delay is not None
+    assert (received.delay.smallest_ns, received.delay.mean_ns, received.delay.median_ns) == (None, None, 5000)
+
+
+def test_without_two_consecutive_frames_early_stamps_tell_nothing(arm):
+    content, last = pcap([FRAMES[7], FLUSH]), REPORT.replace("101", "2")
+    early = replace(SENT, stamped_early=True)
+    received = measured(arm(TcpdumpHost(content=content, last=last)), early)
+    assert (received.frames, received.delay, received.no_delay) == (1, None, "no two consecutive frames arrived")
+
+
+def test_flush_frames_that_do_not_come_through_are_sent_again_for_a_while(arm):
+    pusher = FakePusher()
+    sink = arm(TcpdumpHost(content=pcap(FRAMES), last=REPORT.replace("101", "100")), pusher, keep=False)
+    received = measured(sink, limit_s=0.3)
+    assert len(pusher.asked) >= 2
+    assert (received.frames, "when tcpdump was stopped" in received.unsettled) == (100, True)
+
+
+def test_a_sink_is_used_for_one_trial_after_the_other(arm, tmp_path):
     host = TcpdumpHost()
-    sink = armed(host)
-    sink.armed(20)
-    sink.flush(5)
-    sink.stop()
-    host.capture.write_bytes(b"")
-    sink.arm(Catch("198.18.1.2", "198.19.1.2", None, 64, host.capture))
-    assert sink.armed(20)
-    arrived = sink.stop()
-    assert (arrived.flush_frames, arrived.flushed) == (0, False)
+    sink = arm(host)
+    assert measured(sink).frames == 100
+    host.content = pcap([])
+    sink.arm(incoming(tmp_path / "y", fps=None, keep=True))
+    assert measured(sink).frames is None, "not the capture of the trial before"
     assert [process.poll() for process in host.processes] == [0, 0]
 
 
-def test_its_first_words_may_come_in_pieces(armed):
+def test_its_first_words_may_come_in_pieces(arm):
     pieces = """
 for part in ("tcpdump: verbose output suppressed\\n", "tcpdump: liste", "ning on nb-rx1\\n"):
     sys.stderr.write(part)
@@ -197,106 +249,102 @@ for part in ("tcpdump: verbose output suppressed\\n", "tcpdump: liste", "ning on
     time.sleep(0.05)
 """
     script = STAND_IN.replace("import os, signal, sys", "import os, signal, sys, time")
-    sink = armed(TcpdumpHost(script=script.replace("sys.stderr.write(first)\n", pieces)))
+    sink = arm(TcpdumpHost(script=script.replace("sys.stderr.write(first)\n", pieces)))
     assert sink.armed(20)
     assert sink.armed(0), "asked again, it still is"
 
 
 @pytest.mark.parametrize("first", ["", "tcpdump: verbose output suppressed\ntcpdump: liste"])
-def test_a_tcpdump_that_does_not_say_so_is_not_armed(armed, first):
-    sink = armed(TcpdumpHost(first=first))
-    assert not sink.armed(0.2)
+def test_a_tcpdump_that_does_not_say_so_is_not_armed(arm, first):
+    assert not arm(TcpdumpHost(first=first)).armed(0.2)
 
 
-def test_a_tcpdump_that_ends_at_once_is_not_armed_and_says_why(armed):
+@pytest.mark.parametrize("path", [PATH, IN_VM], ids=["here", "on another machine"])
+def test_a_tcpdump_that_ends_at_once_is_not_armed_and_says_why(arm, path):
+    """There is no capture to bring home, and that is no reason to end a campaign."""
     says = "tcpdump: nb-rx1: No such device exists\n"
-    sink = armed(TcpdumpHost(first=says, script="import sys; sys.exit(sys.argv[1])"))
-    assert not sink.armed(20)
-    arrived = sink.stop()
-    assert arrived.error == "tcpdump ended before the trial did (exit code 1): tcpdump: nb-rx1: No such device exists"
-    assert (arrived.captured_frames, arrived.filter_frames, arrived.dropped_frames) == (None, None, None)
-    assert not arrived.flushed
+    host = TcpdumpHost if path is PATH else GuestHost
+    received = unarmed(arm(host(first=says, script=ENDS_AT_ONCE, content=b""), path=path))
+    assert received.error == "tcpdump ended before the trial did (exit code 1): tcpdump: nb-rx1: No such device exists"
+    assert (received.frames, received.matched, received.dropped) == (None, None, None)
 
 
-def test_a_tcpdump_that_was_killed_says_so_and_its_counts_are_unknown(armed):
+def test_a_tcpdump_that_was_killed_says_so_and_its_counts_are_unknown(arm):
     host, pusher = TcpdumpHost(), FakePusher()
-    sink = armed(host, pusher)
+    sink = arm(host, pusher)
     assert sink.armed(20)
     host.processes[0].kill()
     host.processes[0].wait()
-    sink.flush(5)
+    sink.stop(5)
+    received = sink.received(SENT)
     assert pusher.asked == []
-    arrived = sink.stop()
-    assert arrived.error == "tcpdump ended before the trial did (killed by signal 9)"
-    assert (arrived.captured_frames, arrived.dropped_frames) == (None, None)
+    assert received.error == "tcpdump ended before the trial did (killed by signal 9)"
+    assert (received.frames, received.dropped) == (None, None)
 
 
-def test_a_tcpdump_that_fails_though_it_reports_is_an_error(armed):
-    sink = armed(TcpdumpHost(last="tcpdump: x.pcap: No space left on device\n" + REPORT, exit_code=1))
-    assert sink.armed(20)
-    arrived = sink.stop()
-    assert arrived.error.endswith("(exit code 1): tcpdump: x.pcap: No space left on device")
-    assert arrived.disk_full
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"last": "tcpdump: x.pcap: cannot\n" + REPORT, "exit_code": 1}, "(exit code 1): tcpdump: x.pcap: cannot"),
+        ({"last": ""}, "(exit code 0)"),
+    ],
+    ids=["fails though it reports", "does not report"],
+)
+def test_a_tcpdump_that_is_not_content_is_an_error(arm, more, error):
+    assert measured(arm(TcpdumpHost(**more))).error.endswith(error)
 
 
-def test_a_tcpdump_without_a_report_is_an_error(armed):
-    sink = armed(TcpdumpHost(last=""))
-    assert sink.armed(20)
-    assert "(exit code 0)" in sink.stop().error
-
-
-def test_a_tcpdump_that_ended_of_its_own_accord_missed_what_came_after(armed):
+def test_a_tcpdump_that_ended_of_its_own_accord_missed_what_came_after(arm):
     """Whatever it reports, and though it was content."""
-    script = "import sys; sys.stderr.write(sys.argv[1] + sys.argv[2])"
-    host = TcpdumpHost(script=script)
-    sink = armed(host)
+    host = TcpdumpHost(script="import sys; sys.stderr.write(sys.argv[1] + sys.argv[2])")
+    sink = arm(host)
     assert sink.armed(20)
     host.processes[0].wait(20)
-    arrived = sink.stop()
-    assert arrived.error == "tcpdump ended before the trial did (exit code 0)"
+    sink.stop(5)
+    assert sink.received(SENT).error == "tcpdump ended before the trial did (exit code 0)"
 
 
-def test_one_frame_is_counted_too(armed):
+def test_a_full_disk_is_to_blame_for_a_capture_that_is_not_whole(arm, tmp_path):
+    last = "tcpdump: x.pcap: No space left on device\n" + REPORT
+    received = measured(arm(TcpdumpHost(last=last, exit_code=1)))
+    assert received.no_room == f"no space left for {tmp_path / 'x.pcap'}; free some, or write elsewhere with -o"
+
+
+def test_a_full_disk_that_did_the_capture_no_harm_is_no_reason(arm, monkeypatch):
+    monkeypatch.setattr("netbench.sinks.tcpdump._free_bytes", lambda path: 0)
+    received = measured(arm(TcpdumpHost()))
+    assert (received.frames, received.error, received.no_room) == (100, "", "")
+
+
+def test_one_frame_is_counted_too(arm):
     last = "1 packet captured\n1 packet received by filter\n0 packets dropped by kernel\n"
-    sink = armed(TcpdumpHost(last=last))
-    assert sink.armed(20)
-    arrived = sink.stop()
-    assert (arrived.captured_frames, arrived.filter_frames, arrived.dropped_frames, arrived.error) == (1, 1, 0, "")
+    received = measured(arm(TcpdumpHost(last=last, content=pcap(FRAMES[:1]))))
+    assert (received.frames, received.matched, received.dropped, received.error) == (1, 1, 0, "")
 
 
-def test_flushing_goes_on_until_a_flush_frame_is_in_the_file(armed):
-    host, pusher = TcpdumpHost(), FakePusher(arrives_at=3)
-    sink = armed(host, pusher)
-    assert sink.armed(20)
-    sink.flush(4)
-    arrived = sink.stop()
-    assert pusher.asked == [(host.capture, 0.4)] * 3
-    assert (arrived.flush_frames, arrived.flushed) == (3 * FLUSH_FRAMES, True)
+def test_flushing_goes_on_until_a_flush_frame_is_in_the_file(arm, tmp_path):
+    pusher = FakePusher(arrives_at=3)
+    received = measured(arm(TcpdumpHost(), pusher), limit_s=4)
+    assert pusher.asked == [(tmp_path / "x.pcap", 0.4)] * 3
+    assert received.unsettled == ""
 
 
-def test_flushing_is_given_up(armed):
+def test_flushing_is_given_up(arm):
     pusher = FakePusher(arrives_at=0)
-    sink = armed(TcpdumpHost(), pusher)
-    assert sink.armed(20)
-    sink.flush(0.1)
-    arrived = sink.stop()
+    received = measured(arm(TcpdumpHost(), pusher), limit_s=0.1)
     assert len(pusher.asked) >= 1
-    assert (arrived.flush_frames, arrived.flushed) == (len(pusher.asked) * FLUSH_FRAMES, False)
+    assert received.unsettled == "the last frames may still have been in the kernel when tcpdump was stopped"
 
 
-def test_flushing_through_a_nic_that_is_gone_is_not_tried_twice(armed):
+def test_flushing_through_a_nic_that_is_gone_is_not_tried_twice(arm):
     pusher = FakePusher(arrives_at=0, otherwise=None)
-    sink = armed(TcpdumpHost(), pusher)
-    assert sink.armed(20)
-    sink.flush(20)
+    assert measured(arm(TcpdumpHost(), pusher), limit_s=20).unsettled
     assert len(pusher.asked) == 1
-    arrived = sink.stop()
-    assert (arrived.flush_frames, arrived.flushed) == (0, False)
 
 
-def test_flushing_returns_when_tcpdump_dies_meanwhile(armed, monkeypatch):
+def test_flushing_returns_when_tcpdump_dies_meanwhile(arm, monkeypatch):
     host, pusher = TcpdumpHost(), FakePusher(arrives_at=0)
-    sink = armed(host, pusher)
+    sink = arm(host, pusher)
     assert sink.armed(20)
     begin = time.monotonic()
 
@@ -305,17 +353,21 @@ def test_flushing_returns_when_tcpdump_dies_meanwhile(armed, monkeypatch):
         return False
 
     monkeypatch.setattr(pusher, "push", kill)
-    sink.flush(60)
+    sink.stop(60)
     assert time.monotonic() - begin < 30
 
 
 class GuestHost(TcpdumpHost):
     """A host that does not share this machine's files: a capture is there only once it is fetched."""
 
-    def __init__(self, free_kib=1_000_000, capture=b"frames", **more):
+    def __init__(self, free_kib=1_000_000, **more):
         super().__init__(**more)
         self._free_kib = free_kib
-        self.there = {} if capture is None else {"/tmp/x.pcap": capture}
+        self.there: dict[str, bytes] = {}
+
+    def write_capture(self, target):
+        if self.content:
+            self.there[target] = self.content
 
     @property
     def shares_files(self) -> bool:
@@ -335,95 +387,86 @@ class GuestHost(TcpdumpHost):
         target.write_bytes(self.there[path])
 
 
-def test_a_capture_of_another_machine_is_brought_home_and_removed_there(armed):
-    """Though somebody would listen: there is no pipe from there."""
+def test_a_capture_of_another_machine_is_brought_home_and_removed_there(arm, tmp_path):
+    """Though nobody may keep it: there is no pipe from there."""
     host = GuestHost()
-    sink = armed(host, None, FakeListener())
+    sink = arm(host, path=IN_VM, keep=False)
     (spawned,) = host.spawned
     assert spawned[spawned.index("-w") + 1] == "/tmp/x.pcap"
-    assert sink.armed(20)
-    sink.flush(5)
-    arrived = sink.stop()
-    assert (arrived.capture, arrived.capture.read_bytes()) == (host.capture, b"frames")
-    assert (arrived.captured_frames, arrived.flushed, arrived.error, arrived.disk_full) == (1000, True, "", False)
+    received = measured(sink)
+    assert (received.frames, received.error, received.no_room) == (100, "", "")
+    assert (tmp_path / "x.pcap").read_bytes() == host.content
     assert host.there == {}
 
 
-def test_a_disk_of_another_machine_that_is_full(armed):
-    sink = armed(GuestHost(free_kib=15))
-    assert sink.armed(20)
-    assert sink.stop().disk_full
+def test_a_disk_of_another_machine_that_is_full(arm):
+    content = pcap([*FRAMES, FLUSH])[:-10]
+    assert "no space left for" in measured(arm(GuestHost(free_kib=15, content=content), path=IN_VM)).no_room
 
 
-def test_a_tcpdump_of_another_machine_that_could_not_even_begin_is_a_reason_of_its_trial(armed):
-    """There is no capture to bring home, and that is no reason to end a campaign."""
-    script = "import sys; sys.exit(sys.argv[1])"
-    says = "tcpdump: nb-rx1: No such device exists\n"
-    sink = armed(GuestHost(capture=None, first=says, script=script))
-    assert not sink.armed(20)
-    arrived = sink.stop()
-    assert arrived.error == "tcpdump ended before the trial did (exit code 1): tcpdump: nb-rx1: No such device exists"
-    assert arrived.captured_frames is None
-
-
-def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(armed):
-    sink = armed(GuestHost(capture=None))
+def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm):
+    sink = arm(GuestHost(content=b""), path=IN_VM)
     assert sink.armed(20)
     with pytest.raises(TestbedError, match="cannot be read"):
-        sink.stop()
+        sink.stop(5)
 
 
-def test_closing_ends_it(armed):
+@pytest.mark.parametrize("keep", [True, False])
+def test_closing_ends_it(arm, keep):
+    """Also one whose capture is read meanwhile, by a thread that else would wait for ever."""
     host, pusher = TcpdumpHost(), FakePusher()
-    sink = armed(host, pusher)
+    sink = arm(host, pusher, keep=keep)
     sink.close()
     sink.close()
     assert host.processes[0].poll() == -9
     assert not pusher.alive
     with pytest.raises(TestbedError, match="no capture is running on nb-rx1"):
-        sink.stop()
+        sink.stop(5)
 
 
 def test_the_command(tmp_path):
-    catch = Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, tmp_path / "x.pcap")
-    command = tcpdump_command("nb-rx1", (), catch, catch.capture)
+    target = tmp_path / "x.pcap"
+    command = tcpdump_command("nb-rx1", (), incoming(), target)
     *options, expression = command
-    assert options == [
-        "tcpdump",
-        "-i",
-        "nb-rx1",
-        "-n",
-        "-p",
-        "-Z",
-        "root",
-        "-s",
-        "64",
-        "-B",
-        "4096",
-        "-w",
-        str(tmp_path / "x.pcap"),
-    ]
-    assert "udp and src host 198.18.1.2 and dst host 198.19.1.2" in expression
-    assert "or ether dst 01:80:c2:00:00:0f" in expression.replace("(outbound and ether", "ether")
-    assert tcpdump_command("nb-rx1", (3, 4), catch, catch.capture) == ["taskset", "-c", "3,4", *command]
-    heard = tcpdump_command("nb-rx1", (), catch, None)
-    assert heard[heard.index("-w") + 1] == "-"
+    assert options == (
+        ["tcpdump", "-i", "nb-rx1", "-n", "-p", "-Z", "root", "-s", "64", "-B", "4096", "-w", str(target)]
+    )
+    assert expression == (f"(udp and src host {PATH.src_ip} and dst host {PATH.dst_ip}) or ether dst 01:80:c2:00:00:0f")
+    assert tcpdump_command("nb-rx1", (3, 4), incoming(), target) == ["taskset", "-c", "3,4", *command]
+    piped = tcpdump_command("nb-rx1", (), incoming(), None)
+    assert piped[piped.index("-w") + 1] == "-"
 
 
-def test_arming_spawns_that_command(armed, tmp_path):
+def test_arming_spawns_that_command_and_a_dry_run_shows_it(arm, tmp_path):
     host = TcpdumpHost()
-    armed(host)
-    catch = Catch("198.18.1.2", "198.19.1.2", 1000.0, 64, tmp_path / "x.pcap")
-    assert host.spawned == [tcpdump_command("nb-rx1", (3, 4), catch, catch.capture)]
+    sink = arm(host)
+    command = tcpdump_command("nb-rx1", CPUS, incoming(), tmp_path / "x.pcap")
+    assert host.spawned == [command]
+    shown, pusher = sink.commands("nb-rx1", CPUS, incoming(tmp_path / "x", keep=True))
+    assert shlex.split(shown) == command
+    assert "netbench.sinks.flush nb-rx1" in pusher
 
 
 @pytest.mark.parametrize(
-    ("has_listener", "shares_files", "target"),
-    [(True, True, None), (False, True, "c/x.pcap"), (True, False, "/tmp/x.pcap"), (False, False, "/tmp/x.pcap")],
+    ("path", "keep", "target"),
+    [(PATH, False, None), (PATH, True, "c/x.pcap"), (IN_VM, False, "/tmp/x.pcap"), (IN_VM, True, "/tmp/x.pcap")],
 )
-def test_where_a_capture_goes(has_listener, shares_files, target):
-    found = target_of(Path("c/x.pcap"), has_listener=has_listener, shares_files=shares_files)
-    assert found == (None if target is None else Path(target))
+def test_where_a_capture_goes(path, keep, target):
+    assert target_of(incoming(path=path, keep=keep)) == (None if target is None else Path(target))
+
+
+def test_only_what_begins_and_ends_on_this_machine_is_counted_while_it_is_made():
+    """By one clock, late frames of an earlier trial are told from new ones before the source has said when it sent."""
+    for other in (replace(PATH, source=IN_VM.source), replace(PATH, sink=IN_VM.sink)):
+        assert not is_counted_live(incoming(path=other))
+
+
+def test_what_it_writes_to_a_disk():
+    sink = TcpdumpSink()
+    assert sink.writes(incoming(keep=True)) == 24 + 100 * (16 + 60)
+    assert sink.writes(incoming(path=IN_VM)) == 24 + 100 * (16 + 60)
+    assert sink.writes(incoming()) == 0
+    assert sink.writes(incoming(keep=True, fps=None)) == 0, "nobody knows"
 
 
 @pytest.mark.parametrize(
@@ -440,12 +483,10 @@ def test_the_ring_holds_a_second_of_frames(fps, snap, mib):
     assert ring_bytes(fps, snap) == int(mib * 2**20)
 
 
-def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(armed, tmp_path):
-    sink = armed(host := TcpdumpHost())
-    sink.stop()
-    sink.arm(Catch("198.18.1.2", "198.19.1.2", None, 64, tmp_path / "x.pcap", sinks=4))
-    buffers = [argv[argv.index("-B") + 1] for argv in host.spawned]
-    assert buffers == ["4096", "50000"], "of 800,000 KiB"
+def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
+    arm(host := TcpdumpHost(), fps=None, sinks=4)
+    (argv,) = host.spawned
+    assert argv[argv.index("-B") + 1] == "50000", "of 800,000 KiB"
     assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "where nobody knows, as if there were enough"
 
 

@@ -14,7 +14,7 @@ from netbench.linux.changes import AddNamespace, AddVeth, MovePort, OffloadsOff,
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.testbed.doctor.diagnosis import known_needs
-from netbench.testbed.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_generator, make_uut, needs_of
+from netbench.testbed.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_backends, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vmm.qemu_command import qemu_program
@@ -212,5 +212,6 @@ def test_uuts_and_sources_are_made_as_described():
     assert raw.next_hop_mac(path) == path.sink.mac
     routed = make_uut(topology(uuts=[{"name": "a", "kind": "raw", "forward": "route"}]).uuts[0])
     assert routed.next_hop_mac(path) == path.ingress.mac
-    threads = make_generator(profile(generator={"kind": "afpacket", "threads": 3})).source().commands("nb-tx1", (4, 5))
+    generator, _ = make_backends(profile(generator={"kind": "afpacket", "threads": 3}))
+    threads = generator.source().commands("nb-tx1", (4, 5))
     assert threads[0].endswith("netbench.generators.afpacket.worker nb-tx1 3 4 5")

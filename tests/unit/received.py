@@ -1,0 +1,23 @@
+"""What a sink says that nobody armed."""
+
+from dataclasses import replace
+from typing import Any
+
+from netbench.sinks.base import Received
+
+
+def received(frames: int = 1000, duplicates: int = 0, foreign: int = 0, **more: Any) -> Received:
+    """What of a stream arrived, in frames, with 3 reordered and 2 loss runs of at most 4."""
+    all_of_it = Received(
+        frames=frames,
+        duplicates=duplicates,
+        reordered=3,
+        foreign=foreign,
+        matched=frames + duplicates + foreign,
+        dropped=0,
+        loss_runs=2,
+        longest_loss_run=4,
+        first_ns=5,
+        last_ns=6,
+    )
+    return replace(all_of_it, **more)

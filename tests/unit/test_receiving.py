@@ -1,0 +1,96 @@
+"""The sinks of a trial, all at once: what they are told, and that none begins for which there is no room."""
+
+import resource
+import shutil
+
+import pytest
+
+from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Traffic
+from netbench.model.verdict import ReasonKind
+from netbench.sinks.base import Incoming
+from netbench.sinks.room import capture_bytes, shortage
+from netbench.trial.accounting import account
+from netbench.trial.evidence import Evidence
+from netbench.trial.judging import judge
+from netbench.trial.receiving import Receiving
+from netbench.trial.setup import Lane
+from tests.unit.capture_files import START_NS, pcap, stream_frame
+from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
+from tests.unit.inputs import profile, topology
+
+PATHS = stream_paths(topology(2))
+NOTHING = Sent(0, 0, 0.1, None, None, 1, 0.0)
+TRAFFIC = {path.name: Traffic(path.name, "", "", path.src_ip, path.dst_ip, 64, 1000.0, 0.1, 1, 1) for path in PATHS}
+
+
+class WritingSink(FakeSink):
+    """Says that it writes 4,000 bytes."""
+
+    def writes(self, incoming: Incoming) -> int:
+        return 4000
+
+
+@pytest.fixture
+def receiving(tmp_path):
+    """The sinks of two lanes, and their log."""
+
+    def make(sink, **more) -> tuple[Receiving, list[str]]:
+        log: list[str] = []
+        nics = FakeNics(log, [nic for path in PATHS for nic in path.nics.values()])
+        wires = [FakeWire(log, nics, path) for path in PATHS]
+        lanes = [Lane(wire.path, FakeSource(wire), sink(wire)) for wire in wires]
+        records = {path.name: tmp_path / path.name for path in PATHS}
+        return Receiving(lanes, TRAFFIC, profile(**more), records, START_NS), log
+
+    return make
+
+
+def test_what_sinks_are_told(receiving, monkeypatch, tmp_path):
+    told: list[Incoming] = []
+    monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
+    receiving(FakeSink, keep_captures="invalid", snap_length=96)[0].arm()
+    assert [(one.path, one.traffic, one.record) for one in told] == [
+        (path, TRAFFIC[path.name], tmp_path / path.name) for path in PATHS
+    ]
+    assert {(one.from_ns, one.keep, one.snap_length, one.sinks) for one in told} == {(START_NS, True, 96, 2)}
+
+
+def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):
+    sinks, log = receiving(WritingSink)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 7999))
+    sinks.arm()
+    assert not sinks.armed()
+    sinks.stop(1.0)
+    assert log == []
+    evidence = Evidence(PATHS[0], TRAFFIC["s1"], NOTHING, sinks.received("s1", NOTHING), {})
+    (reason,) = judge(evidence, account(evidence), 0.01, 0.05)
+    assert reason.kind is ReasonKind.CAPTURE_DISK_FULL
+    assert "take 8,000 bytes, and" in reason.detail
+    assert "has 7,999 left" in reason.detail
+
+
+def test_a_disk_is_not_asked_for_what_it_will_not_get(receiving, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, 0))
+    sinks, _ = receiving(FakeSink)
+    sinks.arm()
+    assert sinks.armed()
+
+
+def test_how_large_a_capture_gets():
+    for size, snap in ((64, 64), (500, 64), (80, 96)):
+        frames = [stream_frame(n, size=size + 4) for n in range(3)]
+        content = pcap([frame._replace(data=frame.data[:snap], original=size) for frame in frames])
+        assert capture_bytes(3, size + 4, snap) == len(content)
+
+
+def test_no_file_may_be_larger_than_the_limit_of_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: {resource.RLIMIT_FSIZE: (1000, 2000)}[which])
+    assert shortage({tmp_path / "a": 1000, tmp_path / "b": 1000}) == ""
+    assert "takes 1,001 bytes, and no file may have more than 1,000" in shortage(
+        {tmp_path / "a": 10, tmp_path / "b": 1001}
+    )
+
+
+def test_there_is_always_room_for_nothing():
+    assert shortage({}) == ""
