@@ -17,7 +17,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import open_testbed
 from netbench.trial.run import run_trial
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 SENT = 1000
 PROFILE = Profile.model_validate(
@@ -66,26 +66,26 @@ def load_shipped(name: str) -> Topology:
 def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
     """What a trial says under each breakage, and once they are gone."""
     said = {}
-    with open_testbed(topology, PROFILE) as testbed, testbed.uut(spec) as uut:
+    with open_testbed(topology, PROFILE) as testbed, testbed.uut(spec) as active:
         for index, breakage in enumerate([*breakages, NOTHING]):
             trial = TrialSpec(index, spec.name, "dedicated", ("s1",), 300, PROFILE.loads[0], 1)
-            with _broken(topology, uut, breakage):
-                said[breakage.name] = _summary(run_trial(testbed.bench(uut), trial, PROFILE, 1, scratch))
+            with _broken(topology, active, breakage):
+                said[breakage.name] = _summary(run_trial(testbed.bench(active), trial, PROFILE, 1, scratch))
     return said
 
 
 @contextmanager
-def _broken(topology: Topology, uut: UnitUnderTest, breakage: Broken) -> Iterator[None]:
-    _do(topology, uut, breakage.host, breakage.make)
+def _broken(topology: Topology, active: ActiveGuest, breakage: Broken) -> Iterator[None]:
+    _do(topology, active, breakage.host, breakage.make)
     try:
         yield
     finally:
-        _do(topology, uut, breakage.host, breakage.undo)
+        _do(topology, active, breakage.host, breakage.undo)
 
 
-def _do(topology: Topology, uut: UnitUnderTest, host: str, command: str) -> None:
+def _do(topology: Topology, active: ActiveGuest, host: str, command: str) -> None:
     if host == "guest":
-        shell = uut.shell()
+        shell = active.ready.inside
         assert shell is not None
         assert shell.run(shlex.split(command)).exit_code == 0
     elif host:

@@ -79,7 +79,7 @@ class Visits:
             self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, hopeless)
         while progress.waiting:
             try:
-                with self.testbed.uut(spec) as uut, Household(self.testbed, self.topology, spec, uut) as household:
+                with self.testbed.uut(spec) as up, Household(self.testbed, self.topology, spec, up) as household:
                     lifetime = next(self.lifetimes)
                     self._welcome(spec.name, household)
                     why = self._measure_household(spec, household, lifetime, progress)
@@ -106,7 +106,7 @@ class Visits:
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
             if failed:
-                self.directory.keep_console(spec.name, household.uut.log())
+                self.directory.keep_console(spec.name, household.active.uut.console())
             elif neighbours_failed:
                 for name, log in household.log().items():
                     self.directory.keep_console(f"{spec.name}.{name}", log)
@@ -173,7 +173,7 @@ class Visits:
         self, household: Household, companions: tuple[Companion, ...], spec: TrialSpec, attempt: int
     ) -> TrialResult:
         self.announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        bench = self.testbed.bench(household.uut, companions)
+        bench = self.testbed.bench(household.active, companions)
         result = _with_ceilings(run_trial(bench, spec, self.profile, attempt, self.directory.captures), self.ceilings)
         self.announcer.announce(
             "trial-finished",

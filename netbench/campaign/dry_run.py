@@ -27,6 +27,7 @@ from netbench.testbed.layout import (
 )
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import incoming
+from netbench.uut.base import Assignment
 from netbench.vmm.qemu_command import RunFiles, qemu_command, vm_directory
 
 
@@ -84,8 +85,9 @@ def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iter
         yield f"# neighbour {name} of UUT {uut.name} ({spec.kind})" if name else f"# UUT {spec.name} ({spec.kind})"
         if cpus := entitled[name].cpus:
             yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
-        for command in make_uut(spec).commands(own_paths(topology, paths, name), spec.name, entitled[name]):
-            yield f"  {_on(topology.uut_machine)}{command}"
+        own = Assignment(spec.name, own_paths(topology, paths, name), entitled[name], topology.uut_host)
+        for step in make_uut(spec).plan(own).steps:
+            yield f"  {_on(topology.uut_machine)}{step.command}"
 
 
 def _neighbours(request: Request) -> Iterator[str]:

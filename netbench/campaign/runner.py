@@ -31,6 +31,7 @@ from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
 from netbench.testbed.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
 from netbench.testbed.testbed import Testbed, open_testbed
+from netbench.uut.base import Assignment
 
 # Making the testbed, looking at the machine, and writing the report. About.
 _START_S = 1.5
@@ -111,7 +112,7 @@ def _check_loads(topology: Topology, profile: Profile, plan: Plan, uut: UutSpec)
     for one in neighbours_of(topology, uut):
         computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
         spec = as_uut(one, uut)
-        if computes and make_uut(spec).load_needs is None:
+        if computes and make_uut(spec).plan(Assignment()).load_needs is None:
             raise UsageError(
                 f"UUT {uut.name}: neighbour {one.name}: nothing can be run inside a UUT of kind {spec.kind}; choose "
                 "scenarios without stress-ng (--scenario)"
@@ -239,7 +240,7 @@ def _costs(topology: Topology) -> Costs:
 
 
 def _pace(spec: UutSpec) -> Pace:
-    return make_uut(spec).pace.with_share(spec.cpu_limit)
+    return make_uut(spec).plan(Assignment()).pace.with_share(spec.cpu_limit)
 
 
 def _note_end(announcer: Announcer, error: BaseException) -> None:

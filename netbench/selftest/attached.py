@@ -7,18 +7,18 @@ from netbench.model.points import HopPoint, HopReading, rank
 from netbench.model.selftest import Check
 from netbench.model.topology import Topology
 from netbench.testbed.testbed import Testbed
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 _STRANGERS = ("nft", "br_netfilter: nft", "XDP", "tc ")
 # Disciplines that only queue; one that shapes, limits or impairs is in the way.
 _PLAIN_QUEUES = ("qdisc mq", "qdisc pfifo", "qdisc pfifo_fast", "qdisc fq", "qdisc fq_codel", "qdisc mqprio")
 
 
-def look(testbed: Testbed, uut: UnitUnderTest) -> list[HopReading]:
+def look(testbed: Testbed, active: ActiveGuest) -> list[HopReading]:
     """What is there at this moment that netbench did not put there."""
-    bench = testbed.bench(uut)
+    bench = testbed.bench(active)
     points = [point for lane in bench.lanes.values() for point in _points(lane.path)]
-    return [one for one in bench.read_hops(points, [uut.hops()]) if _stands_in_the_way(one)]
+    return [one for one in bench.read_hops(points, [active.uut.hops()]) if _stands_in_the_way(one)]
 
 
 def judge_obstacles(found: Iterable[HopReading], topology: Topology) -> Check:

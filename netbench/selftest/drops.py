@@ -11,7 +11,7 @@ from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.tester import Tester, complaints, lost_at, total
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 from netbench.uut.reference import DROP_RULE, Drop, ReferenceOptions
 
 ONE, ALL = "one stream", "all streams"
@@ -64,13 +64,13 @@ def references(limit_fps: int) -> list[Reference]:
     ]
 
 
-def check_drops(reference: Reference, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+def check_drops(reference: Reference, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Measure one reference, and compare loss and place to the frame in every stream."""
     for how_many, frame_size in reference.trials:
         streams = tester.streams if how_many == ALL else 1
         if how_many == ALL and streams == 1 and (ONE, frame_size) in reference.trials:
             continue
-        result = tester.measure(uut, reference.name, tester.modest(frame_size, streams))
+        result = tester.measure(active, reference.name, tester.modest(frame_size, streams))
         yield judge_drops(reference.options, reference.name, result)
 
 

@@ -10,9 +10,9 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
 from netbench.selftest.tester import Pattern, Tester, complaints
-from netbench.uut.base import UnitUnderTest
-from netbench.uut.impairment import Forwarder, Held
-from netbench.uut.impairments import Mischief
+from netbench.uut.base import ActiveGuest
+from netbench.uut.impairment import Held, Impairment
+from netbench.uut.impairments import Impairments
 
 # What one core forwards frame by frame with time to spare.
 _FPS = 10_000
@@ -23,25 +23,25 @@ _DELAY_BOUND_NS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Misbehaviour:
+class ImpairmentCase:
     """A forwarder with one habit, and what the tester must say of it: no more than these reasons."""
 
     name: str
-    mischief: Mischief
+    impairments: Impairments
     expected: frozenset[ReasonKind] = frozenset()
 
     @property
     def spec(self) -> UutSpec:
         """It, as a topology describes it."""
-        options = self.mischief.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        options = self.impairments.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         return UutSpec.model_validate({"name": self.name, "kind": "forwarder", **options})
 
 
-def misbehaviours() -> Sequence[Misbehaviour]:
+def impairment_cases() -> Sequence[ImpairmentCase]:
     """Those of a self-test."""
 
-    def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> Misbehaviour:
-        return Misbehaviour(name, Mischief.model_validate(habit), frozenset(expected))
+    def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> ImpairmentCase:
+        return ImpairmentCase(name, Impairments.model_validate(habit), frozenset(expected))
 
     return [
         one("duplicates-every-10th", {"duplicate": {"every": 10}}, ReasonKind.DUPLICATE_FRAMES),
@@ -51,39 +51,39 @@ def misbehaviours() -> Sequence[Misbehaviour]:
     ]
 
 
-def check_misbehaviour(one: Misbehaviour, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+def check_impairment(one: ImpairmentCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Measure one forwarder, with one stream: its process is busy enough."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
     for attempt in range(_ATTEMPTS):
-        result = tester.measure(uut, one.name, pattern)
+        result = tester.measure(active, one.name, pattern)
         (counts,) = result.streams
-        held = uut.held(counts.stream) if isinstance(uut, Forwarder) and one.mischief.delay else None
-        check = judge_misbehaviour(one, result, counts, held)
+        held = active.uut.held(counts.stream) if isinstance(active.uut, Impairment) and one.impairments.delay else None
+        check = judge_impairment(one, result, counts, held)
         # A time is spoilt by whoever takes the CPU for a moment; a number is not.
-        if check.passed or not one.mischief.delay or attempt == _ATTEMPTS - 1:
+        if check.passed or not one.impairments.delay or attempt == _ATTEMPTS - 1:
             yield check
             return
 
 
-def judge_misbehaviour(one: Misbehaviour, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
+def judge_impairment(one: ImpairmentCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
     """Truth beside what a trial says of one stream; `held` is the forwarder's own log, for one that delays."""
-    mischief, sent = one.mischief, counts.sent_frames
+    impairments, sent = one.impairments, counts.sent_frames
     kinds = {reason.kind for reason in result.reasons}
     problem = "" if kinds == one.expected else complaints(result) or f"no word of {_words(one.expected)}"
     if counts.lost_frames != 0:
         problem = f"nothing was lost, but the tester says {counts.lost_frames}; {problem}".rstrip("; ")
-    if mischief.delay:
+    if impairments.delay:
         return judge_delay(one.name, counts, held.median_ns if held else None, _DELAY_BOUND_NS, problem)
-    if mischief.late:
-        extents = mischief.late.extents(sent)
+    if impairments.late:
+        extents = impairments.late.extents(sent)
         truth = {"reordered": len(extents), "overtaken by up to": max(extents, default=0)}
         extent = counts.reordering_extent_max_frames
         said = {"reordered": counts.reordered_frames, "overtaken by up to": extent if extents else extent or 0}
-    elif mischief.duplicate:
-        truth, said = {"duplicates": mischief.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
+    elif impairments.duplicate:
+        truth, said = {"duplicates": impairments.duplicate.of(sent)}, {"duplicates": counts.duplicate_frames}
     else:
-        assert mischief.foreign
-        truth, said = {"foreign": mischief.foreign.of(sent)}, {"foreign": counts.foreign_frames}
+        assert impairments.foreign
+        truth, said = {"foreign": impairments.foreign.of(sent)}, {"foreign": counts.foreign_frames}
     off = sum(abs(true - (said[what] or 0)) for what, true in truth.items())
     return Check(
         name=", ".join(truth),

@@ -11,7 +11,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.selftest.capture_watch import Watch, judge_hindrance, this_process
 from netbench.selftest.tester import Pattern, Tester, complaints, total
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})
 FRAME_SIZES = (64, 512, 1518)
@@ -59,12 +59,12 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
     )
 
 
-def check_loopback(found: list[Ceiling], tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Whether sinks see everything and in time, then the ceilings, which are added to `found` too."""
-    idle = tester.measure(uut, LOOPBACK.name, tester.modest(64, tester.streams))
+    idle = tester.measure(active, LOOPBACK.name, tester.modest(64, tester.streams))
     watch = Watch()
     with watch.watching():
-        burst = tester.measure(uut, LOOPBACK.name, _pattern(tester.streams, 64, Load(LoadKind.MAX)))
+        burst = tester.measure(active, LOOPBACK.name, _pattern(tester.streams, 64, Load(LoadKind.MAX)))
     yield judge_capture(idle, burst)
     if tester.topology.vms:
         yield Check(name="tcpdump is left alone", passed=None, detail="skipped: it runs inside the VM")
@@ -75,7 +75,7 @@ def check_loopback(found: list[Ceiling], tester: Tester, uut: UnitUnderTest) -> 
 
             def trial(load: Load, sources: int = sources, frame_size: int = frame_size) -> TrialResult:
                 pattern = _pattern(sources, frame_size, load)
-                return tester.measure(uut, LOOPBACK.name, pattern, strict=True, attempts=1)
+                return tester.measure(active, LOOPBACK.name, pattern, strict=True, attempts=1)
 
             fps, why = find_ceiling(trial)
             if fps:

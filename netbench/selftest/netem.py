@@ -7,7 +7,7 @@ from netbench.model.topology import UutSpec
 from netbench.model.verdict import Verdict
 from netbench.selftest.impairments import judge_delay
 from netbench.selftest.tester import Tester, complaints
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 _DELAY_MS = 20
 # What a frame takes beside that, on the emulated CPU of a VM, where timers are late too.
@@ -19,10 +19,10 @@ DELAYING = UutSpec.model_validate(
 )
 
 
-def check_netem(tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """The median delay of one stream; whoever takes the CPU for a moment spoils it, so one trial of a few must do."""
     for attempt in range(_ATTEMPTS):
-        result = tester.measure(uut, DELAYING.name, tester.modest())
+        result = tester.measure(active, DELAYING.name, tester.modest())
         problem = complaints(result) if result.verdict is not Verdict.VALID else ""
         check = judge_delay(DELAYING.name, result.streams[0], _DELAY_MS * 1_000_000, _BOUND_NS, problem)
         if check.passed or attempt == _ATTEMPTS - 1:

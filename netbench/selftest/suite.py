@@ -20,19 +20,19 @@ from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.attached import judge_obstacles, look
 from netbench.selftest.drops import check_drops, references
-from netbench.selftest.impairments import check_misbehaviour, misbehaviours
+from netbench.selftest.impairments import check_impairment, impairment_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.netem import DELAYING, check_netem
 from netbench.selftest.tester import Tester, selftest_profile, with_uuts
 from netbench.selftest.timing import CpuTimes, check_pacing, judge_cpus
 from netbench.testbed.layout import usable_cpus
 from netbench.testbed.testbed import open_testbed
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 # A rate that is no strain for a source, frames/s: on this machine, and on the emulated CPU of a VM.
 _FPS, _FPS_IN_VM = 40_000, 4_000
 
-Checks = Callable[[Tester, UnitUnderTest], Iterator[Check]]
+Checks = Callable[[Tester, ActiveGuest], Iterator[Check]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
     rounds.insert(0, (first, partial(check_pacing, first.name)))
     if wanted.topology.vms:
         rounds.append((DELAYING, check_netem))
-    for one in misbehaviours():
-        rounds.append((one.spec, partial(check_misbehaviour, one)))
+    for one in impairment_cases():
+        rounds.append((one.spec, partial(check_impairment, one)))
     topology = with_uuts(wanted.topology, list({spec.name: spec for spec, _ in rounds}.values()))
     _round(wanted, topology, rounds, found, scratch)
 
@@ -157,11 +157,11 @@ def _round(
         found.sends = testbed.sends()
         tester = Tester(testbed, topology, wanted.generator, scratch, _fps(topology), wanted.frames)
         for spec, checks in rounds:
-            with _explained(spec, found), testbed.uut(spec) as uut:
-                for check in checks(tester, uut):
+            with _explained(spec, found), testbed.uut(spec) as active:
+                for check in checks(tester, active):
                     found.add(check)
                 if spec is not DELAYING:  # whose netem is netbench's own, but bears no mark to tell it by
-                    found.in_the_way += look(testbed, uut)
+                    found.in_the_way += look(testbed, active)
 
 
 @contextmanager

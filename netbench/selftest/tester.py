@@ -14,7 +14,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 _ATTEMPTS = 3
 
@@ -50,7 +50,7 @@ class Tester:
         return Pattern(streams, frame_size, Load(LoadKind.FRAME_RATE, self.fps), self.frames / self.fps)
 
     def measure(
-        self, uut: UnitUnderTest, name: str, pattern: Pattern, *, strict: bool = False, attempts: int = _ATTEMPTS
+        self, active: ActiveGuest, name: str, pattern: Pattern, *, strict: bool = False, attempts: int = _ATTEMPTS
     ) -> TrialResult:
         """One trial, made again when it is invalid.
 
@@ -59,9 +59,8 @@ class Tester:
         names = tuple(stream.name for stream in islice(self.topology.streams, pattern.streams))
         for attempt in count(1):
             spec = TrialSpec(0, name, DEDICATED, names, pattern.frame_size, pattern.load, attempt)
-            result = run_trial(
-                self.testbed.bench(uut), spec, selftest_profile(self.generator, pattern, strict), attempt, self.captures
-            )
+            profile = selftest_profile(self.generator, pattern, strict)
+            result = run_trial(self.testbed.bench(active), spec, profile, attempt, self.captures)
             for capture in self.captures.iterdir():
                 capture.unlink()
             if result.verdict is not Verdict.INVALID or attempt == attempts:

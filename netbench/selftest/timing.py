@@ -9,7 +9,7 @@ from netbench.linux.process_stat import USER_HZ, all_processes
 from netbench.model.selftest import Check
 from netbench.model.verdict import Verdict
 from netbench.selftest.tester import Tester, complaints
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 # More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.
 _MOST_OF_OTHERS = 0.2
@@ -70,9 +70,9 @@ def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:
     )
 
 
-def check_pacing(name: str, tester: Tester, uut: UnitUnderTest) -> Iterator[Check]:
+def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Whether sources keep a modest rate within the usual tolerance; one trial of a few must do."""
-    result = tester.measure(uut, name, tester.modest(), strict=True)
+    result = tester.measure(active, name, tester.modest(), strict=True)
     off = max((abs((counts.offered_fps or 0.0) / tester.fps - 1) for counts in result.streams), default=1.0)
     late_s = max((counts.max_lateness_s for counts in result.streams), default=0.0)
     yield Check(

@@ -16,19 +16,19 @@ from netbench.model.trial import TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.setup import Companion
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 
 class Household:
     """As a context manager, it ends the neighbours when the block is left; the UUT is the caller's."""
 
-    def __init__(self, testbed: Testbed, topology: Topology, spec: UutSpec, uut: UnitUnderTest) -> None:
-        self.uut = uut
+    def __init__(self, testbed: Testbed, topology: Topology, spec: UutSpec, active: ActiveGuest) -> None:
+        self.active = active
         self._testbed = testbed
         self._topology = topology
         self._spec = spec
         self._stack = ExitStack()
-        self._present: dict[str, UnitUnderTest] = {}
+        self._present: dict[str, ActiveGuest] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -58,13 +58,13 @@ class Household:
 
     def log(self) -> dict[str, str]:
         """What each neighbour wrote to its console."""
-        return {name: guest.log() for name, guest in self._present.items()}
+        return {name: guest.uut.console() for name, guest in self._present.items()}
 
     def facts(self) -> dict[str, str]:
         """What a reader of the results must know of the UUT, and of its neighbours."""
-        facts = dict(self._testbed.facts(self.uut))
+        facts = dict(self._testbed.facts(self.active))
         for name, guest in self._present.items():
-            facts |= {f"{name}: {fact}": value for fact, value in guest.facts().items()}
+            facts |= {f"{name}: {fact}": value for fact, value in guest.ready.facts.items()}
         return facts
 
     def companions(self, spec: TrialSpec, profile: Profile, maxima: Mapping[int, float]) -> tuple[Companion, ...]:
@@ -85,10 +85,10 @@ class Household:
         streams = next(one.streams for one in self._topology.neighbours if one.name == name)
         return Companion(name, guest, Idle(), str(activity), streams, activity.frame_size, rate)
 
-    def _load(self, name: str, guest: UnitUnderTest, activity: Activity) -> Neighbour:
+    def _load(self, name: str, guest: ActiveGuest, activity: Activity) -> Neighbour:
         if not isinstance(activity, Stress):
             return Idle()
-        shell = guest.shell()
-        if shell is None:
+        inside = guest.ready.inside
+        if inside is None:
             raise TestbedError(f"neighbour {name}: there is no way to run a load inside it")
-        return StressLoad(f"neighbour {name}", shell, activity, gives_way=guest.has_own_kernel)
+        return StressLoad(f"neighbour {name}", inside, activity, gives_way=guest.plan.own_kernel)

@@ -23,7 +23,7 @@ from netbench.model.scenario import Activity, Network, Off, Scenario, Stress
 from netbench.model.topology import NeighbourSpec, Topology, UutSpec, host_of
 from netbench.sinks.base import SinkKind
 from netbench.testbed.placement import placed, victim_cpus
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import Assignment, UnitUnderTest
 from netbench.vmm.qemu_command import qemu_program
 
 TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
@@ -53,13 +53,13 @@ def needs_of(
                 if activities is None or one.name in activities:
                     needs |= _guest_needs(as_uut(one, uut))
                 if activities is not None and any(isinstance(does, Stress) for does in activities.get(one.name, ())):
-                    needs |= make_uut(as_uut(one, uut)).load_needs or set()
+                    needs |= make_uut(as_uut(one, uut)).plan(Assignment()).load_needs or set()
     return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 
 def _guest_needs(spec: UutSpec) -> frozenset[str]:
     shares = spec.entitlement.weight is not None or spec.entitlement.limit is not None
-    return make_uut(spec).needs() | ({"cgroup-cpu"} if shares else set())
+    return make_uut(spec).plan(Assignment()).needs | ({"cgroup-cpu"} if shares else set())
 
 
 def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:

@@ -46,7 +46,7 @@ from netbench.testbed.layout import (
 from netbench.testbed.requirements import require
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Bench, Companion, Lane
-from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.vmm.qemu_command import vm_directory
 
 
@@ -125,13 +125,13 @@ class Testbed:
         self.open_lanes()
 
     @contextmanager
-    def uut(self, spec: UutSpec) -> Iterator[UnitUnderTest]:
+    def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
         """A UUT, provisioned and forwarding; UutError when it cannot be brought up."""
         with self._guest(spec, spec, "") as uut:
             yield uut
 
     @contextmanager
-    def neighbour(self, beside: UutSpec, name: str) -> Iterator[UnitUnderTest]:
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         """A neighbour of a UUT that is up, likewise ready; NeighbourError when it cannot be brought up."""
         spec = next(one for one in neighbours_of(self._topology, beside) if one.name == name)
         with ExitStack() as stack:
@@ -142,28 +142,25 @@ class Testbed:
             yield guest
 
     @contextmanager
-    def _guest(self, spec: UutSpec, beside: UutSpec, neighbour: str) -> Iterator[UnitUnderTest]:
+    def _guest(self, spec: UutSpec, beside: UutSpec, neighbour: str) -> Iterator[ActiveGuest]:
         guest = make_uut(spec)
         ground = self._uut_ground
         point = ground.kernel.point
         try:
             try:
-                workplace = Workplace(
+                assignment = Assignment(
                     spec.name,
-                    self._run_id,
-                    self._hosts,
-                    ground.kernel,
                     own_paths(self._topology, self._paths, neighbour),
                     entitlements(self._topology, beside, ground.cpus)[neighbour],
                     self._topology.uut_host,
+                    self._run_id,
                 )
-                guest.provision(workplace)
-                guest.ready()
+                active = bring_up(guest, Site(assignment, ground.kernel, self._hosts))
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
-                raise UutError(str(error), guest.log()) from error
-            yield guest
+                raise UutError(str(error), guest.console()) from error
+            yield active
         finally:
             with shielded():
                 guest.destroy()
@@ -171,15 +168,15 @@ class Testbed:
             if failures:
                 raise TestbedError(f"UUT {spec.name} could not be undone: {'; '.join(failures)}")
 
-    def facts(self, uut: UnitUnderTest) -> dict[str, str]:
+    def facts(self, active: ActiveGuest) -> dict[str, str]:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
-        return {**self._uut_ground.facts, **uut.facts()}
+        return {**self._uut_ground.facts, **active.ready.facts}
 
-    def bench(self, uut: UnitUnderTest, companions: Sequence[Companion] = ()) -> Bench:
+    def bench(self, active: ActiveGuest, companions: Sequence[Companion] = ()) -> Bench:
         """What a trial needs, with this UUT and these neighbours in place."""
         return Bench(
             self._lanes,
-            uut,
+            active,
             self._read_nics,
             self._read_hops,
             SystemClock(),

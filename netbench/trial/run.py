@@ -76,7 +76,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             receiving.arm()
             unready = _prepare(lanes, traffic)
             for side in sides:
-                side.uut.reset()
+                side.active.uut.reset()
             all_armed = receiving.armed()
         before = take_snapshot(bench, sides, trouble)
         with steps.step("send"):
@@ -84,8 +84,8 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
             if all_armed and under_load and not unready:
                 sent = _send(bench, sides, profile)
         with steps.step("drain"):
-            patience_s = max(side.uut.patience_s for side in sides)
-            drained = _drain(bench, lanes, patience_s, profile.drain_limit)
+            quiet_time_s = max(side.active.ready.quiet_time_s for side in sides)
+            drained = _drain(bench, lanes, quiet_time_s, profile.drain_limit)
             bench.clock.sleep(profile.settle.after)
             after = take_snapshot(bench, sides, trouble)
             receiving.stop(profile.drain_limit)
@@ -226,13 +226,13 @@ def _absences(sides: Sequence[Side], sent: Mapping[str, Sent], duration_s: float
                 )
 
 
-def _drain(bench: Bench, lanes: Sequence[Lane], patience_s: float, limit_s: float) -> bool:
+def _drain(bench: Bench, lanes: Sequence[Lane], quiet_time_s: float, limit_s: float) -> bool:
     """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
     places = places_of(lanes)
     deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
     last = bench.read_nics(places)
     while bench.clock.monotonic_ns() < deadline:
-        bench.clock.sleep(patience_s)
+        bench.clock.sleep(quiet_time_s)
         now = bench.read_nics(places)
         if now == last:
             return True
@@ -249,7 +249,7 @@ def _evidence(
     after: Snapshot,
     clock_set_ns: int,
 ) -> Iterator[Evidence]:
-    declared = side.uut.hops()
+    declared = side.active.uut.hops()
     for lane in side.lanes:
         name, traffic = lane.path.name, side.traffic[lane.path.name]
         yield Evidence(

@@ -14,7 +14,7 @@ from netbench.model.traffic import Traffic
 from netbench.model.trial import TrialSpec
 from netbench.model.units import Load
 from netbench.sinks.base import Sink
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
 # What is on the way of these interfaces, and in what UUTs declare of their machine, beside the NICs' own counters.
@@ -38,7 +38,7 @@ class Companion:
     """
 
     name: str
-    uut: UnitUnderTest
+    active: ActiveGuest
     load: Neighbour
     activity: str
     streams: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Bench:
     """What a trial needs of a ready testbed. `machine_cpu_s` is the CPU time that the UUT's machine has used so far."""
 
     lanes: Mapping[str, Lane]
-    uut: UnitUnderTest
+    active: ActiveGuest
     read_nics: NicReader
     read_hops: HopReader
     clock: Clock
@@ -64,7 +64,7 @@ class Side:
     """A guest and the streams that run through it in this trial; the victim's `guest` is empty."""
 
     guest: str
-    uut: UnitUnderTest
+    active: ActiveGuest
     load: Neighbour | None
     lanes: tuple[Lane, ...]
     traffic: Mapping[str, Traffic]  # by stream
@@ -73,16 +73,16 @@ class Side:
 def sides_of(bench: Bench, spec: TrialSpec, profile: Profile) -> Iterator[Side]:
     """The victim, then each neighbour."""
     lanes = [bench.lanes[name] for name in spec.streams]
-    yield _side("", bench.uut, None, lanes, spec.frame_size, spec.load, profile, profile.duration)
+    yield _side("", bench.active, None, lanes, spec.frame_size, spec.load, profile, profile.duration)
     for one in bench.companions:
         lanes = [bench.lanes[name] for name in one.streams] if one.rate is not None else []
         frame_size, rate = one.frame_size or spec.frame_size, one.rate or spec.load
-        yield _side(one.name, one.uut, one.load, lanes, frame_size, rate, profile, profile.neighbours_duration)
+        yield _side(one.name, one.active, one.load, lanes, frame_size, rate, profile, profile.neighbours_duration)
 
 
 def _side(
     guest: str,
-    uut: UnitUnderTest,
+    active: ActiveGuest,
     load: Neighbour | None,
     lanes: Sequence[Lane],
     frame_size: int,
@@ -97,7 +97,7 @@ def _side(
         traffic[path.name] = Traffic(
             stream=path.name,
             src_mac=path.source.mac,
-            dst_mac=uut.next_hop_mac(path),
+            dst_mac=active.ready.next_hop_macs[path.name],
             src_ip=path.src_ip,
             dst_ip=path.dst_ip,
             frame_size=frame_size,
@@ -106,4 +106,4 @@ def _side(
             flows=profile.flows,
             seed=profile.seed,
         )
-    return Side(guest, uut, load, tuple(lanes), traffic)
+    return Side(guest, active, load, tuple(lanes), traffic)

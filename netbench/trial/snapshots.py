@@ -57,13 +57,13 @@ def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snap
     at_ns = bench.clock.monotonic_ns()
     nics = bench.read_nics(places_of(lanes))
     hops = bench.read_hops(
-        [point for lane in lanes for point in _points_of(lane.path)], [one.uut.hops() for one in sides]
+        [point for lane in lanes for point in _points_of(lane.path)], [one.active.uut.hops() for one in sides]
     )
     guests, loads_s = {}, {}
     for side in sides:
         with trouble.noted(side.guest):
             # Who forwards nothing has no hops to read, and may be too busy to be asked at length.
-            guests[side.guest] = side.uut.read() if side.lanes else Reading(cpu_s=side.uut.cpu_s())
+            guests[side.guest] = side.active.uut.read() if side.lanes else Reading(cpu_s=side.active.uut.cpu_s())
         if side.load is not None:
             with trouble.noted(side.guest, of_load=True):
                 used_s = side.load.cpu_s()

@@ -1,43 +1,97 @@
-"""The seam between a trial and what forwards its frames."""
+"""The seam between a trial and what forwards its frames: a thin base class, and what it promises as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import ClassVar, Protocol
 
 from pydantic import BaseModel
 
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.shell import Shell
+from netbench.linux.changes import Change
 from netbench.linux.kernel import Kernel
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import HopReading, Hops
 
+AT_ONCE = Pace()  # there already
 EVERYTHING = Entitlement()  # all CPUs, like everybody else
 
 
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """What a UUT is given to set itself up with.
-
-    `kernel` is that of the machine its NICs are on, for its changes; `run_id` names this run of netbench. A neighbour
-    may have no paths: `host` is the name of the one it is on then. `entitlement` is what it may take of the CPUs.
-    """
-
-    name: str
-    run_id: str
-    hosts: dict[str, Host]
-    kernel: Kernel
-    paths: tuple[StreamPath, ...]
-    entitlement: Entitlement = EVERYTHING
-    host: str = ""
+class Step(Protocol):
+    """Something that provisioning does: a Change of a machine, or what one kind of UUT knows how to do."""
 
     @property
-    def own_host(self) -> Host:
+    def command(self) -> str:
+        """What it does, as a command (for `--dry-run`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What a UUT is to be: its name, the streams it forwards, and what it may take of the CPUs.
+
+    A neighbour may have no paths: `host` is the name of the one it is on then. `run_id` names this run of netbench.
+    """
+
+    name: str = "NAME"
+    paths: tuple[StreamPath, ...] = ()
+    entitlement: Entitlement = EVERYTHING
+    host: str = ""
+    run_id: str = "RUN"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a UUT is set up: its assignment, the machine its NICs are on, for its changes, and the testbed's hosts."""
+
+    assignment: Assignment
+    machine: Kernel
+    hosts: Mapping[str, Host]
+
+    @property
+    def paths(self) -> tuple[StreamPath, ...]:
+        """The streams it forwards."""
+        return self.assignment.paths
+
+    @property
+    def host(self) -> Host:
         """The host of its NICs, or the one it is on without any."""
         ingress = self.paths[0].ingress if self.paths else None
-        return self.hosts[ingress.host if ingress else self.host]
+        return self.hosts[ingress.host if ingress else self.assignment.host]
+
+
+@dataclass(frozen=True, slots=True)
+class UutPlan:
+    """What a UUT would do and need: pure data, known before anything is touched.
+
+    `needs` is what its machine must be able to do, in the words of `netbench doctor`; `load_needs` likewise for a load
+    inside it, None where nothing can run there. `own_kernel`: what runs inside it is scheduled by a kernel of its own.
+    """
+
+    steps: tuple[Step, ...] = ()
+    needs: frozenset[str] = frozenset()
+    load_needs: frozenset[str] | None = None
+    pace: Pace = AT_ONCE
+    own_kernel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a UUT is, once it forwards.
+
+    `next_hop_macs` has, by stream, the MAC address the source must send to; frames may stay inside it for
+    `quiet_time_s` while none of the NICs' counters moves; `inside` runs commands in it, within its entitlement, None
+    where there is no way in. `facts` are what a reader of its numbers must know: versions, how it is run; `emulated` is
+    among them, and says why, when its CPU is emulated.
+    """
+
+    next_hop_macs: Mapping[str, str]
+    quiet_time_s: float
+    inside: Shell | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,77 +106,86 @@ class Reading:
     cpu_s: Mapping[str, float] = field(default_factory=dict)
 
 
-class UnitUnderTest(Protocol):
-    """Something that forwards frames from each stream's ingress NIC to its egress NIC.
+class UnitUnderTest:
+    """Something that forwards frames from each stream's ingress NIC to its egress NIC. By default it does nothing else.
 
-    Order of calls: check(), needs(), commands() (nothing touched yet); provision(), ready(); then before each trial
-    reset(), and around it read(); destroy() at the end. Changes go through the workplace's transaction, which the
-    caller undoes after destroy(); destroy() ends what is not a change, processes for example.
+    Order of calls: check(), plan() (nothing touched yet); provision(), ready(); then before each trial reset(), and
+    around it read(); destroy() at the end. Changes go through the site's machine, and the caller undoes them after
+    destroy(); destroy() ends what is not a change, processes for example.
 
     Several may stand side by side on one machine, each with paths and a name of its own; the last to come goes first.
     """
 
-    Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT
+    Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
+
+    _site: Site | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError when these paths are not what this UUT can forward on."""
 
-    def needs(self) -> frozenset[str]:
-        """What the host must be able to do for it, in the words of `netbench doctor`."""
+    def plan(self, assignment: Assignment) -> UutPlan:
+        """What provisioning it would do, in order, and what it needs."""
+        return UutPlan()
 
-    @property
-    def has_own_kernel(self) -> bool:
-        """Whether what runs inside it is scheduled by a kernel of its own, not that of its machine."""
+    def provision(self, site: Site) -> None:
+        """Do what was planned, and nothing else; TestbedError when that cannot be done."""
+        self._site = site
+        for is_change, steps in groupby(self.plan(site.assignment).steps, lambda step: isinstance(step, Change)):
+            if is_change:
+                site.machine.make(step for step in steps if isinstance(step, Change))
+            else:
+                for step in steps:
+                    self.take(step, site)
 
-    @property
-    def load_needs(self) -> frozenset[str] | None:
-        """What the host must have, as in needs(), for a load to run inside it; None where nothing can."""
+    def take(self, step: Step, site: Site) -> None:
+        """Do a step of the plan that is no change of the machine."""
+        raise NotImplementedError(step.command)
 
-    def commands(
-        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
-    ) -> list[str]:
-        """What provisioning it under this name would do, as commands, for `--dry-run`."""
-
-    def provision(self, workplace: Workplace) -> None:
-        """Make it forward; TestbedError when it cannot."""
-
-    @property
-    def pace(self) -> Pace:
-        """About how long things take with it, for the expected time of a campaign."""
-
-    @property
-    def patience_s(self) -> float:
-        """How long frames may stay inside it while none of the NICs' counters moves."""
-
-    def ready(self) -> None:
+    def ready(self) -> Ready:
         """Return once it forwards; TestbedError when that takes longer than it may."""
+        raise NotImplementedError
 
     def hops(self) -> Hops:
         """What of its machine its frames go through beside their NICs, once it is provisioned."""
-
-    def next_hop_mac(self, path: StreamPath) -> str:
-        """The MAC address the source must send to."""
+        return Hops()
 
     def reset(self) -> None:
         """Bring it to the same state before every trial."""
 
     def cpu_s(self) -> Mapping[str, float]:
-        """CPU time used so far, as in a Reading; TestbedError when it no longer answers. Cheaper than read()."""
+        """CPU time used so far, as in a Reading; TestbedError when it no longer answers. May be cheaper than read()."""
+        return self.read().cpu_s
 
     def read(self) -> Reading:
         """What its own counters say now; TestbedError when it no longer answers."""
+        return Reading()
 
-    def shell(self) -> Shell | None:
-        """A way to run commands inside it, within its entitlement; None where there is none. After provision()."""
-
-    def log(self) -> str:
+    def console(self) -> str:
         """What it has written to its console so far; empty for one without, and mostly of use when it fails."""
-
-    def facts(self) -> Mapping[str, str]:
-        """What a reader of its numbers must know, once it is ready: versions, how it is run.
-
-        `emulated` is there, and says why, when its CPU is emulated.
-        """
+        return ""
 
     def destroy(self) -> None:
         """End it; harmless when it was never provisioned."""
+        self._site = None
+
+    @property
+    def site(self) -> Site:
+        """Where it stands; TestbedError before provision() and after destroy()."""
+        if self._site is None:
+            raise TestbedError("the UUT is not provisioned")
+        return self._site
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveGuest:
+    """A UUT that is up: what it planned, and what it said once it was ready."""
+
+    uut: UnitUnderTest
+    plan: UutPlan
+    ready: Ready
+
+
+def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
+    """Provision a UUT and wait until it forwards; TestbedError when it does not, and it is still to be destroyed."""
+    uut.provision(site)
+    return ActiveGuest(uut, uut.plan(site.assignment), uut.ready())

@@ -1,6 +1,6 @@
-"""UUT `forwarder`: a process that forwards frame by frame and does a known mischief, so that the answer can be checked.
+"""UUT `forwarder`: a process that forwards and impairs frame by frame in a known way, so that answers can be checked.
 
-Frames are duplicated, reordered, delayed or mixed with foreign ones as `mischief` says. It is slow: some ten thousand
+Frames are duplicated, reordered, delayed or mixed with foreign ones. It is slow: some ten thousand
 frames a second, and its own socket's drops are a hop.
 """
 
@@ -18,14 +18,13 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
-from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.model.points import INSIDE, HopReading, Hops
+from netbench.model.points import INSIDE, HopReading
 from netbench.uut import impairment_process
-from netbench.uut.base import EVERYTHING, Reading, Workplace
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import await_forwarding, inside_nics
-from netbench.uut.impairments import Mischief
+from netbench.uut.impairments import Impairments
 
 _ANSWER_S = 10.0
 _END_S = 1.0
@@ -33,87 +32,63 @@ _END_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """How long a forwarder kept its frames, in ns, from the kernel's stamp at its ingress NIC to the end of sending."""
+    """How long frames were kept, in ns, from the kernel's stamp at the ingress NIC to the end of sending."""
 
     least_ns: int
     median_ns: int
     most_ns: int
 
 
-class Forwarder:
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """The process of one stream."""
+
+    path: StreamPath
+    argv: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.argv)
+
+
+class Impairment(UnitUnderTest):
     """A process that forwards frame by frame and duplicates, reorders, delays or adds a known number of them."""
 
-    Options: ClassVar[type[BaseModel]] = Mischief
+    Options: ClassVar[type[BaseModel]] = Impairments
 
-    def __init__(self, options: Mischief) -> None:
-        self._mischief = options
+    def __init__(self, options: Impairments) -> None:
+        self._impairments = options
         self._processes: dict[str, _Conversation] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for a stream without ingress and egress NICs."""
         for path in paths:
             inside_nics(path)
 
-    def needs(self) -> frozenset[str]:
-        """Packet sockets."""
-        return frozenset({"packet"})
+    def plan(self, assignment: Assignment) -> UutPlan:
+        started = tuple(self._start(path) for path in assignment.paths)
+        return UutPlan(started, frozenset({"packet"}), pace=Pace(bring_up_s=0.5))  # Python starts
 
-    @property
-    def has_own_kernel(self) -> bool:
-        """It is a process of its machine."""
-        return False
+    def take(self, step: Step, site: Site) -> None:
+        """Start a process; MissingError in a VM, which has not netbench's Python."""
+        assert isinstance(step, StartProcess)
+        host = site.hosts[inside_nics(step.path)[0].host]
+        if not host.shares_files:
+            raise MissingError(f"host {host.name} is not this machine, and a forwarder runs only here")
+        self._processes[step.path.name] = _Conversation(host, step.argv)
 
-    @property
-    def load_needs(self) -> frozenset[str] | None:
-        """None: it is there to be measured alone."""
-        return None
-
-    def commands(
-        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
-    ) -> list[str]:
-        """The processes."""
-        return [shlex.join(self._command(path)) for path in paths]
-
-    def provision(self, workplace: Workplace) -> None:
-        """Start the processes; MissingError in a VM, which has not netbench's Python."""
-        for path in workplace.paths:
-            host = workplace.hosts[inside_nics(path)[0].host]
-            if not host.shares_files:
-                raise MissingError(f"host {host.name} is not this machine, and a forwarder runs only here")
-            self._processes[path.name] = _Conversation(host, self._command(path))
-        await_forwarding(workplace.kernel, [nic.place for path in workplace.paths for nic in inside_nics(path)])
-
-    @property
-    def pace(self) -> Pace:
-        """Python starts."""
-        return Pace(bring_up_s=0.5)
-
-    @property
-    def patience_s(self) -> float:
-        """As long as it holds frames, and what waits in its socket."""
-        return 0.1 + self._mischief.delay
-
-    def ready(self) -> None:
+    def ready(self) -> Ready:
         """Return once every process has opened its sockets."""
+        paths = self.site.paths
+        await_forwarding(self.site.machine, [nic.place for path in paths for nic in inside_nics(path)])
         for process in self._processes.values():
             process.answer()
-
-    def hops(self) -> Hops:
-        """Nothing beside its NICs: it takes the frames off one and puts them on the other."""
-        return Hops()
-
-    def next_hop_mac(self, path: StreamPath) -> str:
-        """The sink's: its kernel takes no interest in the frames then."""
-        return path.sink.mac
+        # Addressed to the sink, the frames are of no interest to its kernel. Some wait in its socket.
+        return Ready({path.name: path.sink.mac for path in paths}, quiet_time_s=0.1 + self._impairments.delay)
 
     def reset(self) -> None:
         """Count from the first frame on."""
         for process in self._processes.values():
             process.ask("reset")
-
-    def cpu_s(self) -> Mapping[str, float]:
-        """Nobody counts it."""
-        return {}
 
     def read(self) -> Reading:
         """What each process took, sent and lost."""
@@ -132,27 +107,21 @@ class Forwarder:
         held = self._processes[stream].ask("read")["held_ns"]
         return Held(*held) if held else None
 
-    def shell(self) -> None:
-        """There is no way in."""
-
-    def log(self) -> str:
-        """It has no console."""
-        return ""
-
-    def facts(self) -> Mapping[str, str]:
-        """None beside its options."""
-        return {}
-
     def destroy(self) -> None:
         """End the processes."""
         for process in self._processes.values():
             process.end()
         self._processes.clear()
+        super().destroy()
 
-    def _command(self, path: StreamPath) -> list[str]:
+    def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
-        mischief = self._mischief.model_dump_json(exclude_none=True)
-        return [sys.executable, "-m", impairment_process.__name__, ingress.interface, egress.interface, mischief]
+        impairments = self._impairments.model_dump_json(exclude_none=True)
+        program = (sys.executable, "-m", impairment_process.__name__)
+        return StartProcess(path, (*program, ingress.interface, egress.interface, impairments))
+
+
+Forwarder = Impairment
 
 
 class _Conversation:

@@ -1,6 +1,6 @@
-"""The process of a `forwarder`: `python -m netbench.uut.impairment_process INGRESS EGRESS MISCHIEF`.
+"""The process of an impairment: `python -m netbench.uut.impairment_process INGRESS EGRESS IMPAIRMENTS`.
 
-It takes frames from one NIC and sends them by another, with the mischief (JSON) it is told to do. On each line of its
+It takes frames from one NIC and sends them by another, impaired as it is told (JSON). On each line of its
 stdin, `reset` or `read`, it answers with one JSON object: what it did since the last reset. A first answer, to no
 request, says that its sockets are open. It ends when its stdin does.
 """
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
-from netbench.uut.impairments import Mischief, Ordering
+from netbench.uut.impairments import Impairments, Ordering
 
 # linux/if_packet.h and asm-generic/socket.h; the socket module does not name them.
 _SOL_PACKET = 263
@@ -37,10 +37,10 @@ _QUIET_S = 0.02
 _MAGIC = slice(42, 46)  # of pktgen's header, behind Ethernet, IPv4 and UDP
 
 
-class _Forwarder:
-    def __init__(self, ingress: str, egress: str, mischief: Mischief) -> None:
-        self._mischief = mischief
-        self._delay_ns = round(mischief.delay * 1e9)
+class _Forwarding:
+    def __init__(self, ingress: str, egress: str, impairments: Impairments) -> None:
+        self._impairments = impairments
+        self._delay_ns = round(impairments.delay * 1e9)
         self._takes = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         self._takes.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
         self._takes.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
@@ -59,7 +59,7 @@ class _Forwarder:
 
     def reset(self) -> None:
         """Forget what was done so far."""
-        self._ordering: Ordering[tuple[int, bytes]] = Ordering(self._mischief)
+        self._ordering: Ordering[tuple[int, bytes]] = Ordering(self._impairments)
         self._waiting.clear()
         self._statistics()
         self._taken = self._sent = self._dropped = 0
@@ -71,7 +71,7 @@ class _Forwarder:
         held = [min(self._held_ns), int(median(self._held_ns)), max(self._held_ns)] if self._held_ns else None
         return {"taken": self._taken, "sent": self._sent, "dropped": self._dropped, "held_ns": held}
 
-    def patience_s(self) -> float:
+    def idle_s(self) -> float:
         """How long there is nothing to do unless frames come."""
         if not self._waiting:
             return _QUIET_S
@@ -139,12 +139,12 @@ def _answer(message: object) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Forward until stdin ends."""
-    ingress, egress, mischief = arguments
-    forwarder = _Forwarder(ingress, egress, Mischief.model_validate_json(mischief))
+    ingress, egress, impairments = arguments
+    forwarder = _Forwarding(ingress, egress, Impairments.model_validate_json(impairments))
     stdin = sys.stdin.fileno()
     _answer(forwarder.report())
     while True:
-        ready = select.select([forwarder, stdin], [], [], forwarder.patience_s())[0]
+        ready = select.select([forwarder, stdin], [], [], forwarder.idle_s())[0]
         if stdin in ready:
             request = os.read(stdin, 64)
             if not request:

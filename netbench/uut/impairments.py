@@ -1,4 +1,4 @@
-"""What a forwarder does to the frames of a stream beside forwarding them, and what is then true of them. Pure."""
+"""What an impairment does to the frames of a stream beside forwarding them, and what is then true of them. Pure."""
 
 from typing import Generic, Self, TypeVar
 
@@ -43,7 +43,7 @@ class Late(Every):
         return [extent for extent in behind if extent]
 
 
-class Mischief(BaseModel):
+class Impairments(BaseModel):
     """What is done to the frames of each stream, counted from the first one of a trial; `delay` in seconds.
 
     `duplicate`: sent twice. `late`: overtaken by others. `foreign`: followed by a frame between the same addresses that
@@ -61,23 +61,23 @@ class Mischief(BaseModel):
 class Ordering(Generic[Frame]):
     """The frames of one stream one by one, as they come in and as they go out."""
 
-    def __init__(self, mischief: Mischief) -> None:
-        self._mischief = mischief
+    def __init__(self, impairments: Impairments) -> None:
+        self._impairments = impairments
         self._taken = 0
         self._late: Frame | None = None
         self._to_pass = 0
 
     def take(self, frame: Frame) -> list[tuple[Frame, bool]]:
         """What to send now that this frame has come, in order, and whether it is to be made foreign."""
-        mischief = self._mischief
+        impairments = self._impairments
         self._taken += 1
-        if mischief.late and self._taken % mischief.late.every == 0:
-            self._late, self._to_pass = frame, mischief.late.behind
+        if impairments.late and self._taken % impairments.late.every == 0:
+            self._late, self._to_pass = frame, impairments.late.behind
             return []
         out = [(frame, False)]
-        if mischief.duplicate and self._taken % mischief.duplicate.every == 0:
+        if impairments.duplicate and self._taken % impairments.duplicate.every == 0:
             out.append((frame, False))
-        if mischief.foreign and self._taken % mischief.foreign.every == 0:
+        if impairments.foreign and self._taken % impairments.foreign.every == 0:
             out.append((frame, True))
         if self._late is not None:
             self._to_pass -= 1

@@ -12,17 +12,16 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import run_checked
 from netbench.hosts.guest_agent import GuestAgentShell
 from netbench.hosts.shell import Shell
 from netbench.hosts.ssh import SshShell, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import Place, StreamPath
 from netbench.model.points import HopReading, Hops
-from netbench.uut.base import EVERYTHING, Reading, Workplace
+from netbench.uut.base import Assignment, Reading, Ready, Site, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, inside_nics
 from netbench.uut.guest import Guest
@@ -49,8 +48,8 @@ from netbench.vmm.qemu_process import ExplainedShell, Qemu
 
 _PLANNED_SSH_PORT = 2222
 _EMULATED_PACE = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
-_EMULATED_PATIENCE_S = 0.2
-_PATIENCE_S = 0.05
+_EMULATED_QUIET_TIME_S = 0.2
+_QUIET_TIME_S = 0.05
 
 
 @dataclass(slots=True)
@@ -63,7 +62,12 @@ class _Running:
     attached: dict[Place, int] = field(default_factory=dict)
 
 
-class QemuGuest:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    command: str
+
+
+class QemuGuest(UnitUnderTest):
     """A virtual machine under QEMU, with KVM where it works, that forwards between two NICs per stream.
 
     Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
@@ -73,11 +77,9 @@ class QemuGuest:
 
     def __init__(self, options: QemuOptions) -> None:
         self._options = options
-        self._workplace: Workplace | None = None
         self._running: _Running | None = None
         self._acceleration = Acceleration("tcg")
         self._ssh_port = _PLANNED_SSH_PORT
-        self._facts: dict[str, str] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for a stream without ingress and egress NICs, and for a disk image that is not there."""
@@ -93,8 +95,31 @@ class QemuGuest:
         if isinstance(self._options.channel, SshChannel) and not Path(self._options.channel.key).is_file():
             raise UsageError(f"channel: there is no key {self._options.channel.key}")
 
-    def needs(self) -> frozenset[str]:
-        """QEMU, taps and bridges, a guest image, and what its way in needs."""
+    def plan(self, assignment: Assignment) -> UutPlan:
+        directory = vm_directory(assignment.run_id, f"uut-{assignment.name}")
+        boot = self._disk_boot or planned_boot(self._options.image)
+        confined = (
+            assignment.entitlement.cpus,
+            planned_way_in(assignment.entitlement, assignment.run_id, assignment.name),
+        )
+        machine = self._machine(assignment.paths, self._options.accelerator, assignment.name, boot, *confined)
+        nics = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in assignment.paths}
+        told = [
+            _Told(f"guest: {' '.join(command.argv)}" + "".join(f"\n    {line}" for line in command.stdin.splitlines()))
+            for command in forwarding_commands(assignment.paths, nics, self._options.forward)
+        ]
+        netns = inside_nics(assignment.paths[0])[0].netns if assignment.paths else None
+        started = _Told(shlex.join(qemu_command(machine, RunFiles(directory))))
+        return UutPlan(
+            steps=(*self._changes(assignment, directory, netns), started, *told),
+            needs=self._needs(),
+            # A guest image has its own stress-ng, a disk image must have one.
+            load_needs=frozenset(),
+            pace=_EMULATED_PACE,
+            own_kernel=True,
+        )
+
+    def _needs(self) -> frozenset[str]:
         needs = {"tun", "bridge", "bridge-nf", qemu_program()}
         if not self._options.is_disk:
             needs.add(f"image:{self._options.image}")
@@ -104,87 +129,46 @@ class QemuGuest:
             needs.add("kvm")
         return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
 
-    @property
-    def has_own_kernel(self) -> bool:
-        """A guest has one."""
-        return True
-
-    @property
-    def load_needs(self) -> frozenset[str] | None:
-        """Nothing of the host: a guest image has its own stress-ng, a disk image must have one."""
-        return frozenset()
-
-    def commands(
-        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
-    ) -> list[str]:
-        """The changes to the host, the command that starts QEMU, and what the guest is told."""
-        directory = vm_directory("RUN", f"uut-{name}")
-        boot = self._disk_boot or planned_boot(self._options.image)
-        confined = entitlement.cpus, planned_way_in(entitlement, "RUN", name)
-        machine = self._machine(paths, self._options.accelerator, name, boot, *confined)
-        started = shlex.join(qemu_command(machine, RunFiles(directory)))
-        nics = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
-        told = [
-            f"guest: {' '.join(command.argv)}" + "".join(f"\n    {line}" for line in command.stdin.splitlines())
-            for command in forwarding_commands(paths, nics, self._options.forward)
-        ]
-        group = group_changes(entitlement, "RUN", name)
-        changes = [AddRunDirectory(str(directory)), *group, *self._changes(paths, _netns(paths))]
-        return [*(change.command for change in changes), started, *told]
-
-    def provision(self, workplace: Workplace) -> None:
+    def provision(self, site: Site) -> None:
         """Make taps and bridges and start QEMU; TestbedError when the guest ends at once."""
-        self._workplace = workplace
-        entitlement, paths, whose = workplace.entitlement, workplace.paths, (workplace.run_id, workplace.name)
-        directory = vm_directory(workplace.run_id, f"uut-{workplace.name}")
-        group = group_changes(entitlement, *whose)
-        workplace.kernel.make([AddRunDirectory(str(directory)), *group, *self._changes(paths, self._host.netns)])
+        self._site, own = site, site.assignment
+        directory = vm_directory(own.run_id, f"uut-{own.name}")
+        site.machine.make(self._changes(own, directory, site.host.netns))
         tried = DEFAULT_IMAGE if self._options.is_disk else self._options.image
-        self._acceleration = choose(self._options.accelerator, self._host, directory, tried)
+        self._acceleration = choose(self._options.accelerator, site.host, directory, tried)
         if isinstance(self._options.channel, SshChannel):
-            self._ssh_port = free_port(self._host)
-        confined = entitlement.cpus, way_in(self._host, entitlement, *whose)
-        machine = self._machine(paths, self._acceleration.accelerator, workplace.name, self._boot(), *confined)
+            self._ssh_port = free_port(site.host)
+        confined = own.entitlement.cpus, way_in(site.host, own.entitlement, own.run_id, own.name)
+        machine = self._machine(own.paths, self._acceleration.accelerator, own.name, self._boot(), *confined)
         files = RunFiles(directory)
         self._running = _Running(Qemu(machine, files))
-        self._running.qemu.start(self._host)
+        self._running.qemu.start(site.host)
         self._running.qemu.pin(self._options.pin.vcpus, self._options.pin.io)
         self._running.shell = self._way_in(self._running.qemu, files)
 
-    def ready(self) -> None:
+    def ready(self) -> Ready:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
-        workplace, running = self._provisioned
+        site, running = self._provisioned
         assert running.shell is not None
         running.shell.hello(self._options.boot_limit, running.qemu.hopeless)
-        running.guest = Guest(running.qemu.guest, running.shell, workplace.paths, self._options.nic)
-        if workplace.paths:
+        running.guest = Guest(running.qemu.guest, running.shell, site.paths, self._options.nic)
+        if site.paths:
             running.guest.forward(self._options.forward)
-            await_forwarding(workplace.kernel, host_places(workplace.paths))
-            running.attached = bridges(workplace.kernel, workplace.paths)
+            await_forwarding(site.machine, host_places(site.paths))
+            running.attached = bridges(site.machine, site.paths)
             running.guest.await_reception(self._send_into_tap)
-        self._facts = self._describe(running.guest, workplace)
-
-    @property
-    def pace(self) -> Pace:
-        """A boot and whatever is asked of the guest, emulated for all one knows before."""
-        return _EMULATED_PACE
-
-    @property
-    def patience_s(self) -> float:
-        """A tap's queue holds 1000 frames, and an emulated guest takes its time."""
-        return _EMULATED_PATIENCE_S if self._acceleration.emulated else _PATIENCE_S
+        return Ready(
+            self._towards(site.paths),
+            # A tap's queue holds 1000 frames, and an emulated guest takes its time.
+            _EMULATED_QUIET_TIME_S if self._acceleration.emulated else _QUIET_TIME_S,
+            running.shell,
+            self._describe(running.guest, site),
+        )
 
     def hops(self) -> Hops:
         """The bridges between its NICs and its taps, and the taps."""
         paths = self._provisioned[0].paths
         return Hops(tap_points(paths), {inside_nics(path)[0].netns: "bridge" for path in paths})
-
-    def next_hop_mac(self, path: StreamPath) -> str:
-        """The sink's MAC through a bridge, the guest's own through a router."""
-        return path.sink.mac if self._options.forward == "bridge" else guest_mac(path, "ingress")
-
-    def reset(self) -> None:
-        """A kernel that forwards has no state to bring back."""
 
     def cpu_s(self) -> dict[str, float]:
         """As the guest's kernel counts it, and what QEMU takes; TestbedError when the guest is not well."""
@@ -193,33 +177,26 @@ class QemuGuest:
 
     def read(self) -> Reading:
         """Counters of taps and of every hop in the guest, and CPU times; TestbedError when the guest is not well."""
-        workplace, running = self._provisioned
+        site, running = self._provisioned
         qemu, guest = self._ready
-        taps = read_taps(workplace.kernel, workplace.paths, running.attached, qemu.guest)
+        taps = read_taps(site.machine, site.paths, running.attached, qemu.guest)
         counters = guest.counters()
         inside = list(readings(counters, guest.nics))
-        return Reading(tuple(_along(workplace.paths, taps, inside)), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
+        return Reading(tuple(_along(site.paths, taps, inside)), {"guest": counters.cpu_s, "host": qemu.cpu_s()})
 
-    def shell(self) -> Shell | None:
-        """The way into the guest."""
-        return self._provisioned[1].shell
-
-    def log(self) -> str:
+    def console(self) -> str:
         """The console of the guest."""
         return self._running.qemu.console() if self._running else ""
 
-    def facts(self) -> dict[str, str]:
-        """Accelerator and why, QEMU's version, NIC model, vCPUs, memory, image, the guest's kernel, its entitlement."""
-        return self._facts
-
     def destroy(self) -> None:
-        """End the guest; its taps and bridges are undone with the workplace's changes."""
+        """End the guest; its taps and bridges are undone with the site's changes."""
         with ExitStack() as stack:
             if self._running is not None:
                 stack.callback(self._running.qemu.stop)
                 if self._running.shell is not None:
                     stack.callback(self._running.shell.close)
-        self._running = self._workplace = None
+        self._running = None
+        super().destroy()
 
     @property
     def _ready(self) -> tuple[Qemu, Guest]:
@@ -231,22 +208,24 @@ class QemuGuest:
         return running.qemu, running.guest
 
     @property
-    def _provisioned(self) -> tuple[Workplace, _Running]:
-        if self._workplace is None or self._running is None:
+    def _provisioned(self) -> tuple[Site, _Running]:
+        if self._running is None:
             raise TestbedError("the guest is not provisioned")
-        return self._workplace, self._running
+        return self.site, self._running
 
-    @property
-    def _host(self) -> Host:
-        assert self._workplace is not None, "provision() comes first"
-        return self._workplace.own_host
+    def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
+        """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
+        bridged = self._options.forward == "bridge"
+        return {path.name: path.sink.mac if bridged else guest_mac(path, "ingress") for path in paths}
 
-    def _changes(self, paths: Sequence[StreamPath], netns: str | None) -> list[Change]:
-        towards = {path.name: self.next_hop_mac(path) for path in paths}
-        changes = list(tap_changes(paths, self._options.queues, towards))
+    def _changes(self, own: Assignment, directory: Path, netns: str | None) -> list[Change]:
+        changes: list[Change] = [
+            AddRunDirectory(str(directory)),
+            *group_changes(own.entitlement, own.run_id, own.name),
+        ]
         if netns and isinstance(self._options.channel, SshChannel):
-            changes.insert(0, SetUp(netns, "lo"))  # QEMU forwards a port of it to the guest
-        return changes
+            changes.append(SetUp(netns, "lo"))  # QEMU forwards a port of it to the guest
+        return [*changes, *tap_changes(own.paths, self._options.queues, self._towards(own.paths))]
 
     def _machine(
         self,
@@ -286,7 +265,7 @@ class QemuGuest:
         shell: Shell
         match self._options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
-                shell = SshShell(qemu.guest, self._host, files.directory, self._ssh_port, user, Path(key), host_key)
+                shell = SshShell(qemu.guest, self.site.host, files.directory, self._ssh_port, user, Path(key), host_key)
             case GuestAgentChannel():
                 shell = GuestAgentShell(qemu.guest, files.channel)
             case None:
@@ -294,18 +273,18 @@ class QemuGuest:
         return ExplainedShell(qemu, shell)
 
     def _send_into_tap(self, path: StreamPath) -> None:
-        run_checked(self._host, probe_command(tap_name(path, "ingress"), guest_mac(path, "ingress")))
+        run_checked(self.site.host, probe_command(tap_name(path, "ingress"), guest_mac(path, "ingress")))
 
-    def _describe(self, guest: Guest, workplace: Workplace) -> dict[str, str]:
+    def _describe(self, guest: Guest, site: Site) -> dict[str, str]:
         options = self._options
         image = options.image if options.is_disk else image_name(options.image)
-        facts = guest_facts(self._host, self._acceleration, image, guest.kernel)
-        if workplace.paths:
+        facts = guest_facts(site.host, self._acceleration, image, guest.kernel)
+        if site.paths:
             facts |= {"nic": options.nic, "queues": str(options.queues), "forward": options.forward}
             if options.nic == "virtio-net-pci":
                 facts["vhost"] = "on" if self._use_vhost() else "off"
         facts |= {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
-        return facts | entitlement_facts(workplace.entitlement)
+        return facts | entitlement_facts(site.assignment.entitlement)
 
 
 def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequence[HopReading]) -> list[HopReading]:
@@ -316,11 +295,6 @@ def _along(paths: Sequence[StreamPath], taps: Sequence[HopReading], inside: Sequ
         found += [one for one in inside if one.stream == path.name]
         found += [one for one in taps if (one.stream, one.hop) == (path.name, "egress tap")]
     return [*found, *(one for one in inside if not one.stream)]
-
-
-def _netns(paths: Sequence[StreamPath]) -> str | None:
-    """Where a guest with these paths is, for `--dry-run`; None for one without, though it may be in a namespace too."""
-    return inside_nics(paths[0])[0].netns if paths else None
 
 
 def present_cpus() -> list[int]:

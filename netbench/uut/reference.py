@@ -2,25 +2,25 @@
 
 `drop` takes k of every n frames of each stream, at a place of choosing. Counted round by nftables' `numgen inc mod n`
 from 0 (libnftables man page, "NUMGEN EXPRESSION"), of N frames sent exactly k × ⌊N / n⌋ + min(k, N mod n) are dropped:
-the rules are put in place anew before each trial. By `numgen random mod n` it is k of n on average, and the rule's own
+the rules are put in place again before each trial. By `numgen random mod n` it is k of n on average, and the rule's own
 counter is the truth. `limit` drops what comes faster than a token bucket allows ("LIMIT STATEMENT"). `delay` is that of
 netem at the egress NICs: no frame takes less.
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
-from netbench.model.entitlement import Entitlement
 from netbench.model.fields import Seconds
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
 from netbench.model.points import HopReading
-from netbench.uut.base import EVERYTHING, Reading, Workplace
+from netbench.uut.base import Assignment, Reading, Ready, UutPlan
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
 
@@ -115,34 +115,23 @@ class Reference(Raw):
         inside = "bridge" if options.forward == "bridge" else "ip"
         self._family = inside if self._truth.at == "forward" else "netdev"
 
-    def needs(self) -> frozenset[str]:
-        """As `raw`, and nftables."""
-        asked = {"numgen"} if isinstance(self._truth, Drop) else set()
+    def plan(self, assignment: Assignment) -> UutPlan:
+        raw, paths = super().plan(assignment), assignment.paths
+        asked = {"nft", "nftables"} | ({"numgen"} if isinstance(self._truth, Drop) else set())
         asked |= {"nft-ingress"} if self._family == "netdev" else set()
         asked |= {"netem"} if self._delay_s else set()
-        return super().needs() | {"nft", "nftables"} | asked
+        steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
+        return replace(raw, steps=steps, needs=raw.needs | asked)
 
-    def commands(
-        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
-    ) -> list[str]:
-        """The changes to the host, and the rules that drop, as commands."""
-        added = [*self._delays(paths), *self._tables(paths, name)]
-        return [*super().commands(paths, name, entitlement), *(change.command for change in added)]
-
-    def provision(self, workplace: Workplace) -> None:
-        """Make the kernel forward and drop."""
-        super().provision(workplace)
-        workplace.kernel.make([*self._delays(workplace.paths), *self._tables(workplace.paths, workplace.name)])
-
-    @property
-    def patience_s(self) -> float:
-        """As `raw`, and as long as netem holds frames."""
-        return super().patience_s + self._delay_s
+    def ready(self) -> Ready:
+        """As `raw`; netem holds frames."""
+        raw = super().ready()
+        return replace(raw, quiet_time_s=raw.quiet_time_s + self._delay_s)
 
     def reset(self) -> None:
-        """Put the rules in place anew, in one transaction: counters and numgen start at 0 again."""
+        """Put the rules in place again, in one transaction: counters and numgen start at 0."""
         for host, paths in self._by_host():
-            run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths, self._provisioned.name))
+            run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths, self.site.assignment.name))
 
     def read(self) -> Reading:
         """What the drop rules themselves have counted, per stream."""
@@ -159,7 +148,7 @@ class Reference(Raw):
         return [AddTable(netns, self._family, _own(name), self._rules(there, name)) for netns, there in grouped.items()]
 
     def _read(self, host: Host) -> list[HopReading]:
-        table = _own(self._provisioned.name)
+        table = _own(self.site.assignment.name)
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, table]))
         return [
             HopReading(
@@ -198,11 +187,10 @@ class Reference(Raw):
         return lines
 
     def _by_host(self) -> list[tuple[Host, list[StreamPath]]]:
-        workplace = self._provisioned
         grouped: dict[str, list[StreamPath]] = {}
-        for path in workplace.paths:
+        for path in self.site.paths:
             grouped.setdefault(inside_nics(path)[0].host, []).append(path)
-        return [(workplace.hosts[name], paths) for name, paths in grouped.items()]
+        return [(self.site.hosts[name], paths) for name, paths in grouped.items()]
 
 
 def _own(name: str) -> str:

@@ -37,10 +37,10 @@ from netbench.model.paths import Place, stream_paths
 from netbench.model.traffic import Traffic
 from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.uut.base import Reading, UnitUnderTest, Workplace
+from netbench.uut.base import Assignment, Reading, Site, UnitUnderTest
 from netbench.uut.external import External, ExternalOptions
-from netbench.uut.impairment import Forwarder
-from netbench.uut.impairments import Mischief
+from netbench.uut.impairment import Impairment
+from netbench.uut.impairments import Impairments
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
@@ -296,33 +296,25 @@ def uut(request):
         case "external":
             return External(ExternalOptions())
         case "forwarder":
-            return Forwarder(Mischief(delay=0.5))
+            return Impairment(Impairments(delay=0.5))
     return FakeUut([])
 
 
 def test_before_it_is_provisioned_a_uut_only_tells(uut):
     uut.check(PATHS)
-    commands = uut.commands(PATHS)
-    assert commands == uut.commands(PATHS)
-    assert all(isinstance(command, str) and command for command in commands)
+    plan = uut.plan(Assignment(paths=PATHS))
+    assert all(isinstance(step.command, str) and step.command for step in plan.steps)
+    assert [step.command for step in plan.steps] == [step.command for step in uut.plan(Assignment(paths=PATHS)).steps]
+    assert 0 <= plan.pace.bring_up_s < 60
+    assert uut.plan(Assignment()).needs == plan.needs
 
 
-def test_a_uut_says_whom_the_source_must_address(uut, request):
-    """The sink itself through a bridge; a router, or the NIC that a guest has behind it, where they route."""
-    kind, _, forward = request.node.callspec.params["uut"].partition(" ")
-    hops = [uut.next_hop_mac(path) for path in PATHS]
-    assert len(set(hops)) == len(PATHS)
-    if forward != "route":
-        assert hops == [path.sink.mac for path in PATHS]
-    elif kind == "qemu":
-        assert not set(hops) & {nic.mac for path in PATHS for nic in path.nics.values()}
-    else:
-        assert hops == [path.nics["ingress"].mac for path in PATHS]
-
-
-def test_a_uut_tells_how_patient_a_campaign_must_be(uut):
-    assert 0 < uut.patience_s < 1 < 60 > uut.pace.bring_up_s >= 0
-    assert uut.facts() == {}, "nothing, before it is ready"
+@pytest.mark.parametrize("uut", ["external", "fake"], indirect=True)
+def test_a_uut_that_does_nothing_is_ready_at_once(uut):
+    machine: Any = Noted()
+    uut.provision(Site(Assignment(paths=PATHS), machine, {}))
+    assert machine.changes == []
+    assert 0 < uut.ready().quiet_time_s < 1
 
 
 def test_a_uut_may_be_destroyed_at_any_time(uut):
@@ -351,9 +343,9 @@ class Noted:
 @pytest.mark.parametrize("uut", ["raw bridge", "raw route", "reference bridge", "reference route"], indirect=True)
 def test_what_provisioning_would_do_is_what_it_does(uut):
     kernel: Any = Noted()
-    entitlement = Entitlement((0,), 50, 0.2)
-    uut.provision(Workplace("x", "RUN", {}, kernel, PATHS, entitlement))
-    assert [change.command for change in kernel.changes] == uut.commands(PATHS, "x", entitlement)
+    own = Assignment("x", PATHS, Entitlement((0,), 50, 0.2))
+    uut.provision(Site(own, kernel, {}))
+    assert tuple(kernel.changes) == uut.plan(own).steps
 
 
 # Bench

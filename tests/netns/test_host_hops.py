@@ -10,7 +10,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.points import HopPoint
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
 from tests.netns.yard import FRAMES, Yard, fresh_yard
@@ -70,7 +70,7 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
     return named
 
 
-def dropped(yard: Yard, uut: UnitUnderTest, stack: str) -> tuple[int, Mapping[tuple[str, str, str], int | None]]:
+def dropped(yard: Yard, uut: ActiveGuest, stack: str) -> tuple[int, Mapping[tuple[str, str, str], int | None]]:
     """How many of FRAMES frames are lost, and the counters of drops that grew or that nobody knows."""
     before = read(yard, stack)
     lost = FRAMES - yard.forwarded(uut, yard.paths[0])

@@ -13,7 +13,7 @@ from netbench.hosts.ssh import free_port
 from netbench.linux.changes import SetUp
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.layout import usable_cpus
-from netbench.uut.base import UnitUnderTest
+from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
 from tests.commands import netbench
@@ -37,8 +37,8 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
     return Reference(ReferenceOptions.model_validate({"forward": forward, "drop": Drop(k=k, n=n)}))
 
 
-def dropped(uut: UnitUnderTest) -> dict[str, int | None]:
-    return {hop.stream: hop.frames for hop in uut.read().hops}
+def dropped(uut: ActiveGuest) -> dict[str, int | None]:
+    return {hop.stream: hop.frames for hop in uut.uut.read().hops}
 
 
 @pytest.mark.parametrize(("one", "other"), [("bridge", "bridge"), ("route", "route"), ("route", "bridge")])
@@ -93,9 +93,9 @@ class Burnt:
     cpus: str
 
 
-def burn(uut: UnitUnderTest, begin: float) -> Burnt:
+def burn(uut: ActiveGuest, begin: float) -> Burnt:
     """Have it compute from a moment on, of CLOCK_MONOTONIC: later than it takes to start Python."""
-    shell = uut.shell()
+    shell = uut.ready.inside
     assert shell is not None
     done = shell.run([sys.executable, "-c", BURN, str(begin), str(begin + BURN_S)])
     assert done.exit_code == 0, done.stderr
@@ -128,7 +128,7 @@ def test_a_load_is_bound_weighed_and_limited_without_streams_too(yard):
 
 def test_a_group_is_removed_once_its_last_process_has_ended(yard):
     with yard.uut(raw("route"), "u", (), Entitlement(weight=50)) as uut:
-        shell = uut.shell()
+        shell = uut.ready.inside
         assert shell is not None
         shell.run(["sh", "-c", "sleep 0.7 </dev/null >/dev/null 2>&1 &"])
         assert len(groups()) == 1
@@ -160,7 +160,7 @@ def hold() -> None:
     with fresh_yard() as yard:
         entitled = Entitlement((usable_cpus()[0],), weight=50, limit=0.5)
         with yard.uut(raw("bridge"), "u", yard.paths[:1], entitled) as uut, yard.uut(reference("bridge", 1), "u.n"):
-            shell = uut.shell()
+            shell = uut.ready.inside
             assert shell is not None
             shell.run(["sh", "-c", "sleep 600 </dev/null >/dev/null 2>&1 &"])
             print("ready", flush=True)

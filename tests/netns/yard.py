@@ -19,7 +19,7 @@ from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.traffic import Traffic
 from netbench.testbed.layout import base_changes
-from netbench.uut.base import EVERYTHING, UnitUnderTest, Workplace
+from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Site, UnitUnderTest, bring_up
 from tests.unit.inputs import topology
 
 FRAMES = 100
@@ -49,24 +49,23 @@ class Yard:
         name: str,
         paths: tuple[StreamPath, ...] = (),
         entitlement: Entitlement = EVERYTHING,
-    ) -> Iterator[UnitUnderTest]:
+    ) -> Iterator[ActiveGuest]:
         """A UUT, until the block is left."""
         point = self.kernel.point
         try:
-            uut.provision(Workplace(name, self.run_id, self.hosts, self.kernel, paths, entitlement, "uut"))
-            uut.ready()
+            own = Assignment(name, paths, entitlement, "uut", self.run_id)
+            active = bring_up(uut, Site(own, self.kernel, self.hosts))
             uut.reset()
-            yield uut
+            yield active
         finally:
             uut.destroy()
             assert self.kernel.undo(to=point) == []
 
-    def forwarded(self, uut: UnitUnderTest, path: StreamPath) -> int:
+    def forwarded(self, active: ActiveGuest, path: StreamPath) -> int:
         """How many of FRAMES frames come out at the sink."""
         before = self._arrived(path)
-        traffic = Traffic(
-            path.name, path.source.mac, uut.next_hop_mac(path), path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1
-        )
+        towards = active.ready.next_hop_macs[path.name]
+        traffic = Traffic(path.name, path.source.mac, towards, path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1)
         frame = build_frame(traffic).hex()
         send = [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame]
         run_checked(self.hosts["source"], send)

@@ -16,15 +16,13 @@ from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import Spread
-from netbench.model.entitlement import Entitlement
-from netbench.model.pace import Pace
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Received, Sink
 from netbench.trial.setup import Bench, Companion, Lane
-from netbench.uut.base import EVERYTHING, Reading, Workplace
+from netbench.uut.base import ActiveGuest, Assignment, Reading, Ready, UnitUnderTest, UutPlan
 from tests.unit.capture_files import START_NS
 
 Log = list[str]
@@ -261,7 +259,7 @@ class FakeOptions(BaseModel):
     """A fake UUT has none."""
 
 
-class FakeUut:
+class FakeUut(UnitUnderTest):
     """A bridge with a drop rule, as far as its wires say; `fails_at` are the calls of drops() that fail, from 1."""
 
     Options: ClassVar[type[BaseModel]] = FakeOptions
@@ -272,64 +270,19 @@ class FakeUut:
         self._fails_at = fails_at
         self._asked = 0
 
-    def check(self, paths: Sequence[StreamPath]) -> None:
-        """Any path will do."""
+    def active(self) -> ActiveGuest:
+        """It, at work."""
+        return ActiveGuest(self, UutPlan(), self.ready())
 
-    def needs(self) -> frozenset[str]:
-        """Nothing."""
-        return frozenset()
-
-    @property
-    def has_own_kernel(self) -> bool:
-        """Nobody knows."""
-        return False
-
-    @property
-    def load_needs(self) -> frozenset[str] | None:
-        """None."""
-        return None
-
-    def commands(
-        self, paths: Sequence[StreamPath], name: str = "NAME", entitlement: Entitlement = EVERYTHING
-    ) -> list[str]:
-        """None."""
-        return []
-
-    def provision(self, workplace: Workplace) -> None:
-        """Nothing to bring up."""
-        self._log.append("uut provision")
-
-    @property
-    def pace(self) -> Pace:
-        """A moment."""
-        return Pace(bring_up_s=0.1)
-
-    @property
-    def patience_s(self) -> float:
-        """A moment."""
-        return 0.01
-
-    def ready(self) -> None:
-        """At once."""
-        self._log.append("uut ready")
-
-    def hops(self) -> Hops:
-        """Nothing beside its NICs."""
-        return Hops()
-
-    def next_hop_mac(self, path: StreamPath) -> str:
-        """As through a bridge."""
-        return path.sink.mac
+    def ready(self) -> Ready:
+        """At once, as a bridge."""
+        return Ready({wire.path.name: wire.path.sink.mac for wire in self._wires}, quiet_time_s=0.01)
 
     def reset(self) -> None:
         """Its counters start at 0 again."""
         self._log.append("uut reset")
         for wire in self._wires:
             wire.rule_drops = 0
-
-    def cpu_s(self) -> dict[str, float]:
-        """Nobody counts it."""
-        return dict(self.read().cpu_s)
 
     def read(self) -> Reading:
         """What its rule dropped."""
@@ -344,20 +297,14 @@ class FakeUut:
             tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
         )
 
-    def shell(self) -> None:
-        """No way in."""
-
-    def log(self) -> str:
+    def console(self) -> str:
         """What it says of its last moments."""
         return "login: "
 
-    def facts(self) -> dict[str, str]:
-        """None."""
-        return {}
 
-    def destroy(self) -> None:
-        """Nothing to end."""
-        self._log.append("uut destroy")
+def planned_commands(uut: UnitUnderTest, assignment: Assignment) -> list[str]:
+    """What provisioning a UUT would do."""
+    return [step.command for step in uut.plan(assignment).steps]
 
 
 def no_more_hops(points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
@@ -382,7 +329,7 @@ class FakeBench:
         wires = {path.name: FakeWire(log, nics, path) for path in paths}
         lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
-        return cls(log, nics, wires, Bench(lanes, uut, nics, no_more_hops, FakeClock()))
+        return cls(log, nics, wires, Bench(lanes, uut.active(), nics, no_more_hops, FakeClock()))
 
 
 class FakeTestbed:
@@ -424,7 +371,7 @@ class FakeTestbed:
             self.calls.append("close")
 
     @contextmanager
-    def uut(self, spec: UutSpec) -> Iterator[FakeUut]:
+    def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
         """The same fake for each."""
         self.calls.append(f"up {spec.name}")
         self._present = spec.name
@@ -432,12 +379,12 @@ class FakeTestbed:
             refusal = _next(self.refusals.get(spec.name, []), "")
             if refusal:
                 raise UutError(refusal)
-            yield self._victim
+            yield self._victim.active()
         finally:
             self.calls.append(f"down {spec.name}")
 
     @contextmanager
-    def neighbour(self, beside: UutSpec, name: str) -> Iterator[FakeUut]:
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         """A fake of its own, with its own wires."""
         own = f"{beside.name}.{name}"
         self.calls.append(f"up {own}")
@@ -446,12 +393,12 @@ class FakeTestbed:
             refusal = _next(self.refusals.get(own, []), "")
             if refusal:
                 raise NeighbourError(refusal)
-            yield FakeUut(self.fakes.log, [self.fakes.wires[stream] for stream in self._streams[name]])
+            yield FakeUut(self.fakes.log, [self.fakes.wires[stream] for stream in self._streams[name]]).active()
         finally:
             self._beside.remove(name)
             self.calls.append(f"down {own}")
 
-    def facts(self, uut: FakeUut) -> Mapping[str, str]:
+    def facts(self, active: ActiveGuest) -> Mapping[str, str]:
         """As told."""
         return _next(self.told.get(self._present, []), {})
 
@@ -463,9 +410,9 @@ class FakeTestbed:
         """As said."""
         return self.said
 
-    def bench(self, uut: FakeUut, companions: Sequence[Companion] = ()) -> Bench:
+    def bench(self, active: ActiveGuest, companions: Sequence[Companion] = ()) -> Bench:
         """Asked for before each trial."""
-        return replace(self.fakes.bench, uut=uut, read_nics=self._read_nics, companions=tuple(companions))
+        return replace(self.fakes.bench, active=active, read_nics=self._read_nics, companions=tuple(companions))
 
     def renew_lanes(self) -> None:
         """Takes note of it."""

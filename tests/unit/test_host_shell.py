@@ -1,15 +1,17 @@
 """The way into a UUT that is this machine's own kernel: real commands, and how they are bound."""
 
 import os
+from typing import Any
 
 import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.local import LocalHost
 from netbench.linux.host_shell import HostShell
+from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
-from netbench.uut.base import Workplace
+from netbench.uut.base import Assignment, Site
 from netbench.uut.raw import Raw, RawOptions
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology
@@ -45,16 +47,21 @@ class Nothing:
     def make(self, changes):
         self.asked = list(changes)
 
+    def read_nics(self, places):
+        return dict.fromkeys(places, NicCounters(0, 0, 0, 0, 0, 0, True, 0, "", 1, 0))
+
 
 @pytest.mark.parametrize("paths", [stream_paths(topology()), ()], ids=["with streams", "without"])
 def test_the_shell_of_a_kernel_is_that_of_its_host_within_what_it_may_take(paths):
     uut, host = Raw(RawOptions()), HERE
-    kernel: object = Nothing()
-    hosts = {"uut": host, "source": FakeHost()}
-    uut.provision(Workplace("u", "x", hosts, kernel, paths, Entitlement((FIRST,)), "uut"))  # type: ignore[arg-type]  # fakes
-    said = uut.shell().run(["grep", "Cpus_allowed_list", "/proc/self/status"])
+    kernel: Any = Nothing()
+    hosts: Any = {"uut": host, "source": FakeHost()}
+    uut.provision(Site(Assignment("u", paths, Entitlement((FIRST,)), "uut", "x"), kernel, hosts))
+    ready = uut.ready()
+    assert ready.inside
+    said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert said.stdout.split()[1] == str(FIRST).encode()
-    assert uut.facts() == {"host_cpus": str(FIRST)}
+    assert ready.facts == {"host_cpus": str(FIRST)}
     uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):
-        uut.shell()
+        uut.ready()

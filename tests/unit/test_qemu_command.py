@@ -16,6 +16,7 @@ from netbench.model.entitlement import Entitlement
 from netbench.model.names import PREFIX
 from netbench.model.paths import stream_paths
 from netbench.uut import qemu
+from netbench.uut.base import Assignment
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
@@ -28,6 +29,7 @@ from netbench.vmm.qemu_command import (
     qemu_command,
     vm_directory,
 )
+from tests.unit.fakes import planned_commands
 from tests.unit.inputs import topology, topology_in_vm
 
 BOOT = KernelBoot(Path("/images/micro/vmlinux"), Path("/images/micro/initrd"))
@@ -225,7 +227,7 @@ ENTER = 'echo 0 >"$0" && exec "$@"'
 
 
 def planned(**given) -> list[str]:
-    return QemuGuest(read(**given)).commands(PATHS)
+    return planned_commands(QemuGuest(read(**given)), Assignment(paths=PATHS))
 
 
 @pytest.fixture(params=[True, False], ids=["vhost", "no vhost"])
@@ -281,7 +283,7 @@ def test_several_queues_are_those_of_tap_and_nic_alike():
 def test_nics_of_the_machine_itself_do_not_speak_up():
     """IPv6 of a bridge and of a tap would send frames of its own."""
     lab = topology(hosts={"source": {}, "uut": {"kind": "local"}, "sink": {}})
-    lines = QemuGuest(read()).commands(stream_paths(lab))
+    lines = planned_commands(QemuGuest(read()), Assignment(paths=stream_paths(lab)))
     quiet = [line for line in lines if line.startswith("sysctl -w net.ipv6.conf.nb-")]
     assert Counter(quiet) == Counter(
         f"sysctl -w net.ipv6.conf.nb-{kind}{role}-s1.disable_ipv6=1" for role in "ie" for kind in "bt"
@@ -295,7 +297,7 @@ def test_loopback_is_brought_up_for_ssh_alone():
 
 
 def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
-    lines = QemuGuest(read()).commands(PATHS, "u.second", Entitlement((1,), 50, 0.2))
+    lines = planned_commands(QemuGuest(read()), Assignment("u.second", PATHS, Entitlement((1,), 50, 0.2)))
     group = "/sys/fs/cgroup/nb-RUN-u.second"
     assert f"mkdir {group} && echo 50 >{group}/cpu.weight && echo 20000 100000 >{group}/cpu.max" in lines
     (started,) = [line for line in lines if "qemu-system-x86_64" in line]
@@ -305,7 +307,7 @@ def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
 
 
 def test_a_guest_without_streams_has_no_nics_and_is_told_nothing():
-    directory, started = QemuGuest(read()).commands(())
+    directory, started = planned_commands(QemuGuest(read()), Assignment())
     assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"
     assert started.startswith("qemu-system-x86_64 ")
     assert "netdev" not in started

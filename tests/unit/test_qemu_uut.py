@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,14 @@ from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut import forwarding, qemu
 from netbench.uut import guest as guest_module
-from netbench.uut.base import EVERYTHING, Workplace
+from netbench.uut.base import EVERYTHING, Assignment, Site
 from netbench.uut.guest_forwarding import guest_mac
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.vmm import describe
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
-from tests.unit.fakes import FakeHost
+from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.test_guest_counters import DEV, DRIVERS, text
 
@@ -169,13 +170,13 @@ class Life:
 
     def provision(self, paths=PATHS, entitlement=EVERYTHING) -> None:
         self.host = TapHost(self)
-        kernel: object = self.kernel
-        run_id, hosts = "lab-20250101-120000-1", {"uut": self.host}
-        self.uut.provision(Workplace("g", run_id, hosts, kernel, paths, entitlement, "uut"))  # type: ignore[arg-type]  # fakes
+        kernel: Any = self.kernel
+        self.own = Assignment("g", paths, entitlement, "uut", "lab-20250101-120000-1")
+        self.uut.provision(Site(self.own, kernel, {"uut": self.host}))
 
     def bring_up(self) -> "Life":
         self.provision()
-        self.uut.ready()
+        self.ready = self.uut.ready()
         return self
 
     def _choose(self, wanted, host, directory, image):
@@ -207,7 +208,7 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     directory, *changes = guest.kernel.made
     assert isinstance(directory, AddRunDirectory)
     assert directory.path.endswith("-uut-g")
-    planned = guest.uut.commands(PATHS)
+    planned = planned_commands(guest.uut, guest.own)
     assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
     for command, _ in guest.shell.told:
         if not command.startswith(("ip -j", "uname", "sh -c")):
@@ -240,27 +241,27 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     machine = guest.qemu.machine
     assert machine.host_cpus == (1, 2)
     assert machine.door == f"/proc/1/root/sys/fs/cgroup/{group.name}/cgroup.procs"
-    guest.uut.ready()
-    assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= guest.uut.facts().items()
-    assert "cpu_weight" not in guest.uut.facts()
+    facts = guest.uut.ready().facts
+    assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= facts.items()
+    assert "cpu_weight" not in facts
 
 
 def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
     guest = life()
     guest.provision(paths=())
-    guest.uut.ready()
+    ready = guest.uut.ready()
     assert guest.qemu.machine.nics == ()
     assert [type(change) for change in guest.kernel.made] == [AddRunDirectory]
     assert not any(command.startswith(("sysctl", "ip -batch", "bridge")) for command, _ in guest.shell.told)
     reading = guest.uut.read()
     assert {hop.stream for hop in reading.hops} == {""}
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
-    assert not {"nic", "queues", "forward", "vhost"} & set(guest.uut.facts())
+    assert not {"nic", "queues", "forward", "vhost"} & set(ready.facts)
 
 
 def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
     guest = life().bring_up()
-    shell = guest.uut.shell()
+    shell = guest.ready.inside
     assert shell.run(["uname", "-r"]).stdout == b"6.1.0-31\n"
     guest.shell.gone = True
     guest.qemu.death_just_now = lambda: "QEMU was killed by signal 9"
@@ -268,7 +269,7 @@ def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
         shell.run(["true"])
     guest.uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):
-        guest.uut.shell()
+        guest.uut.read()
 
 
 def test_nics_are_told_apart_by_their_macs(life):
@@ -407,16 +408,14 @@ def test_what_a_reader_must_know(life, options, acceleration, more):
     guest.bring_up()
     plain = {"queues": "1", "forward": "bridge", "cpus": "1", "memory": "256 MiB"}
     known = {"qemu": "7.2.15 (Debian 1:7.2)", "image": "micro abababababab", "guest_kernel": "6.1.0-31"}
-    assert guest.uut.facts() == {**plain, **known, **more}
+    assert guest.ready.facts == {**plain, **known, **more}
 
 
 def test_emulated_guests_are_waited_for_longer(life):
-    emulated = life()
-    emulated.provision()
+    emulated_s = life().bring_up().ready.quiet_time_s
     fast = life()
     fast.acceleration = Acceleration("kvm")
-    fast.provision()
-    assert emulated.uut.patience_s > fast.uut.patience_s
+    assert emulated_s > fast.bring_up().ready.quiet_time_s
 
 
 def test_the_conversation_ends_before_the_guest_does(life):

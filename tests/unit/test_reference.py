@@ -4,16 +4,19 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.model.paths import stream_paths
+from netbench.uut.base import Assignment
 from netbench.uut.reference import Limit, Reference, ReferenceOptions
+from tests.unit.fakes import planned_commands
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
+OWN = Assignment("x", PATHS)
 
 
 def rules(**options):
     """The rules it would put in place, as one text."""
     uut = Reference(ReferenceOptions.model_validate(options))
-    return next(command for command in uut.commands(PATHS, "x") if "nft" in command)
+    return next(command for command in planned_commands(uut, OWN) if "nft" in command)
 
 
 def test_by_default_it_drops_where_it_forwards():
@@ -41,11 +44,10 @@ def test_a_limit_is_at_the_ingress_nic_and_bounds_what_passes():
 
 def test_a_delay_is_that_of_netem_at_the_egress_nics():
     uut = Reference(ReferenceOptions.model_validate({"drop": {"k": 0, "n": 1}, "delay": "5ms"}))
-    netem = [command for command in uut.commands(PATHS, "x") if "netem" in command]
+    netem = [command for command in planned_commands(uut, OWN) if "netem" in command]
     words = "tc qdisc add dev nb-out{} root netem delay 5000us limit 100000"
     assert [command.partition("nb-lab-uut ")[2] for command in netem] == [words.format(n) for n in (1, 2)]
-    assert uut.patience_s > 0.005
-    assert "netem" in uut.needs()
+    assert "netem" in uut.plan(OWN).needs
 
 
 def test_nothing_and_everything_need_no_count():

@@ -10,7 +10,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.attached import judge_obstacles
 from netbench.selftest.capture_watch import Seen, judge_hindrance
 from netbench.selftest.drops import judge_drops, references
-from netbench.selftest.impairments import judge_misbehaviour, misbehaviours
+from netbench.selftest.impairments import impairment_cases, judge_impairment
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
 from netbench.uut.impairment import Held
@@ -82,23 +82,23 @@ def test_references_have_names_of_their_own_and_every_place():
 
 
 def misbehaved(name, *kinds, held=None, **counts):
-    (one,) = (one for one in misbehaviours() if one.name == name)
+    (one,) = (one for one in impairment_cases() if one.name == name)
     stream = stream_counts(**counts)
     result = trial(stream, reasons=tuple(Reason(kind, "s1", kind.value) for kind in kinds))
-    return judge_misbehaviour(one, result, stream, held)
+    return judge_impairment(one, result, stream, held)
 
 
 HELD = Held(2_000_000, 2_004_000, 2_100_000)
 
 
-def test_known_misbehaviour_passes_with_the_reasons_it_gives():
+def test_known_impairment_passes_with_the_reasons_it_gives():
     assert misbehaved("duplicates-every-10th", ReasonKind.DUPLICATE_FRAMES, duplicate_frames=100).passed
     assert misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=10).passed
     assert misbehaved("reorders-every-50th-by-7", reordered_frames=19, reordering_extent_max_frames=7).passed
     assert misbehaved("delays-by-2ms", held=HELD, delay=spread(2_001_000, 2_010_000, 2_200_000)).passed
 
 
-def test_other_misbehaviour_than_the_known_one_fails():
+def test_other_impairment_than_the_known_one_fails():
     silent = misbehaved("duplicates-every-10th", duplicate_frames=100)
     assert (silent.passed, silent.detail) == (False, "no word of duplicate-frames")
     assert misbehaved("adds-foreign-frames", ReasonKind.FOREIGN_FRAMES, foreign_frames=11).error == "1 frames"

@@ -109,7 +109,7 @@ def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(UUTS)) == ["external", "forwarder", "qemu", "raw", "reference"]
     assert {name: model.__name__ for name, model in option_models(UUTS).items()} == {
         "external": "ExternalOptions",
-        "forwarder": "Mischief",
+        "forwarder": "Impairments",
         "qemu": "QemuOptions",
         "raw": "RawOptions",
         "reference": "ReferenceOptions",

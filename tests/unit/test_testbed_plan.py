@@ -207,11 +207,6 @@ def test_uuts_and_sources_are_made_as_described():
     lab = topology(uuts=[{"name": "a", "kind": "raw"}, {"name": "b", "kind": "reference", "drop": {"k": 1, "n": 2}}])
     raw, reference = map(make_uut, lab.uuts)
     assert (type(raw), type(reference)) == (Raw, Reference)
-    (path,) = stream_paths(lab)
-    assert path.ingress is not None
-    assert raw.next_hop_mac(path) == path.sink.mac
-    routed = make_uut(topology(uuts=[{"name": "a", "kind": "raw", "forward": "route"}]).uuts[0])
-    assert routed.next_hop_mac(path) == path.ingress.mac
     generator, _ = make_backends(profile(generator={"kind": "afpacket", "threads": 3}))
     threads = generator.source().commands("nb-tx1", (4, 5))
     assert threads[0].endswith("netbench.generators.afpacket.worker nb-tx1 3 4 5")

@@ -107,7 +107,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     """A UUT that was restarted during the trial counts from 0 again."""
     bench = FakeBench.on(PATHS)
     wire = bench.wires["s1"]
-    monkeypatch.setattr(bench.bench.uut, "reset", lambda: None)
+    monkeypatch.setattr(bench.bench.active.uut, "reset", lambda: None)
     wire.rule_drops = 500
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
     (counts,) = measure(bench).streams
@@ -219,7 +219,7 @@ def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
     def fail():
         raise TestbedError("the guest is gone")
 
-    monkeypatch.setattr(bench.bench.uut, "reset", fail)
+    monkeypatch.setattr(bench.bench.active.uut, "reset", fail)
     with pytest.raises(TestbedError, match="the guest is gone"):
         measure(bench)
     assert "source s1 start" not in bench.log

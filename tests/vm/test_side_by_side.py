@@ -13,7 +13,7 @@ from netbench.hosts.base import run_checked
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.layout import usable_cpus
-from netbench.uut.base import UnitUnderTest, Workplace
+from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
@@ -45,14 +45,14 @@ def allowed(pid: int) -> set[str]:
     return {line.split()[1] for text in statuses for line in text.splitlines() if line.startswith("Cpus_allowed_list:")}
 
 
-def cost_of_being_busy(uut: UnitUnderTest) -> float:
+def cost_of_being_busy(uut: ActiveGuest) -> float:
     """CPU time in seconds that this machine has spent on a guest which computes for BUSY_S seconds of its own."""
-    shell = uut.shell()
+    shell = uut.ready.inside
     assert shell is not None
-    before, begin = uut.read().cpu_s["host"], time.monotonic()
+    before, begin = uut.uut.read().cpu_s["host"], time.monotonic()
     done = shell.run(["timeout", str(BUSY_S), "sh", "-c", "while :; do :; done"], timeout_s=60)
     assert done.exit_code != 0, "it was stopped"
-    return (uut.read().cpu_s["host"] - before) / (time.monotonic() - begin)
+    return (uut.uut.read().cpu_s["host"] - before) / (time.monotonic() - begin)
 
 
 def test_two_guests_each_with_its_own_part_of_the_machine(yard):
@@ -96,7 +96,7 @@ def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
         with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
             assert allowed(pid_of(yard, "g.second")) == {str(first_cpu), str(last_cpu)}
             assert yard.forwarded(first, s1) == yard.forwarded(second, s2) == FRAMES
-            shell = second.shell()
+            shell = second.ready.inside
             assert shell is not None
             os.kill(pid_of(yard, "g.second"), signal.SIGKILL)
             with pytest.raises(TestbedError, match=r"guest g\.second: QEMU was killed by signal 9"):
@@ -114,7 +114,8 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
     before = run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"])
     uut = Raw(RawOptions())
     entitlement = Entitlement((1,), weight=50, limit=0.2)
-    uut.provision(Workplace("u", "nbt-lab-0123456789ab", {"uut": lab.host("uut")}, kernel, (), entitlement, "uut"))
+    own = Assignment("u", (), entitlement, "uut", "nbt-lab-0123456789ab")
+    active = bring_up(uut, Site(own, kernel, {"uut": lab.host("uut")}))
     group = "/sys/fs/cgroup/nb-0123456789ab-u"
     try:
         assert lab.host("uut").netns, "where /sys has no groups"
@@ -122,7 +123,8 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
         assert told.split() == ["50", "20000", "100000"]
         burn = f"import time\nend = time.monotonic() + {BUSY_S}\nwhile time.monotonic() < end: pass\n"
         tell = "print(time.process_time(), open('/proc/self/cgroup').read(), open('/proc/self/status').read())"
-        done = uut.shell().run(["python3", "-I", "-S", "-c", burn + tell], timeout_s=60)
+        assert active.ready.inside
+        done = active.ready.inside.run(["python3", "-I", "-S", "-c", burn + tell], timeout_s=60)
         assert done.exit_code == 0, done.stderr
         cpu_s, *words = done.stdout.decode().split()
         assert float(cpu_s) / BUSY_S < 0.45, "a fifth of a CPU"

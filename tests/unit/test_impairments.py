@@ -1,16 +1,16 @@
-"""A forwarder's mischief: what it sends, and what is said to be true of that, are the same."""
+"""Impairments: what it sends, and what is said to be true of that, are the same."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.uut.impairments import Every, Late, Mischief, Ordering
+from netbench.uut.impairments import Every, Impairments, Late, Ordering
 
 
-def sent(mischief, frames):
+def sent(impairments, frames):
     """What goes out of frames numbered from 0, and those of them made foreign."""
-    ordering: Ordering[int] = Ordering(mischief)
+    ordering: Ordering[int] = Ordering(impairments)
     out = [one for number in range(frames) for one in ordering.take(number)] + ordering.rest()
     return [number for number, foreign in out if not foreign], [number for number, foreign in out if foreign]
 
@@ -27,9 +27,9 @@ def late_extents(numbers):
 
 @given(st.integers(1, 12), st.integers(0, 60))
 def test_duplicates_and_foreign_frames_are_as_many_as_said(every, frames):
-    out, _ = sent(Mischief(duplicate=Every(every=every)), frames)
+    out, _ = sent(Impairments(duplicate=Every(every=every)), frames)
     assert len(out) - len(set(out)) == Every(every=every).of(frames)
-    out, foreign = sent(Mischief(foreign=Every(every=every)), frames)
+    out, foreign = sent(Impairments(foreign=Every(every=every)), frames)
     assert (out, len(foreign)) == (list(range(frames)), Every(every=every).of(frames))
 
 
@@ -37,7 +37,7 @@ def test_duplicates_and_foreign_frames_are_as_many_as_said(every, frames):
 def test_late_frames_are_overtaken_by_as_many_as_said(every_behind, frames):
     every, behind = every_behind
     late = Late(every=every, behind=behind)
-    out, _ = sent(Mischief(late=late), frames)
+    out, _ = sent(Impairments(late=late), frames)
     assert sorted(out) == list(range(frames)), "none is lost"
     assert late_extents(out) == late.extents(frames)
 
