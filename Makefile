@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 # command:package, as Debian names them
 RUN_TOOLS := ip:iproute2 tcpdump:tcpdump nft:nftables ethtool:ethtool taskset:util-linux setpriv:util-linux
 TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
+    mmdebstrap:mmdebstrap grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
 GUEST_TOOLS := qemu-system-$(shell uname -m):$(if $(filter aarch64,$(shell uname -m)),qemu-system-arm,qemu-system-x86) \
     depmod:kmod stress-ng:stress-ng
 

@@ -18,7 +18,12 @@ def standard_library(packages: Tree, scratch: Path) -> dict[str, Node]:
     """
     program = follow(packages, "usr/bin/python3")[-1]
     directory = f"usr/lib/{PurePosixPath(program).name}"
-    sources = {path: packages[path] for path in packages if path.startswith(f"{directory}/") and path.endswith(".py")}
+    # A link leads to /etc, where a guest has nothing and this machine has what is its own.
+    sources = {
+        path: node
+        for path, node in packages.items()
+        if isinstance(node, File) and path.startswith(f"{directory}/") and path.endswith(".py")
+    }
     programs = {program: packages[program]}
     shared = {path: packages[path] for path in libraries(packages, programs)}
     _write(scratch, {**sources, **programs, **shared})

@@ -7,7 +7,7 @@ from netbench.images.digests import content_digest, data_digest
 from netbench.images.wanted_modules import WANTED
 
 # Raised when the same recipe and packages would give another image.
-BUILDER = 1
+BUILDER = 2
 
 DEFAULT_KERNELS = {"amd64": "linux-image-amd64", "arm64": "linux-image-arm64"}
 PACKAGES = (

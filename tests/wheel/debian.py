@@ -1,0 +1,84 @@
+"""Another Debian to run things in: a root file system made of its packages, kept in netbench's cache."""
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from netbench.images.library import cache_directory
+
+PACKAGES = (
+    "ca-certificates",
+    "ethtool",
+    "iproute2",
+    "nftables",
+    "python3-venv",
+    "tcpdump",
+)
+_LEFT_OUT = ("doc", "locale", "man")
+_TIME_LIMIT_S = 280
+# Run by a shell in mounts of its own. The machine's sources of Debian packages serve there too, and pip as it is set
+# up here; what netbench keeps in /run is apart. $1: the root; $2: a directory that is the same on both sides.
+_ENTER = """
+set -e
+root=$1 shared=$2
+shift 2
+mount --bind $root $root # so that `ip netns exec` finds a mount point at its root
+for one in proc sys dev; do mount --rbind /$one $root/$one; done
+mount -t tmpfs -o mode=755 none $root/run
+mount -t tmpfs -o mode=1777 none $root/tmp
+for one in /etc/resolv.conf /etc/pip.conf; do
+    [ ! -e $one ] || { touch $root$one && mount --bind $one $root$one; }
+done
+for one in /etc/apt /etc/ssl/certs /usr/share/keyrings /var/lib/apt/lists $shared; do
+    mkdir -p $root$one
+    mount --bind $one $root$one
+done
+exec chroot $root "$@"
+"""
+
+
+class Unavailable(Exception):
+    """There are no packages to make a root of; says why."""
+
+
+def root_of(release: str) -> Path:
+    """The root of a Debian release by its code name, made at first; Unavailable where that fails."""
+    named = hashlib.sha256(" ".join((*PACKAGES, *_LEFT_OUT)).encode()).hexdigest()[:8]
+    root = cache_directory() / "roots" / f"{release}-{named}"
+    if root.is_dir():
+        return root
+    if shutil.which("mmdebstrap") is None:
+        raise Unavailable("there is no mmdebstrap: apt-get install mmdebstrap")
+    unfinished = root.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    options = ["--variant=apt", f"--include={','.join(PACKAGES)}", '--aptopt=Acquire::Languages "none"']
+    options += [f"--dpkgopt=path-exclude=/usr/share/{one}/*" for one in _LEFT_OUT]
+    argv = ["mmdebstrap", "--quiet", *options, release, unfinished, f"deb {_archive()} {release} main"]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"mmdebstrap took more than {_TIME_LIMIT_S} s") from None
+    if done.returncode:
+        raise Unavailable(f"mmdebstrap made no root of {release}: {done.stderr[-500:]}")
+    unfinished.rename(root)
+    return root
+
+
+def entering(root: Path, shared: Path) -> list[str]:
+    """What goes before a command that is to run in the root; `shared` is there too, under the same name."""
+    return ["unshare", "--mount", "--propagation=private", "sh", "-c", _ENTER, "enter", str(root), str(shared)]
+
+
+def _archive() -> str:
+    """Where this machine has Debian's packages from."""
+    argv = ["apt-get", "indextargets", "--format=$(ORIGIN) $(COMPONENT) $(REPO_URI)", "Created-By: Packages"]
+    try:
+        lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
+    except FileNotFoundError:
+        raise Unavailable("there is no apt-get here") from None
+    archives = [line.split()[2] for line in lines if line.startswith("Debian main ") and "security" not in line]
+    if not archives:
+        raise Unavailable("apt has no source of Debian's main archive here; see /etc/apt, and run `apt-get update`")
+    return archives[0]

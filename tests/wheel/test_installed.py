@@ -1,0 +1,122 @@
+"""netbench as somebody installs it: from a wheel, far from any checkout, under the Pythons of Debian's releases."""
+
+import csv
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import MissingError
+from netbench.images.library import DEFAULT_IMAGE, cache_directory, find_image
+from tests.commands import settings
+from tests.wheel.debian import Unavailable, entering, root_of
+
+# At first a root is made, of packages that are downloaded.
+pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
+
+CHECKOUT = Path(__file__).parents[2]
+# What a wheel is built from.
+SOURCES = ("netbench", "topologies", "pktgen-profiles", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+PYTHONS = {"bookworm": "Python 3.11", "trixie": "Python 3.13"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built from copies: a build leaves things beside the sources, and finds what an earlier one left."""
+    source = tmp_path_factory.mktemp("source")
+    for name in SOURCES:
+        copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
+        copy(CHECKOUT / name, source / name)
+    pip_wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={source / 'dist'}"]
+    subprocess.run([*pip_wheel, source], check=True)
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+class Installed:
+    """netbench in an environment of its own, and a directory to work in."""
+
+    def __init__(self, inside: list[str], directory: Path) -> None:
+        self._inside = inside
+        self.directory = directory
+
+    def run(self, *arguments: object) -> str:
+        """What a command prints, which must succeed."""
+        # From PATH as a login finds it; whatever else Python would look into is left out.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+        environment["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        done = subprocess.run(
+            [*self._inside, "env", "-C", self.directory, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    def netbench(self, *arguments: object) -> str:
+        """What netbench prints."""
+        return self.run(self.directory / "venv/bin/netbench", *arguments)
+
+
+@pytest.fixture(scope="module", params=PYTHONS)
+def installed(request, wheel):
+    """Under the Python of a release: this machine's own where it is of that release."""
+    with tempfile.TemporaryDirectory(prefix="nbt-wheel-") as name:
+        directory = Path(name)
+        shutil.copy(wheel, directory)
+        inside = []
+        if platform.freedesktop_os_release().get("VERSION_CODENAME") != request.param:
+            try:
+                inside = entering(root_of(request.param), directory)
+            except Unavailable as error:
+                pytest.skip(str(error))
+        there = Installed(inside, directory)
+        assert there.run("/usr/bin/python3", "--version").startswith(PYTHONS[request.param])
+        there.run("/usr/bin/python3", "-m", "venv", directory / "venv")
+        there.run(directory / "venv/bin/pip", "install", "--quiet", "--no-compile", directory / wheel.name)
+        yield there
+
+
+def test_it_lists_what_came_with_it(installed):
+    listed = installed.netbench("list")
+    for name in [path.stem for kind in ("topologies", "pktgen-profiles") for path in (CHECKOUT / kind).glob("*.yaml")]:
+        assert f"  {name} " in listed
+    assert "  afpacket " in listed
+
+
+def test_it_says_what_it_would_do(installed):
+    assert "netns add" in installed.netbench("run", "netns", "quick", "--dry-run")
+    assert "qemu-system" in installed.netbench("run", "netns-qemu-virtio", "quick", "--dry-run")
+
+
+def test_it_measures_and_reports(installed):
+    few = settings(frame_sizes=512, loads="2000fps", repetitions=1)
+    installed.netbench("run", "netns", "quick", "--uut", "bridge", *few, "-o", "results")
+    (row,) = csv.DictReader(io.StringIO(installed.netbench("export", "results", "--format", "csv")))
+    assert (row["verdict"], row["lost_frames"]) == ("valid", "0")
+    assert row["received_frames"] == row["sent_frames"] != "0"
+    installed.netbench("report", "results", "-o", "again.html")
+    assert "</html>" in (installed.directory / "again.html").read_text()
+
+
+def test_it_builds_the_same_guest_image(installed):
+    """Another Python, apt and dpkg make the very bytes that those of this machine do."""
+    try:
+        expected = find_image(DEFAULT_IMAGE)
+    except MissingError as error:
+        pytest.skip(str(error))
+    cache = installed.directory / "cache"
+    shutil.copytree(cache_directory() / "packages", cache / "packages")
+    installed.netbench("image", "build", "--cache", cache)
+    built = find_image(DEFAULT_IMAGE, cache)
+    assert json.dumps(built.manifest["inputs"]) == json.dumps(expected.manifest["inputs"])
+    assert built.digest == expected.digest
