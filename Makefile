@@ -5,12 +5,10 @@ PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# command:package, as Debian names them
-RUN_TOOLS := ip:iproute2 tcpdump:tcpdump nft:nftables ethtool:ethtool taskset:util-linux setpriv:util-linux
+# COMMAND:PACKAGE of Debian. What netbench itself needs is said in netbench/testbed/requirements.py.
+NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
-GUEST_TOOLS := qemu-system-$(shell uname -m):$(if $(filter aarch64,$(shell uname -m)),qemu-system-arm,qemu-system-x86) \
-    depmod:kmod stress-ng:stress-ng
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
@@ -24,7 +22,7 @@ help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(VENV)/.installed ## install what netbench needs: system packages and .venv
-	@tools/system-packages $(RUN_TOOLS)
+	@tools/system-packages $$($(NEEDED) run)
 
 $(VENV)/.installed: setup.cfg pyproject.toml
 	@tools/system-packages python-venv:python3-venv
@@ -40,7 +38,7 @@ demo: ## measure real traffic in network namespaces and write a report (root)
 	@$(VENV)/bin/netbench run netns quick -o results/demo
 
 guest: setup ## install QEMU and build the guest image: what guests, VMs and neighbours need
-	@tools/system-packages $(GUEST_TOOLS)
+	@tools/system-packages $$($(NEEDED) guest)
 	@$(VENV)/bin/netbench image build
 
 test: guest ## the whole test suite (root, or the parts that need it are skipped)

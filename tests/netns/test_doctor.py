@@ -110,7 +110,7 @@ def test_the_namespace_of_another_running_doctor_is_left_alone():
 
 
 def test_root_without_the_right_to_make_namespaces():
-    program = "from netbench.testbed.doctor import run_doctor; raise SystemExit(run_doctor(as_json=True))"
+    program = "from netbench.cli.doctor import run_doctor; raise SystemExit(run_doctor(as_json=True))"
 
     done = python(program, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from netbench.cli.doctor import doctor_json, doctor_text
 from netbench.errors import ExitCode
 from netbench.testbed.doctor.checks import Check, Status, exit_code
-from netbench.testbed.doctor.diagnosis import diagnose, known_needs
-from netbench.testbed.doctor.packages import distribution_ids, install_command
+from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.doctor.software import distribution_ids, install_command
+from netbench.testbed.requirements import known_needs
 
 USER = 65534
 
@@ -89,9 +90,11 @@ def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
     assert not any(name.startswith("port:") for name in names)
 
 
-def test_an_unknown_need_is_an_error_of_the_caller():
-    with pytest.raises(ValueError, match="unknown needs: nfft, vetth"):
-        diagnose(frozenset({"vetth", "nfft", "veth", "port:eth0"}))
+def test_what_nobody_here_knows_is_a_command_that_a_plug_in_asks_for():
+    needs = frozenset({"lxc-start", "xl", "veth", "image:own", "port:eth0"})
+    found = by_name(diagnose(needs, which=which("xl"), euid=USER))
+    assert (found["xl"].status, found["lxc-start"].status) == (Status.OK, Status.MISSING)
+    assert "install lxc-start" in found["lxc-start"].remedy
 
 
 def test_what_topologies_may_need():

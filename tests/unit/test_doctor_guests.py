@@ -6,10 +6,9 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.images.digests import file_digest
-from netbench.testbed.doctor import guests
+from netbench.testbed import requirements
 from netbench.testbed.doctor.checks import Status
-from netbench.testbed.doctor.diagnosis import diagnose
-from netbench.testbed.doctor.guests import check_guests
+from netbench.testbed.doctor.diagnosis import check_facilities, diagnose
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
 from tests.unit.test_doctor import TOOLS, USER, by_name, which
@@ -20,21 +19,21 @@ def tried(monkeypatch, tmp_path):
     """What trying KVM finds; a list, to which a test may give an error instead. No image is built, no vhost there."""
     found: list[Acceleration | Exception] = [Acceleration("kvm")]
 
-    def choose(wanted, host, directory):
+    def choose(wanted, host, directory, image):
         assert wanted == "auto"
         assert directory.is_dir()
         if isinstance(found[0], Exception):
             raise found[0]
         return found[0]
 
-    monkeypatch.setattr(guests, "choose", choose)
-    monkeypatch.setattr(guests, "VHOST_DEVICE", tmp_path / "vhost-net")
+    monkeypatch.setattr(requirements, "choose", choose)
+    monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path / "vhost-net")
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path / "cache"))
     return found
 
 
 def checks(needs, euid=0):
-    return by_name(check_guests(needs, euid))
+    return by_name(check_facilities(needs, euid))
 
 
 def build(cache, name="micro"):
@@ -143,7 +142,7 @@ def test_shares_of_cpu_time_need_a_controller(monkeypatch):
     def none(host):
         raise MissingError("this host has no cpu controller")
 
-    monkeypatch.setattr(guests, "find_controller", none)
+    monkeypatch.setattr(requirements, "find_controller", none)
     (check,) = checks({"cgroup-cpu"}).values()
     assert (check.status, check.found, check.remedy) == (
         Status.MISSING,

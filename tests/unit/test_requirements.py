@@ -1,27 +1,44 @@
 """What is asked for before anything is touched."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from netbench.errors import MissingError
+from netbench.images.library import Image
 from netbench.testbed import requirements
-from netbench.testbed.requirements import require
+from netbench.testbed.requirements import TOOLS, require
+from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
+
+BUILT = Image("a", Path(), Path(), Path(), Path(), "6.1", "amd64", "ab", {})
 
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
     """The tools and images that were asked for, none of which is missing."""
     asked: list[str] = []
+
+    def found(name):
+        asked.append(f"image {name}")
+        return BUILT
+
+    def tried(wanted, host, directory, image):
+        asked.append(f"kvm {image}")
+        return Acceleration("kvm")
+
     monkeypatch.setattr(requirements, "require_tool", asked.append)
-    monkeypatch.setattr(requirements, "find_image", lambda name: asked.append(f"image {name}"))
+    monkeypatch.setattr(requirements, "find_image", found)
     monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path)
-    monkeypatch.setattr(requirements, "choose", lambda wanted, host, place, image: asked.append(f"{wanted} {image}"))
+    monkeypatch.setattr(requirements, "choose", tried)
     return asked
 
 
 def test_tools_and_images_are_asked_for_and_the_kernel_is_not(asked):
     require({"root", "netns", "veth", "kvm", "tun", "port:eth1", "vhost", "ip", "nft", "ssh", "image:a", "image:b"})
-    assert asked == ["image a", "image b", "ip", "kvm a", "nft", "ssh"]
+    assert asked == ["ip", "nft", "ssh", "image a", "image b", "kvm a"]
     require({qemu_program()})
     assert asked[-1] == qemu_program()
 
@@ -49,3 +66,18 @@ def test_vhost_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path / "vhost-net")
     with pytest.raises(MissingError, match="vhost: on is asked for, but this host has no .*: modprobe vhost_net"):
         require({"vhost"})
+
+
+def test_kvm_that_does_not_work(monkeypatch):
+    monkeypatch.setattr(requirements, "choose", lambda *tried: Acceleration("tcg", "no guest boots under it"))
+    with pytest.raises(MissingError, match="^accelerator: kvm is wanted, but no guest boots under it; use auto or tcg"):
+        require({"kvm"})
+
+
+@pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
+def test_the_makefile_is_told_what_to_install(whose, some):
+    argv = [sys.executable, "-m", "netbench.testbed.requirements", whose]
+    told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
+    assert some in told
+    names = {tool.name for tool in TOOLS if tool.optional == (whose == "guest")}
+    assert {pair.partition(":")[0] for pair in told} == names

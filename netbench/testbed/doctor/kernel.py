@@ -7,9 +7,8 @@ from contextlib import ExitStack
 
 from netbench.linux.probes import Bench, ProbeError, attempt, is_loadable
 from netbench.testbed.doctor.checks import Check, Status
-from netbench.testbed.doctor.features import Feature
-from netbench.testbed.doctor.packages import debian_kernel
-from netbench.testbed.doctor.tools import Which
+from netbench.testbed.doctor.software import Which, debian_kernel
+from netbench.testbed.requirements import Feature
 
 
 def check_kernel(
