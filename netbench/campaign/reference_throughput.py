@@ -22,7 +22,7 @@ class Maxima:
     def of(self, uut: str, frame_size: int) -> Maximum | None:
         """The maximum of a UUT for frames of this size; None while no trial that counts has found one."""
         if (uut, frame_size) not in self._known:
-            found = find_maximum(self._store.trials(), uut, frame_size)
+            found = find_maximum(self._store.trials(uut=uut, scenario=SHARED_IDLE), uut, frame_size)
             if found is None:
                 return None
             self._store.keep_maximum(found)

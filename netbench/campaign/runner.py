@@ -216,7 +216,7 @@ def _measure_missing(
         store,
         announcer,
         Maxima(store),
-        count(store.last_lifetime() + 1),
+        count(store.last_boot() + 1),
         selftest.known_ceilings if selftest else Ceilings(),
     )
     for visit in missing:

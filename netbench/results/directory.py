@@ -145,7 +145,7 @@ class ResultDirectory:
                 profile=manifest["profile"],
                 planned_trials=manifest["planned_trials"],
                 uuts=tuple(manifest["uuts"]),
-                trials=store.trials(),
+                trials=tuple(store.trials()),
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),

@@ -1,21 +1,36 @@
-"""The store: one SQLite file a campaign, one transaction a trial, raw counts as integers."""
+"""The store: one SQLite file a campaign, one transaction and one JSON document a trial, raw counts as integers."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import HopCount, HopLoss, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
-from netbench.results.schema import COUNT_COLUMNS, MIGRATIONS, SCHEMA, SCHEMA_VERSION, shared_by_streams
-from netbench.results.stored import StoredTrials, checked, stored_maximum
 
-_DAMAGE = (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError)
+SCHEMA_VERSION = 5  # of the tables, and of the documents in them; there is no way from one to another
+# Beside its document a trial has columns for what it is looked up and sorted by.
+_SCHEMA = f"""
+CREATE TABLE trials (
+    key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
+    frame_size INTEGER NOT NULL, repetition INTEGER NOT NULL, boot INTEGER NOT NULL, verdict TEXT NOT NULL,
+    document TEXT NOT NULL
+) STRICT;
+CREATE INDEX trials_in_plan_order ON trials (plan_index);
+CREATE INDEX trials_by_measurement ON trials (uut, scenario, frame_size);
+CREATE TABLE maxima (
+    uut TEXT NOT NULL, frame_size INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (uut, frame_size)
+) STRICT;
+CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
+CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+_TRIAL = TypeAdapter(TrialResult)
+_MAXIMUM = TypeAdapter(Maximum)
 
 
 class Store:
@@ -30,36 +45,35 @@ class Store:
         """A new store; TestbedError when it cannot be written."""
         store = cls(_connect(path), path)
         with store._writing():
-            store._connection.executescript(SCHEMA)
+            store._connection.executescript(_SCHEMA)
         return store
 
     @classmethod
     def open(cls, path: Path) -> "Store":
-        """An existing store to add to, brought to this schema version if it is older.
+        """An existing store to add to.
 
         UsageError when it is missing, damaged, or of a version that is not known here.
         """
-        return cls._existing(path, lambda: _connect(path))
+        return cls._existing(path, _connect)
 
     @classmethod
     def read(cls, path: Path) -> "Store":
         """An existing store to read from, which may lie where nothing can be written; UsageError as `open`."""
-        return cls._existing(path, lambda: _connect_for_reading(path))
+        return cls._existing(path, _connect_for_reading)
 
     @classmethod
-    def _existing(cls, path: Path, connect: Callable[[], sqlite3.Connection]) -> "Store":
+    def _existing(cls, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> "Store":
         if not path.is_file():
             raise UsageError(f"{path}: no such file; is this a result directory of `netbench run`?")
         try:
-            connection = connect()
-            while (version := _version(connection)) in MIGRATIONS:
-                connection.executescript(MIGRATIONS[version])
+            connection = connect(path)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
         except (sqlite3.DatabaseError, TestbedError) as error:
             raise UsageError(f"{path}: is not a netbench store: {error}") from error
         if version != SCHEMA_VERSION:
             connection.close()
             raise UsageError(
-                f"{path}: has schema version {version}, this netbench reads 1 to {SCHEMA_VERSION}; "
+                f"{path}: has schema version {version}, this netbench reads {SCHEMA_VERSION} alone; "
                 "use the netbench that wrote it (see manifest.json)"
             )
         return cls(connection, path)
@@ -67,39 +81,20 @@ class Store:
     def add(self, trial: TrialResult) -> None:
         """Commit one trial, whole or not at all; TestbedError when it cannot be written (a full disk)."""
         spec = trial.spec
-        streams = [
-            (guest, counts)
-            for guest, of_guest in (("", trial.streams), *((one.name, one.streams) for one in trial.neighbours))
-            for counts in of_guest
-        ]
+        columns = {
+            "key": spec.key,
+            "plan_index": spec.index,
+            "uut": spec.uut,
+            "scenario": spec.scenario,
+            "frame_size": spec.frame_size,
+            "repetition": spec.repetition,
+            "boot": trial.lifetime,
+            "verdict": trial.verdict.value,
+            "document": _TRIAL.dump_json(trial).decode(),
+        }
         with self._writing() as db:
-            _insert(
-                db,
-                "trials",
-                spec.key,
-                spec.index,
-                spec.uut,
-                spec.scenario,
-                spec.frame_size,
-                str(spec.load),
-                spec.repetition,
-                trial.attempt,
-                trial.started_ns,
-                trial.verdict.value,
-                json.dumps(trial.steps_s),
-                json.dumps(spec.streams),
-                json.dumps(trial.cpu_s),
-                trial.lifetime,
-            )
-            for position, (guest, counts) in enumerate(streams):
-                _insert_stream(db, spec.key, position, guest, counts)
-            _insert_each(db, "hops", spec.key, shared_by_streams(""), trial.hops)
-            for position, one in enumerate(trial.neighbours):
-                cpu_s = json.dumps(one.cpu_s)
-                _insert(db, "neighbours", spec.key, position, one.name, one.activity, one.frame_size, cpu_s)
-                _insert_each(db, "hops", spec.key, shared_by_streams(one.name), one.hops)
-            for position, reason in enumerate(trial.reasons):
-                _insert(db, "reasons", spec.key, position, reason.kind.value, reason.stream, reason.detail)
+            marks = ", ".join(f":{name}" for name in columns)
+            db.execute(f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})", columns)
 
     def keep_warnings(self, warnings: Sequence[Warning]) -> None:
         """Note warnings; one that is already there stays single."""
@@ -115,60 +110,70 @@ class Store:
             db.execute("DELETE FROM uuts WHERE name = ?", (uut,))
             db.executemany("INSERT INTO uuts VALUES (?, ?, ?)", [(uut, fact, value) for fact, value in facts.items()])
 
+    def keep_maximum(self, maximum: Maximum) -> None:
+        """Note a maximum, in place of what there was of this UUT and frame size."""
+        values = (maximum.uut, maximum.frame_size, _MAXIMUM.dump_json(maximum).decode())
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO maxima VALUES (?, ?, ?)", values)
+
     def facts(self) -> dict[str, dict[str, str]]:
         """What each UUT said of itself when it last became ready; UUTs that said nothing are not there."""
         facts: dict[str, dict[str, str]] = {}
-        for row in self._rows("SELECT name, fact, value FROM uuts ORDER BY rowid"):
-            facts.setdefault(row["name"], {})[row["fact"]] = row["value"]
+        with self._reading() as db:
+            for name, fact, value in db.execute("SELECT name, fact, value FROM uuts ORDER BY rowid"):
+                facts.setdefault(name, {})[fact] = value
         return facts
-
-    def keep_maximum(self, maximum: Maximum) -> None:
-        """Note a maximum, in place of what there was of this UUT and frame size."""
-        values = astuple(maximum)
-        with self._writing() as db:
-            db.execute(f"INSERT OR REPLACE INTO maxima VALUES ({_marks(len(values))})", values)
 
     def maxima(self) -> tuple[Maximum, ...]:
         """The maxima noted, in the order in which they were."""
-        with self._damage_told():
-            return tuple(map(stored_maximum, self._rows("SELECT * FROM maxima ORDER BY rowid")))
+        with self._reading() as db:
+            rows = db.execute("SELECT document FROM maxima ORDER BY rowid")
+            return tuple(_MAXIMUM.validate_json(document, strict=True) for (document,) in rows)
 
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
-        rows = self._rows("SELECT kind, text FROM warnings ORDER BY rowid")
-        with self._damage_told():
-            return tuple(Warning(WarningKind(row["kind"]), row["text"]) for row in rows)
+        with self._reading() as db:
+            rows = db.execute("SELECT kind, text FROM warnings ORDER BY rowid")
+            return tuple(Warning(WarningKind(kind), text) for kind, text in rows)
 
     def keys(self) -> set[str]:
         """The keys of the trials that are done."""
-        return {row["key"] for row in self._rows("SELECT key FROM trials")}
+        with self._reading() as db:
+            return {key for (key,) in db.execute("SELECT key FROM trials")}
 
-    def last_lifetime(self) -> int:
-        """The highest lifetime of guests that trials were measured in; 0 for none."""
-        with self._damage_told():
-            (row,) = self._rows("SELECT max(lifetime) AS lifetime FROM trials")
-            return checked(row, {"lifetime": "INTEGER"})["lifetime"] or 0
+    def last_boot(self) -> int:
+        """The highest number of a boot that trials were measured on; 0 for none."""
+        with self._reading() as db:
+            ((boot,),) = db.execute("SELECT coalesce(max(boot), 0) FROM trials")
+            return int(boot)
 
-    def trials(self) -> tuple[TrialResult, ...]:
-        """All trials in plan order; UsageError when the file does not hold what it should."""
-        with self._damage_told():
-            return StoredTrials.read(self._rows).results()
+    def trials(self, *, uut: str | None = None, scenario: str | None = None) -> Iterator[TrialResult]:
+        """Trials in plan order, one in memory at a time: all, or those of a UUT, of a scenario.
+
+        UsageError at the trial of which the file does not hold what it should.
+        """
+        query = (
+            "SELECT key, document FROM trials WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) "
+            "ORDER BY plan_index"
+        )
+        with self._reading() as db:
+            for key, document in db.execute(query, (uut, scenario)):
+                try:
+                    yield _TRIAL.validate_json(document, strict=True)
+                except ValidationError as error:
+                    first = error.errors()[0]
+                    field = ".".join(map(str, first["loc"]))
+                    raise ValueError(f"trial {key}: {field or 'the whole'}: {first['msg']}") from error
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
 
-    def _rows(self, query: str) -> list[sqlite3.Row]:
-        try:
-            return self._connection.execute(query).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise UsageError(f"{self._path}: is damaged: {error}") from error
-
     @contextmanager
-    def _damage_told(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[sqlite3.Connection]:
         try:
-            yield
-        except _DAMAGE as error:
+            yield self._connection
+        except (sqlite3.Error, TypeError, ValueError) as error:
             raise UsageError(f"{self._path}: is damaged: {error}") from error
 
     @contextmanager
@@ -185,10 +190,8 @@ class Store:
 def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path)
-        connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
     except sqlite3.DatabaseError as error:
         raise TestbedError(f"{path}: cannot be opened: {error}") from error
     return connection
@@ -204,49 +207,4 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         # A write-ahead log needs files beside the store; in a directory that is read-only there is none to read.
         connection.close()
         connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
-    if _version(connection) < SCHEMA_VERSION:
-        connection = _copy_in_memory(connection)
-    connection.row_factory = sqlite3.Row
     return connection
-
-
-def _copy_in_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """A copy that can be brought up to date without a change to the file."""
-    copy = sqlite3.connect(":memory:")
-    connection.backup(copy)
-    connection.close()
-    return copy
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
-def _insert(db: sqlite3.Connection, table: str, *values: object) -> None:
-    db.execute(f"INSERT INTO {table} VALUES ({_marks(len(values))})", values)
-
-
-def _insert_stream(db: sqlite3.Connection, key: str, position: int, guest: str, counts: StreamCounts) -> None:
-    # By name: what an older version did not have comes last in its table.
-    names = ("trial", "position", "guest", *COUNT_COLUMNS)
-    values = (key, position, guest, *(getattr(counts, name) for name in COUNT_COLUMNS))
-    db.execute(f"INSERT INTO streams ({', '.join(names)}) VALUES ({_marks(len(values))})", values)
-    _insert_each(db, "losses", key, counts.stream, counts.lost_at)
-    _insert_each(db, "hops", key, counts.stream, counts.hops)
-    for kind, spread in (("delay", counts.delay), ("ipdv", counts.ipdv)):
-        if spread is not None:
-            _insert(db, "delays", key, counts.stream, kind, *astuple(spread))
-    for one in counts.loss_run_lengths:
-        _insert(db, "loss_runs", key, counts.stream, *astuple(one))
-
-
-def _insert_each(
-    db: sqlite3.Connection, table: str, key: str, stream: str, items: Sequence[HopLoss | HopCount]
-) -> None:
-    for position, item in enumerate(items):
-        _insert(db, table, key, stream, position, *astuple(item))
-
-
-def _marks(count: int) -> str:
-    return ", ".join("?" * count)

@@ -1,17 +1,16 @@
 """Guests under QEMU that forward: every NIC model, and what becomes of a campaign when something happens to them."""
 
-import contextlib
 import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from netbench.results.directory import ResultDirectory
 from netbench.vmm.acceleration import CACHE
 from netbench.vmm.qemu_command import qemu_program
 from tests.commands import netbench, rows, settings
@@ -86,11 +85,15 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
         assert hop_counts(results, path_, counter) == [500] * 4, path_
 
 
-def hop_counts(results: Path, hop: str, counter: str) -> list[int]:
-    query = f"SELECT grew FROM hops JOIN trials ON trial = key WHERE stream = 's1' AND hop = '{hop}' "
-    query += f"AND counter = '{counter}' ORDER BY plan_index"
-    with contextlib.closing(sqlite3.connect(results / "campaign.sqlite")) as db:
-        return [grew for (grew,) in db.execute(query)]
+def hop_counts(results: Path, hop: str, counter: str) -> list[int | None]:
+    return [
+        one.grew
+        for trial in ResultDirectory(results).results().trials
+        for counts in trial.streams
+        if counts.stream == "s1"
+        for one in counts.hops
+        if (one.hop, one.counter) == (hop, counter)
+    ]
 
 
 def test_overload_is_lost_at_the_tap_and_nowhere_else(topology, results):
