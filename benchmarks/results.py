@@ -1,0 +1,135 @@
+"""What `export` and `report` of a large campaign take: time, CPU time and memory.
+
+Makes up a campaign of many trials as a guest beside a neighbour would give them, and runs the commands over it.
+
+    python -m benchmarks.results [--trials N] [--keep DIR]
+"""
+
+import argparse
+import contextlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice, product
+from pathlib import Path
+
+from netbench.model.counts import HopCount, HopLoss, LossRuns, StreamCounts
+from netbench.model.trial import TrialResult
+from netbench.results.directory import ResultDirectory
+from netbench.results.store import Store
+from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import MANIFEST, neighbour, spread, stream_counts, trial
+
+UUTS = ("raw", "virtio", "e1000", "vmxnet3")
+SCENARIOS = ("dedicated", "shared-spread")
+FRAME_SIZES = (64, 256, 512, 1500)
+LOADS = tuple(f"{thousands}000fps" for thousands in range(1, 26))
+HOPS = ("source NIC", "ingress NIC", "ingress tap", "guest ingress NIC", "guest egress NIC", "egress tap", "sink NIC")
+COMMANDS = {
+    "export, CSV": ("export", "--format", "csv", "-o", "trials.csv"),
+    "export, JSON": ("export", "--format", "json", "-o", "trials.json"),
+    "export, Parquet": ("export", "--format", "parquet", "-o", "trials.parquet"),
+    "export, aggregate": ("export", "--format", "csv", "--aggregate", "-o", "groups.csv"),
+    "report": ("report", "-o", "report.html"),
+}
+
+
+def trials() -> Iterator[TrialResult]:
+    """Trials without end, every repetition of all measurements after the one before it."""
+    index = 0
+    repetition = 0
+    while True:
+        repetition += 1
+        for uut, scenario, size, load in product(UUTS, SCENARIOS, FRAME_SIZES, LOADS):
+            offered = int(load.removesuffix("fps"))
+            lost = max(0, offered - 14_000) * (100 + (repetition * 7 + index) % 5) // 100
+            beside = neighbour(
+                _stream("n1", 5_000, 7 * repetition), name="second", cpu_s={"guest": 0.5, "host": 1.0, "load": 0.5}
+            )
+            yield trial(
+                _stream("s1", offered, lost),
+                uut=uut,
+                scenario=scenario,
+                frame_size=size,
+                load=load,
+                repetition=repetition,
+                index=index,
+                neighbours=(beside,) if scenario == "shared-spread" else (),
+                hops=tuple(HopCount("guest softnet", f"counter_{number}", "repeated", 0) for number in range(8)),
+                cpu_s={"guest": 0.5 + repetition / 1000, "host": 1.5, "machine": 1.9},
+                steps_s={"arm": 0.1, "send": 1.0, "drain": 0.1, "observe": 1.2},
+                lifetime=repetition,
+            )
+            index += 1
+
+
+def _stream(name: str, sent: int, lost: int) -> StreamCounts:
+    hops = [
+        HopCount(hop, counter, role, grew)
+        for hop in HOPS
+        for counter, role, grew in (
+            ("rx", "passed", sent),
+            ("tx", "passed", sent - lost),
+            ("rx_dropped", "dropped", 0),
+            ("tx_dropped", "dropped", lost),
+            ("rx_errors", "errors", 0),
+        )
+    ]
+    return stream_counts(
+        name,
+        sent=sent,
+        received=sent - lost,
+        intended_fps=float(sent),
+        intended_frames=sent,
+        lost_at=(HopLoss("ingress tap (tx_dropped)", lost),) if lost else (),
+        hops=tuple(hops),
+        delay=spread(80_000, 200_000 + lost, 9_000_000),
+        ipdv=spread(0, 1_000 + lost, 2_000_000),
+        loss_run_lengths=(LossRuns(1, lost),) if lost else (),
+    )
+
+
+def make_campaign(path: Path, count: int) -> None:
+    """A finished campaign of so many made-up trials."""
+    directory = ResultDirectory(path)
+    manifest = {**MANIFEST, "planned_trials": count, "uuts": list(UUTS), "scenarios": list(SCENARIOS)}
+    directory.create(topology(), profile(), manifest)
+    with contextlib.closing(Store.open(directory.store)) as store:
+        store._connection.execute("PRAGMA synchronous = OFF")  # nothing is lost with what was made up
+        for one in islice(trials(), count):
+            store.add(one)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=20_000)
+    parser.add_argument("--keep", type=Path, help="make the campaign there, or use the one that is there")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="netbench-results-") as scratch:
+        path = options.keep or Path(scratch) / "campaign"
+        if not path.exists():
+            make_campaign(path, options.trials)
+        print(f"{'':20}{'seconds':>9}{'CPU s':>8}{'MB at most':>12}")
+        for name, (command, *arguments) in COMMANDS.items():
+            seconds, used = measured([sys.executable, "-m", "netbench", command, str(path), *arguments], Path(scratch))
+            print(f"{name:20}{seconds:9.1f}{used.ru_utime + used.ru_stime:8.1f}{used.ru_maxrss / 1024:12.0f}")
+
+
+def measured(argv: list[str], directory: Path) -> tuple[float, resource.struct_rusage]:
+    """Seconds that a command took, and what it used."""
+    import os
+
+    started = time.monotonic()
+    process = subprocess.Popen(argv, cwd=directory)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(argv)} ended with {process.returncode}")
+    return time.monotonic() - started, used
+
+
+if __name__ == "__main__":
+    main()
