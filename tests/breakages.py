@@ -12,12 +12,14 @@ from netbench.config.shipped import TOPOLOGIES, find
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import NamespaceHost
 from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import open_testbed
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
+from tests.unit.inputs import planned_trial
 
 SENT = 1000
 PROFILE = Profile.model_validate(
@@ -68,9 +70,9 @@ def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scr
     said = {}
     with open_testbed(topology, PROFILE) as testbed, testbed.uut(spec) as active:
         for index, breakage in enumerate([*breakages, NOTHING]):
-            trial = TrialSpec(index, spec.name, "dedicated", ("s1",), 300, PROFILE.loads[0], 1)
+            trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
             with _broken(topology, active, breakage):
-                said[breakage.name] = _summary(run_trial(testbed.bench(active), trial, PROFILE, 1, scratch))
+                said[breakage.name] = _summary(run_trial(testbed.bench({VICTIM: active}), trial, PROFILE, 1, scratch))
     return said
 
 

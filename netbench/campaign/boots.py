@@ -9,7 +9,6 @@ from netbench.campaign.reference_throughput import Maxima
 from netbench.errors import NeighbourError, UutError
 from netbench.model.ceiling import Ceilings
 from netbench.model.profile import Profile
-from netbench.model.scenario import Network
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
@@ -17,11 +16,10 @@ from netbench.plan.order import company_of
 from netbench.results.directory import ResultDirectory
 from netbench.results.events import Announcer
 from netbench.results.store import Store
-from netbench.testbed.active_guests import Household
+from netbench.testbed.active_guests import ActiveGuests
 from netbench.testbed.testbed import Testbed
 from netbench.trial.judging import beyond_ceiling
 from netbench.trial.run import run_trial
-from netbench.trial.setup import Companion
 
 # A UUT, or a set of neighbours, that failed in so many trials one right after the other is not brought up once more.
 MOST_FAILURES = 3
@@ -79,7 +77,7 @@ class Visits:
             self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, hopeless)
         while progress.waiting:
             try:
-                with self.testbed.uut(spec) as up, Household(self.testbed, self.topology, spec, up) as household:
+                with self.testbed.uut(spec) as up, ActiveGuests(self.testbed, spec, up) as household:
                     lifetime = next(self.lifetimes)
                     self._welcome(spec.name, household)
                     why = self._measure_household(spec, household, lifetime, progress)
@@ -90,27 +88,27 @@ class Visits:
                 self.directory.keep_console(spec.name, error.log)
                 self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, str(error))
 
-    def _measure_household(self, spec: UutSpec, household: Household, lifetime: int, progress: _Progress) -> str:
+    def _measure_household(self, spec: UutSpec, household: ActiveGuests, lifetime: int, progress: _Progress) -> str:
         """Measure until nothing is left, or the UUT has to be brought up anew; why, then."""
         while progress.waiting:
             trial = progress.waiting[0]
             if not self._gathered(spec, household, progress):
                 continue
-            companions = self._companions(household, trial)
-            if companions is None:
+            resolved = self._resolved(trial)
+            if resolved is None:
                 self._keep(_unmeasured(trial, ReasonKind.MAXIMUM_UNKNOWN, _NO_MAXIMUM))
                 progress.next_trial()
                 continue
-            result = replace(self._try(household, companions, trial, progress.attempt), lifetime=lifetime)
+            result = replace(self._try(household, resolved, progress.attempt), boot=lifetime)
             failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
             if failed:
                 self.directory.keep_console(spec.name, household.active.uut.console())
             elif neighbours_failed:
-                for name, log in household.log().items():
+                for name, log in household.consoles().items():
                     self.directory.keep_console(f"{spec.name}.{name}", log)
-                household.disperse()
+                household.end_neighbours()
             hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
             if result.verdict is Verdict.INVALID and progress.attempt <= self.profile.retries and not hopeless:
                 progress.attempt += 1
@@ -124,20 +122,20 @@ class Visits:
                 return failed
         return ""
 
-    def _gathered(self, spec: UutSpec, household: Household, progress: _Progress) -> bool:
+    def _gathered(self, spec: UutSpec, household: ActiveGuests, progress: _Progress) -> bool:
         """Have the neighbours of the next trial there; False when they cannot be, and what needs them is given up."""
         scenario = progress.waiting[0].scenario
         wanted = company_of(self.topology, self.profile, scenario)
-        if wanted == household.company:
+        if wanted == household.neighbours:
             return True
         hopeless = self._hopeless(_together(spec.name, wanted))
         if hopeless:
             self._do_without(spec.name, scenario, hopeless, progress, final=True)
             return False
         try:
-            household.gather(wanted)
+            household.have(wanted)
         except NeighbourError as error:
-            household.disperse()
+            household.end_neighbours()
             self.directory.keep_console(f"{spec.name}.neighbours", error.log)
             self._do_without(spec.name, scenario, str(error), progress)
             return False
@@ -146,19 +144,17 @@ class Visits:
             self.announcer.announce("neighbours-ready", uut=spec.name, neighbours=list(wanted))
         return True
 
-    def _companions(self, household: Household, trial: TrialSpec) -> tuple[Companion, ...] | None:
-        """What the neighbours do in a trial; None when that depends on a maximum that nobody knows."""
-        scenario = self.profile.scenario(trial.scenario)
-        activities = [self.topology.activity(scenario, name) for name in household.company]
+    def _resolved(self, trial: TrialSpec) -> TrialSpec | None:
+        """The trial with loads instead of shares of a maximum; None when that is one that nobody knows."""
         known = {}
-        for size in {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}:
+        for size in {one.frame_size for guest in trial.guests if (one := guest.unknown_share)}:
             maximum = self.maxima.of(trial.uut, size)
             if maximum is None:
                 return None
             known[size] = maximum.fps
-        return household.companions(trial, self.profile, known)
+        return trial.with_maxima(known)
 
-    def _welcome(self, name: str, household: Household) -> None:
+    def _welcome(self, name: str, household: ActiveGuests) -> None:
         facts = household.facts()
         self.store.keep_facts(name, facts)
         if "emulated" in facts:
@@ -169,11 +165,9 @@ class Visits:
             self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
         self.announcer.announce("uut-ready", uut=name)
 
-    def _try(
-        self, household: Household, companions: tuple[Companion, ...], spec: TrialSpec, attempt: int
-    ) -> TrialResult:
+    def _try(self, household: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        bench = self.testbed.bench(household.active, companions)
+        bench = household.bench(spec)
         result = _with_ceilings(run_trial(bench, spec, self.profile, attempt, self.directory.captures), self.ceilings)
         self.announcer.announce(
             "trial-finished",
@@ -241,12 +235,12 @@ _NO_MAXIMUM = (
 
 
 def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
-    return TrialResult(spec, 1, time.time_ns(), streams=(), reasons=(Reason(kind, "", why),), steps_s={})
+    return TrialResult(spec, 1, time.time_ns(), guests=(), reasons=(Reason(kind, "", why),), steps_s={})
 
 
 def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
     """The result with what is to be said of loads above the tester's own ceiling."""
-    sources = len(result.streams) + sum(len(neighbour.streams) for neighbour in result.neighbours)
+    sources = sum(len(guest.streams) for guest in result.guests)
     size = result.spec.frame_size
     limits = [reason for counts in result.streams for reason in beyond_ceiling(counts, sources, size, ceilings)]
     return replace(result, reasons=(*result.reasons, *limits))
@@ -260,8 +254,8 @@ def _short_of_load(result: TrialResult, tolerance: float) -> bool:
     """Whether a neighbour's sources sent less than they were asked to."""
     return any(
         counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - tolerance)
-        for neighbour in result.neighbours
-        for counts in neighbour.streams
+        for guest in result.guests[1:]
+        for counts in guest.streams
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from netbench.model.units import parse_mebibytes, parse_seconds, plain
+from netbench.model.units import Load, parse_mebibytes, parse_seconds, plain
 
 
 def listed(value: object) -> object:
@@ -39,6 +39,15 @@ def _mebibytes(value: object) -> int:
     return parse_mebibytes(value if isinstance(value, str) else "")
 
 
+def _load(value: object) -> Load:
+    if isinstance(value, Load):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max")
+    return Load.parse(value)
+
+
+LoadField = Annotated[Load, BeforeValidator(_load), PlainSerializer(str)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Memory = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=16)]
 Vcpus = Annotated[int, Field(strict=True, ge=1, le=255)]

@@ -4,10 +4,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
-from netbench.model.fields import Seconds, listed, parse_percent, percent_text
+from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
-from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
+from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -31,14 +31,6 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
 def _differently_named(scenarios: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
     _distinct(tuple(scenario.name for scenario in scenarios))
     return scenarios
-
-
-def _load(value: object) -> Load:
-    if isinstance(value, Load):
-        return value
-    if not isinstance(value, str):
-        raise ValueError("a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max")
-    return Load.parse(value)
 
 
 def _kind(value: object) -> object:
@@ -100,7 +92,7 @@ class Profile(BaseModel):
         tuple[FrameSize, ...], BeforeValidator(listed), AfterValidator(_distinct), Field(min_length=1)
     ]
     loads: Annotated[
-        tuple[Annotated[Load, BeforeValidator(_load), PlainSerializer(str)], ...],
+        tuple[LoadField, ...],
         BeforeValidator(listed),
         AfterValidator(_distinct),
         Field(min_length=1),

@@ -9,12 +9,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from netbench.model.fields import listed
 from netbench.model.names import Name, NicName
-from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load
+from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load, LoadKind
 
+VICTIM = "victim"  # the guest that is measured; all others are its neighbours
 DEDICATED = "dedicated"
 SHARED_IDLE = "shared-idle"
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_OF_LINE_RATE = " of line rate"
 _MOST_WORKERS = 1024
 
 
@@ -62,7 +64,9 @@ class Network:
     @property
     def rate(self) -> str:
         """The rate as people write it."""
-        return f"{self.share:g}%" if self.load is None else str(self.load)
+        if self.load is None:
+            return f"{self.share:g}%"
+        return f"{self.load}{_OF_LINE_RATE if self.load.kind is LoadKind.SHARE else ''}"
 
     def __str__(self) -> str:
         of = " of the maximum" if self.load is None else ""
@@ -122,7 +126,7 @@ def _network(rate: object, frame_size: object) -> Network:
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
     share = _SHARE.fullmatch(rate.strip())
     if share is None:
-        return Network(Load.parse(rate), None, frame_size)
+        return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, frame_size)
     if not 0 < float(share[1]) <= 1000:
         raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
     return Network(None, float(share[1]), frame_size)
@@ -209,4 +213,4 @@ def _steps(item: Mapping[str, Any]) -> list[object]:
 
 
 def _step_name(activity: Network) -> str:
-    return activity.rate.rstrip("%").replace("bit/s", "bps")
+    return activity.rate.rstrip("%").replace("bit/s", "bps").replace("% ", "-").replace(" ", "-")

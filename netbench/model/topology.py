@@ -18,7 +18,7 @@ from pydantic import (
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
-from netbench.model.scenario import Activity, Idle, Network, Scenario
+from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.units import format_bit_rate, parse_bit_rate
 
 MAX_STREAMS = 250
@@ -288,6 +288,8 @@ class Topology(_Strict):
         if known and not self.own_streams:
             yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
         names = [neighbour.name for neighbour in self.neighbours]
+        if VICTIM in names:
+            yield f"neighbours: {VICTIM} is what the guest beside them is called; choose another name"
         for uut in self.uuts:
             for name, changes in uut.neighbours.items():
                 if name not in names:

@@ -1,50 +1,132 @@
-"""A trial as planned and as measured."""
+"""A trial as planned and as measured: guests side by side, the first of which is the victim."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from netbench.model.counts import HopCount, StreamCounts
+from netbench.model.fields import LoadField
+from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
-class TrialSpec:
-    """One measurement of the plan: UUT × scenario × streams × frame size × intended load × repetition."""
+class Frames:
+    """Traffic of frames of one size: each source sends them at `load`, over so many flows drawn from `seed`."""
 
-    index: int  # position in the plan, from 0
+    size: int  # bytes with FCS
+    load: LoadField
+    flows: int = 1
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GuestTask:
+    """What one guest does in a trial.
+
+    `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds; None where it
+    forwards nothing, and while nobody knows the maximum that its load is a share of.
+    """
+
+    name: str
+    activity: ActivityField
+    streams: tuple[str, ...] = ()
+    traffic: Frames | None = None
+    duration_s: float = 0.0
+
+    @property
+    def load(self) -> Stress | None:
+        """What it computes beside forwarding."""
+        return self.activity if isinstance(self.activity, Stress) else None
+
+    @property
+    def unknown_share(self) -> Network | None:
+        """Its activity, where that is a share of a maximum which is not known yet."""
+        return self.activity if isinstance(self.activity, Network) and self.traffic is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSpec:
+    """One measurement, complete: UUT × scenario × what each guest does × repetition, and how it is made and judged.
+
+    `guests` begins with the victim. Trials of one planned `boot` follow each other on one start of the UUT, unless it
+    fails; those of a `phase` need what earlier ones found. `tolerance` is how far the offered load of the victim may be
+    from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind.
+    """
+
+    index: int  # position in the campaign, from 0
     uut: str
     scenario: str
-    streams: tuple[str, ...]
-    frame_size: int
-    load: Load
+    guests: tuple[GuestTask, ...]
     repetition: int  # from 1
+    phase: int = 1
+    boot: int = 1
+    settle_before_s: float = 0.02
+    settle_after_s: float = 0.02
+    drain_limit_s: float = 5.0
+    tolerance: float = 0.01
+    max_lateness_s: float = 0.05
+
+    @property
+    def victim(self) -> GuestTask:
+        """The guest that is measured."""
+        return self.guests[0]
+
+    @property
+    def neighbours(self) -> tuple[GuestTask, ...]:
+        """All other guests."""
+        return self.guests[1:]
+
+    def task(self, guest: str) -> GuestTask:
+        """What a guest does; KeyError for one that is not there."""
+        return {task.name: task for task in self.guests}[guest]
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The victim's streams."""
+        return self.victim.streams
+
+    @property
+    def frames(self) -> Frames:
+        """What the victim's sources send."""
+        assert self.victim.traffic is not None, "the victim forwards in every trial"
+        return self.victim.traffic
+
+    @property
+    def frame_size(self) -> int:
+        """The size of the victim's frames, in bytes with FCS."""
+        return self.frames.size
+
+    @property
+    def load(self) -> Load:
+        """The intended load of each of the victim's sources."""
+        return self.frames.load
+
+    @property
+    def duration_s(self) -> float:
+        """How long the victim's sources send."""
+        return self.victim.duration_s
 
     @property
     def key(self) -> str:
         """What identifies this trial within its campaign, whatever the order."""
-        return "/".join(
-            (
-                self.uut,
-                self.scenario,
-                "+".join(self.streams),
-                str(self.frame_size),
-                str(self.load),
-                str(self.repetition),
-            )
-        )
+        streams = "+".join(self.streams)
+        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}"
+
+    def with_maxima(self, fps: Mapping[int, float]) -> "TrialSpec":
+        """The trial with loads that are a share of a maximum in frames/s; `fps` has the maxima by frame size."""
+        return replace(self, guests=tuple(_resolved(guest, fps, self.frames) for guest in self.guests))
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourResult:
-    """One neighbour over one trial: what it did, the counts of its own streams, and its CPU time.
+class GuestResult:
+    """One guest over one trial: the counts of its streams, in the order of its task, and its CPU time.
 
-    `frame_size` is that of its own frames, None when it forwards none. `cpu_s` is in seconds by whose it is, as
-    Reading has it, and `load`: what the processes that make up its load used, as its own kernel counts it.
+    `cpu_s` is in seconds by whose it is, as Reading has it, and `load`: what the processes that make up its load used,
+    as its own kernel counts it.
     """
 
     name: str
-    activity: str
-    frame_size: int | None = None
     streams: tuple[StreamCounts, ...] = ()
     hops: tuple[HopCount, ...] = ()  # those that do not tell streams apart
     cpu_s: dict[str, float] = field(default_factory=dict)
@@ -52,25 +134,45 @@ class NeighbourResult:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """One trial as measured: counts of each stream in the order of the spec, and the reasons against it.
+    """One trial as measured: its guests in the order of the spec, none where it was not, and the reasons against it.
 
-    `lifetime` numbers the times that guests were brought up in a campaign, from 1: trials of the same one were measured
-    on the same boot of their UUT. `cpu_s` is CPU time over the trial by whose it is: as Reading has it, and `machine`,
-    all that the machine of the UUT did.
+    `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
+    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial.
     """
 
     spec: TrialSpec
     attempt: int  # from 1; the attempt that was kept
     started_ns: int  # CLOCK_REALTIME
-    streams: tuple[StreamCounts, ...]
+    guests: tuple[GuestResult, ...]
     reasons: tuple[Reason, ...]
     steps_s: dict[str, float]  # how long each step of the trial took, in seconds
-    hops: tuple[HopCount, ...] = ()  # those that do not tell streams apart
-    cpu_s: dict[str, float] = field(default_factory=dict)
-    neighbours: tuple[NeighbourResult, ...] = ()
-    lifetime: int = 0  # 0: unknown, or never brought up
+    machine_cpu_s: float | None = None
+    boot: int = 0  # 0: unknown, or never started
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of its reasons; valid without any."""
         return worst([reason.kind.verdict for reason in self.reasons])
+
+    @property
+    def victim(self) -> GuestResult:
+        """The guest that is measured; without counts where the trial was not."""
+        return self.guests[0] if self.guests else GuestResult(VICTIM)
+
+    @property
+    def streams(self) -> tuple[StreamCounts, ...]:
+        """The counts of the victim's streams."""
+        return self.victim.streams
+
+    @property
+    def neighbours(self) -> tuple[GuestResult, ...]:
+        """All other guests."""
+        return self.guests[1:]
+
+
+def _resolved(guest: GuestTask, fps: Mapping[int, float], of_victim: Frames) -> GuestTask:
+    activity = guest.unknown_share
+    if activity is None or activity.share is None or activity.frame_size not in fps:
+        return guest
+    load = Load.of_fps(fps[activity.frame_size] * activity.share / 100)
+    return replace(guest, traffic=replace(of_victim, size=activity.frame_size, load=load))

@@ -132,6 +132,11 @@ class Load:
                 return cls(kind, value)
         raise ValueError("not a load; write for example 400Mbit/s, 148809fps, 50% or max")
 
+    @classmethod
+    def of_fps(cls, fps: float) -> Self:
+        """So many frames per second."""
+        return cls(LoadKind.FRAME_RATE, fps)
+
     def fps(self, frame_size: int, link_bps: float) -> float | None:
         """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`."""
         match self.kind:

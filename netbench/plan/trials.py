@@ -7,9 +7,9 @@ from itertools import groupby
 from netbench.errors import UsageError
 from netbench.model.pace import Pace
 from netbench.model.profile import Profile
-from netbench.model.scenario import SHARED_IDLE, Idle, Network, Off, Scenario, Stress
+from netbench.model.scenario import SHARED_IDLE, VICTIM, Activity, Idle, Network, Off, Scenario, Stress
 from netbench.model.topology import Topology
-from netbench.model.trial import TrialSpec
+from netbench.model.trial import Frames, GuestTask, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.plan.order import Cell, Order, company_of
 
@@ -91,15 +91,64 @@ def make_plan(
     visits: list[Visit] = []
     index = 0
     for uut, stage, measured in Order(topology, profile).visits(chosen, stages):
+        earlier: tuple[TrialSpec, ...] = ()
+        if visits and profile.reboot == "visit" and (visits[-1].uut, visits[-1].stage) == (uut, stage):
+            earlier = visits.pop().trials  # it is there already
+        boot = len(visits) + 1
         trials = tuple(
-            TrialSpec(number, uut, cell.scenario, names[: cell.sources], cell.frame_size, cell.load, repetition)
+            trial_of(
+                topology, profile, cell, names, index=number, uut=uut, repetition=repetition, phase=stage, boot=boot
+            )
             for number, (cell, repetition) in enumerate(measured, start=index)
         )
         index += len(trials)
-        if visits and profile.reboot == "visit" and (visits[-1].uut, visits[-1].stage) == (uut, stage):
-            trials = visits.pop().trials + trials  # it is there already
-        visits.append(Visit(uut, stage, trials))
+        visits.append(Visit(uut, stage, earlier + trials))
     return Plan(tuple(visits), expected_seconds(visits, topology, profile, costs))
+
+
+def trial_of(
+    topology: Topology,
+    profile: Profile,
+    cell: Cell,
+    names: Sequence[str],
+    *,
+    uut: str,
+    repetition: int,
+    index: int = 0,
+    phase: int = 1,
+    boot: int = 1,
+) -> TrialSpec:
+    """The trial of a cell with the first of the victim's streams, which are called `names`."""
+    case = profile.scenario(cell.scenario)
+    does = Network(cell.load, None, cell.frame_size)
+    victim = _guest(profile, VICTIM, does, names[: cell.sources], profile.duration)
+    there = {one.name: one.streams for one in topology.neighbours if not isinstance(case.of(one.name), Off)}
+    neighbours = [
+        _guest(profile, name, topology.activity(case, name), streams, profile.neighbours_duration)
+        for name, streams in there.items()
+    ]
+    return TrialSpec(
+        index=index,
+        uut=uut,
+        scenario=cell.scenario,
+        guests=(victim, *neighbours),
+        repetition=repetition,
+        phase=phase,
+        boot=boot,
+        settle_before_s=profile.settle.before,
+        settle_after_s=profile.settle.after,
+        drain_limit_s=profile.drain_limit,
+        tolerance=profile.tolerance,
+        max_lateness_s=profile.max_lateness,
+    )
+
+
+def _guest(profile: Profile, name: str, activity: Activity, streams: Sequence[str], duration_s: float) -> GuestTask:
+    if not isinstance(activity, Network):
+        return GuestTask(name, activity)
+    load = activity.load
+    traffic = None if load is None else Frames(activity.frame_size, load, profile.flows, profile.seed)
+    return GuestTask(name, activity, tuple(streams), traffic, duration_s)
 
 
 def expected_seconds(visits: Iterable[Visit], topology: Topology, profile: Profile, costs: Costs) -> float:

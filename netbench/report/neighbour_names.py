@@ -11,6 +11,6 @@ def of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]
     seen: dict[str, list[TrialResult]] = {}
     for trial in trials:
         for one in trial.neighbours:
-            own = replace(trial, streams=one.streams, hops=one.hops, cpu_s=one.cpu_s, neighbours=())
+            own = replace(trial, guests=(one,), machine_cpu_s=None)
             seen.setdefault(one.name, []).append(own)
     return seen

@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
-from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.scenario import VICTIM
+from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
 from netbench.statistics.delay_percentiles import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
@@ -34,25 +35,31 @@ class Column(Generic[Source]):
 
 @dataclass(frozen=True, slots=True)
 class StreamOfTrial:
-    """What one row is about: a stream of a trial; `neighbour` is whose it is, None for the victim's.
+    """What one row is about: a stream of a trial, and the guest that it runs through.
 
     `counts` is None for a planned stream of a trial that broke before it was counted.
     """
 
     trial: TrialResult
+    guest: GuestTask
+    measured: GuestResult
     stream: str
     counts: StreamCounts | None
-    neighbour: NeighbourResult | None = None
+
+    @property
+    def of_victim(self) -> bool:
+        """Whether it runs through the guest that is measured."""
+        return self.guest.name == VICTIM
 
     @property
     def frame_size(self) -> int | None:
         """The size of the frames of this stream."""
-        return self.trial.spec.frame_size if self.neighbour is None else self.neighbour.frame_size
+        return self.guest.traffic.size if self.guest.traffic else None
 
     @property
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time in seconds by whose it is, of the guest that this stream runs through."""
-        return cpu_of_victim(self.trial) if self.neighbour is None else self.neighbour.cpu_s
+        return cpu_of_victim(self.trial) if self.of_victim else self.measured.cpu_s
 
 
 def stream_rows(results: CampaignResults) -> list[Row]:
@@ -63,10 +70,10 @@ def stream_rows(results: CampaignResults) -> list[Row]:
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
     counted = {counts.stream: counts for counts in trial.streams}
     for stream in trial.spec.streams:
-        yield StreamOfTrial(trial, stream, counted.get(stream))
-    for neighbour in trial.neighbours:
-        for counts in neighbour.streams:
-            yield StreamOfTrial(trial, counts.stream, counts, neighbour)
+        yield StreamOfTrial(trial, trial.spec.victim, trial.victim, stream, counted.get(stream))
+    for one in trial.neighbours:
+        for counts in one.streams:
+            yield StreamOfTrial(trial, trial.spec.task(one.name), one, counts.stream, counts)
 
 
 def group_rows(results: CampaignResults) -> list[Row]:
@@ -87,12 +94,12 @@ def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
 
 
 def _reasons(row: StreamOfTrial) -> str:
-    concerned = ("", row.stream) if row.neighbour is None else (row.stream,)
+    concerned = ("", row.stream) if row.of_victim else (row.stream,)
     return reason_kinds(reason for reason in row.trial.reasons if reason.stream in concerned)
 
 
 def _load(row: StreamOfTrial) -> str | None:
-    if row.neighbour is None:
+    if row.of_victim:
         return str(row.trial.spec.load)
     if row.counts is None:
         return None
@@ -101,13 +108,13 @@ def _load(row: StreamOfTrial) -> str | None:
 
 
 def _activity(row: StreamOfTrial) -> str:
-    if row.neighbour is not None:
-        return row.neighbour.activity
-    return "; ".join(f"{one.name}: {one.activity}" for one in row.trial.neighbours)
+    if not row.of_victim:
+        return str(row.guest.activity)
+    return "; ".join(f"{one.name}: {row.trial.spec.task(one.name).activity}" for one in row.trial.neighbours)
 
 
 def _neighbours_cpu(row: StreamOfTrial) -> str:
-    if row.neighbour is not None:
+    if not row.of_victim:
         return ""
     return "; ".join(f"{one.name}: {_times(one.cpu_s)}" for one in row.trial.neighbours if one.cpu_s)
 
@@ -213,11 +220,11 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _time("delay_max_us", delay_of, lambda delay: delay.largest_ns),
     Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
     Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
-    Column("guest", str, lambda row: "" if row.neighbour is None else row.neighbour.name),
+    Column("guest", str, lambda row: "" if row.of_victim else row.guest.name),
     Column("trial_frame_size", int, lambda row: row.trial.spec.frame_size),
     Column("activity", str, _activity),
-    Column("lifetime", int, lambda row: row.trial.lifetime or None),
-    Column("cpu_machine_s", float, lambda row: row.trial.cpu_s.get("machine")),
+    Column("lifetime", int, lambda row: row.trial.boot or None),
+    Column("cpu_machine_s", float, lambda row: row.trial.machine_cpu_s),
     Column("cpu_load_s", float, lambda row: row.cpu_s.get(LOAD)),
     Column("observed_s", float, lambda row: observed_s(row.trial)),
     Column("neighbours_cpu", str, _neighbours_cpu),

@@ -88,7 +88,7 @@ class Store:
             "scenario": spec.scenario,
             "frame_size": spec.frame_size,
             "repetition": spec.repetition,
-            "boot": trial.lifetime,
+            "boot": trial.boot,
             "verdict": trial.verdict.value,
             "document": _TRIAL.dump_json(trial).decode(),
         }

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from netbench.model.paths import StreamPath
 from netbench.model.points import HopPoint, HopReading, rank
+from netbench.model.scenario import VICTIM
 from netbench.model.selftest import Check
 from netbench.model.topology import Topology
 from netbench.testbed.testbed import Testbed
@@ -16,7 +17,7 @@ _PLAIN_QUEUES = ("qdisc mq", "qdisc pfifo", "qdisc pfifo_fast", "qdisc fq", "qdi
 
 def look(testbed: Testbed, active: ActiveGuest) -> list[HopReading]:
     """What is there at this moment that netbench did not put there."""
-    bench = testbed.bench(active)
+    bench = testbed.bench({VICTIM: active})
     points = [point for lane in bench.lanes.values() for point in _points(lane.path)]
     return [one for one in bench.read_hops(points, [active.uut.hops()]) if _stands_in_the_way(one)]
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import GeneratorSpec, Profile
-from netbench.model.scenario import DEDICATED
+from netbench.model.scenario import DEDICATED, VICTIM
 from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
+from netbench.plan.order import Cell
+from netbench.plan.trials import trial_of
 from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
@@ -58,9 +60,16 @@ class Tester:
         """
         names = tuple(stream.name for stream in islice(self.topology.streams, pattern.streams))
         for attempt in count(1):
-            spec = TrialSpec(0, name, DEDICATED, names, pattern.frame_size, pattern.load, attempt)
             profile = selftest_profile(self.generator, pattern, strict)
-            result = run_trial(self.testbed.bench(active), spec, profile, attempt, self.captures)
+            spec = trial_of(
+                self.topology,
+                profile,
+                Cell(DEDICATED, pattern.streams, pattern.frame_size, pattern.load),
+                names,
+                uut=name,
+                repetition=attempt,
+            )
+            result = run_trial(self.testbed.bench({VICTIM: active}), spec, profile, attempt, self.captures)
             for capture in self.captures.iterdir():
                 capture.unlink()
             if result.verdict is not Verdict.INVALID or attempt == attempts:

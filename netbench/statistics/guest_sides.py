@@ -52,7 +52,7 @@ def uuts_with_guest(trials: Iterable[TrialResult]) -> frozenset[str]:
 
 
 def _hops(trial: TrialResult) -> Iterable[str]:
-    yield from (count.hop for count in trial.hops)
+    yield from (count.hop for count in trial.victim.hops)
     for counts in trial.streams:
         yield from (count.hop for count in counts.hops)
         yield from (loss.hop for loss in counts.lost_at)

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from netbench.model.counts import StreamCounts, l1_mbps
-from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.trial import GuestResult, GuestTask, TrialResult
 
 Number = TypeVar("Number", int, float)
 
+MACHINE = "machine"  # whose CPU time it is when it is that of all that the machine of the UUT did
 LOAD = "load"  # whose CPU time it is when it is that of the loads inside the neighbours
 _STEPS_UNDER_WATCH = ("send", "drain")
 
@@ -97,7 +98,7 @@ class Totals:
         return self._l1(self.throughput_fps)
 
     def cpu_s(self, whose: str) -> float | None:
-        """CPU time in seconds by whose it is, as TrialResult and NeighbourResult have it; None where unknown."""
+        """CPU time in seconds by whose it is, as TrialResult and GuestResult have it; None where unknown."""
         return self.used_s.get(whose)
 
     def cpu_share(self, whose: str) -> float | None:
@@ -120,15 +121,15 @@ class NeighbourTotals(Totals):
     activity: str
 
     @classmethod
-    def of(cls, neighbour: NeighbourResult, counted_s: float | None) -> "NeighbourTotals":
+    def of(cls, task: GuestTask, measured: GuestResult, counted_s: float | None) -> "NeighbourTotals":
         """Add up the streams of a neighbour."""
         return cls(
-            streams=neighbour.streams,
-            frame_size=neighbour.frame_size,
-            used_s=neighbour.cpu_s,
+            streams=measured.streams,
+            frame_size=task.traffic.size if task.traffic else None,
+            used_s=measured.cpu_s,
             counted_s=counted_s,
-            name=neighbour.name,
-            activity=neighbour.activity,
+            name=task.name,
+            activity=str(task.activity),
         )
 
 
@@ -154,7 +155,7 @@ class TrialTotals(Totals):
             used_s=cpu_of_victim(trial),
             counted_s=period,
             trial=trial,
-            neighbours=tuple(NeighbourTotals.of(one, period) for one in trial.neighbours),
+            neighbours=tuple(NeighbourTotals.of(trial.spec.task(one.name), one, period) for one in trial.neighbours),
         )
 
     def neighbour(self, name: str) -> NeighbourTotals | None:
@@ -183,9 +184,12 @@ class TrialTotals(Totals):
 
 
 def cpu_of_victim(trial: TrialResult) -> dict[str, float]:
-    """CPU time of a trial in seconds by whose it is, with that of the neighbours' loads, added up, as `load`."""
+    """CPU time of a trial in seconds by whose it is: the victim's, its machine's, and that of all loads together."""
+    used = dict(trial.victim.cpu_s)
+    if trial.machine_cpu_s is not None:
+        used[MACHINE] = trial.machine_cpu_s
     loads = [one.cpu_s[LOAD] for one in trial.neighbours if LOAD in one.cpu_s]
-    return {**trial.cpu_s, LOAD: sum(loads)} if loads else trial.cpu_s
+    return {**used, LOAD: sum(loads)} if loads else used
 
 
 def total(numbers: Iterable[Number | None]) -> Number | None:

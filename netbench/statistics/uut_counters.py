@@ -37,9 +37,9 @@ def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
 
 
 def _counted_by_uut(trial: TrialResult) -> Iterator[HopCount]:
-    yield from trial.hops
+    yield from trial.victim.hops
     # The only stream of a trial has what is counted for all streams among its own hops as well.
-    shared = {(hop.hop, hop.counter) for hop in trial.hops}
+    shared = {(hop.hop, hop.counter) for hop in trial.victim.hops}
     for counts in trial.streams:
         yield from (
             hop for hop in counts.hops if hop.hop not in _COUNTED_OUTSIDE and (hop.hop, hop.counter) not in shared

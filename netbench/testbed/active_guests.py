@@ -1,34 +1,30 @@
-"""A UUT that is up and those of its neighbours that are: who is there, and what each does in a trial."""
+"""A UUT that is up and those of its neighbours that are: who is there, and what runs inside each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.loads.base import Neighbour
-from netbench.loads.idle import Idle
 from netbench.loads.stress_ng import StressLoad
-from netbench.model.profile import Profile
-from netbench.model.scenario import Activity, Network, Stress
-from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialSpec
-from netbench.model.units import Load, LoadKind
+from netbench.model.scenario import VICTIM
+from netbench.model.topology import UutSpec
+from netbench.model.trial import GuestTask, TrialSpec
 from netbench.testbed.testbed import Testbed
-from netbench.trial.setup import Companion
+from netbench.trial.setup import Bench
 from netbench.uut.base import ActiveGuest
 
 
-class Household:
+class ActiveGuests:
     """As a context manager, it ends the neighbours when the block is left; the UUT is the caller's."""
 
-    def __init__(self, testbed: Testbed, topology: Topology, spec: UutSpec, active: ActiveGuest) -> None:
+    def __init__(self, testbed: Testbed, spec: UutSpec, active: ActiveGuest) -> None:
         self.active = active
         self._testbed = testbed
-        self._topology = topology
         self._spec = spec
         self._stack = ExitStack()
-        self._present: dict[str, ActiveGuest] = {}
+        self._neighbours: dict[str, ActiveGuest] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -36,59 +32,46 @@ class Household:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.disperse()
+        self.end_neighbours()
 
     @property
-    def company(self) -> tuple[str, ...]:
+    def neighbours(self) -> tuple[str, ...]:
         """The neighbours that are there."""
-        return tuple(self._present)
+        return tuple(self._neighbours)
 
-    def gather(self, names: Sequence[str]) -> None:
+    def have(self, names: Sequence[str]) -> None:
         """Have these neighbours there, ready, and no others; NeighbourError when one does not come up."""
-        if set(names) == set(self._present):
+        if set(names) == set(self._neighbours):
             return
-        self.disperse()
+        self.end_neighbours()
         for name in names:
-            self._present[name] = self._stack.enter_context(self._testbed.neighbour(self._spec, name))
+            self._neighbours[name] = self._stack.enter_context(self._testbed.neighbour(self._spec, name))
 
-    def disperse(self) -> None:
+    def end_neighbours(self) -> None:
         """End all neighbours."""
-        self._present.clear()
+        self._neighbours.clear()
         self._stack.close()
 
-    def log(self) -> dict[str, str]:
+    def consoles(self) -> dict[str, str]:
         """What each neighbour wrote to its console."""
-        return {name: guest.uut.console() for name, guest in self._present.items()}
+        return {name: guest.uut.console() for name, guest in self._neighbours.items()}
 
     def facts(self) -> dict[str, str]:
         """What a reader of the results must know of the UUT, and of its neighbours."""
         facts = dict(self._testbed.facts(self.active))
-        for name, guest in self._present.items():
+        for name, guest in self._neighbours.items():
             facts |= {f"{name}: {fact}": value for fact, value in guest.ready.facts.items()}
         return facts
 
-    def companions(self, spec: TrialSpec, profile: Profile, maxima: Mapping[int, float]) -> tuple[Companion, ...]:
-        """What each neighbour that is there does in a trial.
+    def bench(self, trial: TrialSpec) -> Bench:
+        """What a trial needs, with what its tasks make the guests compute; they must be there."""
+        guests = {VICTIM: self.active, **self._neighbours}
+        loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
+        return self._testbed.bench(guests, loads)
 
-        `maxima` has the frames per second that shares of a maximum refer to, by frame size.
-        """
-        scenario = profile.scenario(spec.scenario)
-        return tuple(self._companion(name, self._topology.activity(scenario, name), maxima) for name in self._present)
-
-    def _companion(self, name: str, activity: Activity, maxima: Mapping[int, float]) -> Companion:
-        guest = self._present[name]
-        if not isinstance(activity, Network):
-            return Companion(name, guest, self._load(name, guest, activity), str(activity))
-        rate = activity.load
-        if activity.share is not None:
-            rate = Load(LoadKind.FRAME_RATE, maxima[activity.frame_size] * activity.share / 100)
-        streams = next(one.streams for one in self._topology.neighbours if one.name == name)
-        return Companion(name, guest, Idle(), str(activity), streams, activity.frame_size, rate)
-
-    def _load(self, name: str, guest: ActiveGuest, activity: Activity) -> Neighbour:
-        if not isinstance(activity, Stress):
-            return Idle()
+    def _load(self, task: GuestTask) -> Neighbour:
+        guest = self._neighbours[task.name]
         inside = guest.ready.inside
-        if inside is None:
-            raise TestbedError(f"neighbour {name}: there is no way to run a load inside it")
-        return StressLoad(f"neighbour {name}", inside, activity, gives_way=guest.plan.own_kernel)
+        if inside is None or task.load is None:
+            raise TestbedError(f"neighbour {task.name}: there is no way to run a load inside it")
+        return StressLoad(f"neighbour {task.name}", inside, task.load, gives_way=guest.plan.own_kernel)

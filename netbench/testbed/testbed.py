@@ -24,6 +24,7 @@ from netbench.linux.nics import NicCounters
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.linux.transaction import Transaction
+from netbench.loads.base import Neighbour
 from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import HopPoint, HopReading, Hops
 from netbench.model.profile import Profile
@@ -45,7 +46,7 @@ from netbench.testbed.layout import (
 )
 from netbench.testbed.requirements import require
 from netbench.testbed.virtual_machines import running_vm
-from netbench.trial.setup import Bench, Companion, Lane
+from netbench.trial.setup import Bench, Lane
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.vmm.qemu_command import vm_directory
 
@@ -172,17 +173,9 @@ class Testbed:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
         return {**self._uut_ground.facts, **active.ready.facts}
 
-    def bench(self, active: ActiveGuest, companions: Sequence[Companion] = ()) -> Bench:
-        """What a trial needs, with this UUT and these neighbours in place."""
-        return Bench(
-            self._lanes,
-            active,
-            self._read_nics,
-            self._read_hops,
-            SystemClock(),
-            self._machine_cpu_s,
-            tuple(companions),
-        )
+    def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
+        """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
+        return Bench(self._lanes, guests, self._read_nics, self._read_hops, SystemClock(), self._machine_cpu_s, loads)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""

@@ -13,8 +13,9 @@ from netbench.loads.base import Neighbour
 from netbench.model.paths import StreamPath
 from netbench.model.points import INSIDE, Hops
 from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent, Traffic
-from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
+from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Received
 from netbench.trial.accounting import account
@@ -65,7 +66,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
     """
     steps, trouble = _Steps(bench.clock), Trouble()
     started_ns, clocks = bench.clock.realtime_ns(), read_clocks(bench.clock)
-    sides = list(sides_of(bench, spec, profile))
+    sides = list(sides_of(bench, spec))
     lanes = [lane for side in sides for lane in side.lanes]
     traffic = {stream: one for side in sides for stream, one in side.traffic.items()}
     with ExitStack() as loads:
@@ -82,13 +83,13 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         with steps.step("send"):
             sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
             if all_armed and under_load and not unready:
-                sent = _send(bench, sides, profile)
+                sent = _send(bench, sides, spec.settle_before_s)
         with steps.step("drain"):
             quiet_time_s = max(side.active.ready.quiet_time_s for side in sides)
-            drained = _drain(bench, lanes, quiet_time_s, profile.drain_limit)
-            bench.clock.sleep(profile.settle.after)
+            drained = _drain(bench, lanes, quiet_time_s, spec.drain_limit_s)
+            bench.clock.sleep(spec.settle_after_s)
             after = take_snapshot(bench, sides, trouble)
-            receiving.stop(profile.drain_limit)
+            receiving.stop(spec.drain_limit_s)
             set_ns = clock_set_ns(clocks, read_clocks(bench.clock))
         with steps.step("unload"):
             _stop_loads(sides, trouble)
@@ -100,42 +101,34 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
     reasons = list(trouble.reasons)
     for guest, evidence in found.items():
         # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
-        limits = (inf, inf) if guest else (profile.tolerance, profile.max_lateness)
+        limits = (spec.tolerance, spec.max_lateness_s) if guest == VICTIM else (inf, inf)
         for one, count in zip(evidence, counts[guest], strict=True):
             reasons += judge(one, count, *limits)
     reasons += _lazy_loads(sides, before, after)
-    reasons += _absences(sides, sent, profile.duration)
+    reasons += _absences(sides, sent, spec.duration_s)
     if set_ns:
         detail = f"the clock was set by {set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
         reasons.append(Reason(ReasonKind.CLOCK_SET, "", detail))
     if not drained:
         reasons.append(
-            Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {profile.drain_limit:g} s after the last frame")
+            Reason(ReasonKind.NOT_DRAINED, "", f"counters still moved {spec.drain_limit_s:g} s after the last frame")
         )
-    victim, *neighbours = sides
-    cpu_s = cpu_growth(victim, before, after)
+    machine_s = None
     if before.machine_s is not None and after.machine_s is not None:
-        cpu_s["machine"] = round(after.machine_s - before.machine_s, 6)
+        machine_s = round(after.machine_s - before.machine_s, 6)
     return TrialResult(
         spec,
         attempt,
         started_ns,
-        streams=counts[victim.guest],
+        guests=tuple(
+            GuestResult(
+                side.guest, counts[side.guest], shared_hops(side, before, after), cpu_growth(side, before, after)
+            )
+            for side in sides
+        ),
         reasons=tuple(reasons),
         steps_s=steps.seconds,
-        hops=shared_hops(victim, before, after),
-        cpu_s=cpu_s,
-        neighbours=tuple(
-            NeighbourResult(
-                side.guest,
-                companion.activity,
-                companion.frame_size,
-                counts[side.guest],
-                shared_hops(side, before, after),
-                cpu_growth(side, before, after),
-            )
-            for companion, side in zip(bench.companions, neighbours, strict=True)
-        ),
+        machine_cpu_s=machine_s,
     )
 
 
@@ -177,11 +170,11 @@ def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str,
     return unready
 
 
-def _send(bench: Bench, sides: Sequence[Side], profile: Profile) -> dict[str, Sent]:
+def _send(bench: Bench, sides: Sequence[Side], settle_s: float) -> dict[str, Sent]:
     """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
     victim, *neighbours = sides
     _start([lane for side in neighbours for lane in side.lanes], bench.clock)
-    bench.clock.sleep(profile.settle.before)
+    bench.clock.sleep(settle_s)
     _start(victim.lanes, bench.clock)
     # A source bounds itself; this only catches one that hangs.
     longest_s = max(one.duration_s for side in sides for one in side.traffic.values())

@@ -1,7 +1,7 @@
 """What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
@@ -9,10 +9,8 @@ from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
-from netbench.model.profile import Profile
 from netbench.model.traffic import Traffic
-from netbench.model.trial import TrialSpec
-from netbench.model.units import Load
+from netbench.model.trial import GuestTask, TrialSpec
 from netbench.sinks.base import Sink
 from netbench.uut.base import ActiveGuest
 
@@ -31,37 +29,25 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Companion:
-    """A neighbour that is up, and what it does in the trial at hand: a load of its own, frames to forward, or nothing.
+class Bench:
+    """What a trial needs of a ready testbed.
 
-    `rate` is for each of its `streams`; None when it forwards nothing.
+    `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
+    the UUT's machine has used so far.
     """
 
-    name: str
-    active: ActiveGuest
-    load: Neighbour
-    activity: str
-    streams: tuple[str, ...] = ()
-    frame_size: int | None = None
-    rate: Load | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What a trial needs of a ready testbed. `machine_cpu_s` is the CPU time that the UUT's machine has used so far."""
-
     lanes: Mapping[str, Lane]
-    active: ActiveGuest
+    guests: Mapping[str, ActiveGuest]
     read_nics: NicReader
     read_hops: HopReader
     clock: Clock
     machine_cpu_s: Callable[[], float] | None = None
-    companions: tuple[Companion, ...] = ()
+    loads: Mapping[str, Neighbour] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A guest and the streams that run through it in this trial; the victim's `guest` is empty."""
+    """A guest and the streams that run through it in this trial."""
 
     guest: str
     active: ActiveGuest
@@ -70,40 +56,28 @@ class Side:
     traffic: Mapping[str, Traffic]  # by stream
 
 
-def sides_of(bench: Bench, spec: TrialSpec, profile: Profile) -> Iterator[Side]:
+def sides_of(bench: Bench, spec: TrialSpec) -> Iterator[Side]:
     """The victim, then each neighbour."""
-    lanes = [bench.lanes[name] for name in spec.streams]
-    yield _side("", bench.active, None, lanes, spec.frame_size, spec.load, profile, profile.duration)
-    for one in bench.companions:
-        lanes = [bench.lanes[name] for name in one.streams] if one.rate is not None else []
-        frame_size, rate = one.frame_size or spec.frame_size, one.rate or spec.load
-        yield _side(one.name, one.active, one.load, lanes, frame_size, rate, profile, profile.neighbours_duration)
+    for task in spec.guests:
+        active = bench.guests[task.name]
+        lanes = tuple(bench.lanes[name] for name in task.streams)
+        traffic = {lane.path.name: _traffic(lane, active, task) for lane in lanes}
+        yield Side(task.name, active, bench.loads.get(task.name), lanes, traffic)
 
 
-def _side(
-    guest: str,
-    active: ActiveGuest,
-    load: Neighbour | None,
-    lanes: Sequence[Lane],
-    frame_size: int,
-    rate: Load,
-    profile: Profile,
-    duration_s: float,
-) -> Side:
-    traffic = {}
-    for lane in lanes:
-        path = lane.path
-        wanted = rate.fps(frame_size, path.link_bps)
-        traffic[path.name] = Traffic(
-            stream=path.name,
-            src_mac=path.source.mac,
-            dst_mac=active.ready.next_hop_macs[path.name],
-            src_ip=path.src_ip,
-            dst_ip=path.dst_ip,
-            frame_size=frame_size,
-            fps=None if wanted is None else lane.source.nearest_fps(wanted, frame_size),
-            duration_s=duration_s,
-            flows=profile.flows,
-            seed=profile.seed,
-        )
-    return Side(guest, active, load, tuple(lanes), traffic)
+def _traffic(lane: Lane, active: ActiveGuest, task: GuestTask) -> Traffic:
+    frames, path = task.traffic, lane.path
+    assert frames is not None, "whose streams are used has something to send on them"
+    wanted = frames.load.fps(frames.size, path.link_bps)
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=active.ready.next_hop_macs[path.name],
+        src_ip=path.src_ip,
+        dst_ip=path.dst_ip,
+        frame_size=frames.size,
+        fps=None if wanted is None else lane.source.nearest_fps(wanted, frames.size),
+        duration_s=task.duration_s,
+        flows=frames.flows,
+        seed=frames.seed,
+    )

@@ -9,6 +9,7 @@ from netbench.linux.nics import NicCounters
 from netbench.model.counts import HopCount
 from netbench.model.paths import Place, StreamPath, direction
 from netbench.model.points import HopPoint, HopReading, rank
+from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta
 from netbench.trial.growth import growth
@@ -45,7 +46,7 @@ class Trouble:
             kind, detail = ReasonKind.UUT_FAILED, str(error)
             if of_load:
                 kind = ReasonKind.NEIGHBOUR_LOAD_FAILED  # which says whose load it is
-            elif guest:
+            elif guest != VICTIM:
                 kind, detail = ReasonKind.NEIGHBOUR_FAILED, f"neighbour {guest}: {error}"
             self.reasons[Reason(kind, "", detail)] = None
 

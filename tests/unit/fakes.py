@@ -15,13 +15,15 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
+from netbench.loads.base import Neighbour
 from netbench.model.counts import Spread
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import HopPoint, HopReading, Hops
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Received, Sink
-from netbench.trial.setup import Bench, Companion, Lane
+from netbench.trial.setup import Bench, Lane
 from netbench.uut.base import ActiveGuest, Assignment, Reading, Ready, UnitUnderTest, UutPlan
 from tests.unit.capture_files import START_NS
 
@@ -329,7 +331,7 @@ class FakeBench:
         wires = {path.name: FakeWire(log, nics, path) for path in paths}
         lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
-        return cls(log, nics, wires, Bench(lanes, uut.active(), nics, no_more_hops, FakeClock()))
+        return cls(log, nics, wires, Bench(lanes, {VICTIM: uut.active()}, nics, no_more_hops, FakeClock()))
 
 
 class FakeTestbed:
@@ -410,9 +412,9 @@ class FakeTestbed:
         """As said."""
         return self.said
 
-    def bench(self, active: ActiveGuest, companions: Sequence[Companion] = ()) -> Bench:
+    def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
         """Asked for before each trial."""
-        return replace(self.fakes.bench, active=active, read_nics=self._read_nics, companions=tuple(companions))
+        return replace(self.fakes.bench, guests=guests, read_nics=self._read_nics, loads=loads)
 
     def renew_lanes(self) -> None:
         """Takes note of it."""

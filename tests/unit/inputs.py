@@ -1,7 +1,12 @@
 """Topologies and profiles for tests, as short as they can be."""
 
 from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology
+from netbench.model.trial import Frames, GuestTask, TrialSpec
+from netbench.model.units import Load
+from netbench.plan.order import Cell
+from netbench.plan.trials import trial_of
 
 
 def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more) -> Topology:
@@ -45,3 +50,26 @@ def profile(**more) -> Profile:
 def shared_topology(neighbours=({"name": "second", "streams": ["s2"]},), streams: int = 2, **more) -> Topology:
     """A topology whose UUTs have neighbours: by default one, with the second of two streams."""
     return topology(streams, **{"neighbours": list(neighbours), **more})
+
+
+def trial_spec(
+    uut: str = "bridge",
+    scenario: str = "dedicated",
+    streams: tuple[str, ...] = ("s1",),
+    frame_size: int = 64,
+    load: str = "1000fps",
+    **more,
+) -> TrialSpec:
+    """A trial of one second with these streams of the victim; `neighbours` are the tasks of the others."""
+    rate = Load.parse(load)
+    victim = GuestTask(VICTIM, Network(rate, None, frame_size), streams, Frames(frame_size, rate), 1.0)
+    others = more.pop("neighbours", ())
+    return TrialSpec(
+        **{"index": 0, "uut": uut, "scenario": scenario, "guests": (victim, *others), "repetition": 1, **more}
+    )
+
+
+def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:
+    """The trial of a profile's first frame size and load, as a plan would have it."""
+    cell = Cell("dedicated", len(streams), profile.frame_sizes[0], profile.loads[0])
+    return trial_of(topology, profile, cell, streams, **{"uut": topology.uuts[0].name, "repetition": 1, **more})

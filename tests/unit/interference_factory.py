@@ -9,10 +9,10 @@ from netbench.model.counts import HopLoss, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.profile import Profile
 from netbench.model.scenario import Scenario
-from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.trial import TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind
-from tests.unit.results_factory import LINK_BPS, MANIFEST, campaign, stream_counts, trial
+from tests.unit.results_factory import LINK_BPS, MANIFEST, Neighbour, campaign, neighbour, stream_counts, trial
 
 SECOND = "second"
 NEIGHBOUR_STREAM = "s2"
@@ -77,10 +77,9 @@ def _trial(
     capacity = CAPACITY[uut](size) * _left(uut, scenario) * noise.uniform(0.97, 1.03)
     counts = _counts(noise, "s1", Load.parse(load).fps(size, LINK_BPS), offered, capacity)
     own = 0.0 if uut == "raw" else min(1.0, offered / capacity) * noise.uniform(0.9, 1.0)
-    cpu = {"machine": 0.3 + 1.2 * own + sum(one.cpu_s.get("host", 0.4) for one in neighbours)}
-    if uut != "raw":
-        cpu |= {"guest": own, "host": 1.2 * own}
-    made = trial(
+    machine = 0.3 + 1.2 * own + sum(one.cpu_s.get("host", 0.4) for _, one in neighbours)
+    cpu = {} if uut == "raw" else {"guest": own, "host": 1.2 * own}
+    return trial(
         counts,
         uut=uut,
         scenario=scenario.name,
@@ -89,8 +88,11 @@ def _trial(
         repetition=repetition,
         index=index,
         cpu_s=cpu,
+        machine_cpu_s=machine,
+        neighbours=neighbours,
+        steps_s={"arm": 0.5, "send": 1.0, "drain": 0.1},
+        boot=1,
     )
-    return replace(made, neighbours=neighbours, steps_s={"arm": 0.5, "send": 1.0, "drain": 0.1}, lifetime=1)
 
 
 def _left(uut: str, scenario: Scenario) -> float:
@@ -101,7 +103,7 @@ def _left(uut: str, scenario: Scenario) -> float:
     return 1 - (1 - BESIDE[uut]["network"]) * share / 100
 
 
-def _neighbours(noise: random.Random, uut: str, scenario: Scenario, size: int) -> tuple[NeighbourResult, ...]:
+def _neighbours(noise: random.Random, uut: str, scenario: Scenario, size: int) -> tuple[Neighbour, ...]:
     activity = scenario.of(SECOND)
     cpu = {} if uut == "raw" else {"guest": 0.02, "host": 0.05}
     match str(activity).split()[0]:
@@ -111,17 +113,17 @@ def _neighbours(noise: random.Random, uut: str, scenario: Scenario, size: int) -
             cpu = {"guest": 0.99, "host": 1.01, "load": 0.98}
         case "forwards":
             return (_forwarding(noise, uut, scenario, size),)
-    return (NeighbourResult(SECOND, str(activity), cpu_s=cpu),)
+    return (neighbour(name=SECOND, activity=activity, cpu_s=cpu),)
 
 
-def _forwarding(noise: random.Random, uut: str, scenario: Scenario, size: int) -> NeighbourResult:
+def _forwarding(noise: random.Random, uut: str, scenario: Scenario, size: int) -> Neighbour:
     activity = scenario.of(SECOND)
     share = (getattr(activity, "share", None) or 0.0) / 100
     intended = share * CAPACITY[uut](64)
     capacity = CAPACITY[uut](64) * (0.7 + size / 6000) * noise.uniform(0.97, 1.03)
     counts = _counts(noise, NEIGHBOUR_STREAM, intended, intended, capacity)
     cpu = {} if uut == "raw" else {"guest": 0.9 * share, "host": 1.1 * share}
-    return NeighbourResult(SECOND, str(activity), 64, (counts,), cpu_s=cpu)
+    return neighbour(counts, name=SECOND, activity=activity, cpu_s=cpu)
 
 
 def _counts(noise: random.Random, stream: str, intended: float | None, offered: float, capacity: float) -> StreamCounts:
@@ -145,11 +147,11 @@ def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
     match noise.randrange(150):
         case 0:
             died = Reason(ReasonKind.NEIGHBOUR_FAILED, "", "second: the guest went away 0.3 s after the start")
-            return replace(one, reasons=(died,), neighbours=(replace(second, streams=(), cpu_s={}),))
+            return replace(one, reasons=(died,), guests=(one.victim, replace(second, streams=(), cpu_s={})))
         case 1 if second.streams:
             foreign = Reason(ReasonKind.FOREIGN_FRAMES, NEIGHBOUR_STREAM, "12 frames of others at the sink")
             return replace(one, reasons=(foreign,))
         case 2 if second.streams:
             unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle tells the maximum")
-            return replace(one, streams=(), reasons=(unknown,), neighbours=(), cpu_s={}, steps_s={})
+            return replace(one, guests=(), reasons=(unknown,), machine_cpu_s=None, steps_s={})
     return one

@@ -5,14 +5,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import HopCount, HopLoss, Spread, StreamCounts
 from netbench.model.maximum import Maximum
-from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
+from netbench.model.scenario import VICTIM, ActivityField, Network
+from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from tests.unit.inputs import trial_spec
 
 LINK_BPS = 1e9
+Neighbour = tuple[GuestTask, GuestResult]
 
 MANIFEST: dict[str, object] = {
     "netbench": "0.1.0",
@@ -88,38 +93,61 @@ def trial(
     reasons: tuple[Reason, ...] = (),
     hops: tuple[HopCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
-    neighbours: tuple[NeighbourResult, ...] = (),
-    lifetime: int = 0,
+    machine_cpu_s: float | None = None,
+    neighbours: tuple[Neighbour, ...] = (),
+    boot: int = 0,
     steps_s: Mapping[str, float] | None = None,
 ) -> TrialResult:
     """A trial of the given streams; `streams` names the planned ones where not all were counted."""
     names = streams if streams is not None else tuple(one.stream for one in counts)
-    spec = TrialSpec(index, uut, scenario, names, frame_size, Load.parse(load), repetition)
+    spec = trial_spec(
+        uut,
+        scenario,
+        names,
+        frame_size,
+        load,
+        index=index,
+        repetition=repetition,
+        neighbours=tuple(task for task, _ in neighbours),
+    )
+    victim = GuestResult(VICTIM, counts, hops, dict(cpu_s or {}))
     return TrialResult(
         spec,
         1,
         1_741_079_700_000_000_000,
-        counts,
+        (victim, *(measured for _, measured in neighbours)),
         reasons,
         {"arm": 0.5, "send": 1.0} if steps_s is None else dict(steps_s),
-        hops,
-        dict(cpu_s or {}),
-        neighbours,
-        lifetime,
+        machine_cpu_s,
+        boot,
     )
+
+
+def beside(result: TrialResult, *neighbours: Neighbour) -> TrialResult:
+    """The trial with these neighbours instead of those it had."""
+    spec = replace(result.spec, guests=(result.spec.victim, *(task for task, _ in neighbours)))
+    return replace(result, spec=spec, guests=(result.victim, *(measured for _, measured in neighbours)))
+
+
+def victim(result: TrialResult, **changes: Any) -> TrialResult:
+    """The trial with other results of its victim."""
+    return replace(result, guests=(replace(result.victim, **changes), *result.neighbours))
 
 
 def neighbour(
     *counts: StreamCounts,
     name: str = "second",
-    activity: str = "",
+    activity: object = None,
     frame_size: int = 64,
     hops: tuple[HopCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
-) -> NeighbourResult:
-    """A neighbour that forwards the given streams, or is idle without any."""
-    does = activity or (f"forwards {frame_size}-byte frames at 1000fps" if counts else "idle")
-    return NeighbourResult(name, does, frame_size if counts else None, counts, hops, dict(cpu_s or {}))
+) -> Neighbour:
+    """A neighbour that forwards the given streams, or is idle without any; `activity` as a profile has it."""
+    does = activity or ({"network": "1000fps", "frame_size": frame_size} if counts else "idle")
+    activity = TypeAdapter(ActivityField).validate_python(does)
+    traffic = Frames(activity.frame_size, Load.parse("1000fps")) if isinstance(activity, Network) else None
+    task = GuestTask(name, activity, tuple(one.stream for one in counts), traffic, 1.0)
+    return task, GuestResult(name, counts, hops, dict(cpu_s or {}))
 
 
 def campaign(
@@ -210,7 +238,7 @@ def guests() -> CampaignResults:
     )
     gone = (Reason(ReasonKind.UUT_FAILED, "", "the guest did not come up within 60 s"),)
     trials = [one if one.spec.uut == "raw" else _of_guest(one) for one in results.trials]
-    trials[-1] = replace(trials[-1], streams=(), reasons=gone, hops=(), cpu_s={}, steps_s={})
+    trials[-1] = replace(trials[-1], guests=(), reasons=gone, steps_s={})
     facts = {
         uut: {
             "accelerator": "tcg",
@@ -259,7 +287,8 @@ def _of_guest(one: TrialResult) -> TrialResult:
             )
         )
     used = {"guest": 0.2 + 0.7 * (one.spec.load.value / 32_000), "host": 1.1}
-    return replace(one, streams=tuple(streams), hops=hops, cpu_s=used, steps_s={"send": 1.0, "drain": 0.25})
+    made = victim(one, streams=tuple(streams), hops=hops, cpu_s=used)
+    return replace(made, steps_s={"send": 1.0, "drain": 0.25})
 
 
 def _made_up(

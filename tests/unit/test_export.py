@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.model.scenario import Stress
 from netbench.results.export import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS
 from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
@@ -47,8 +48,8 @@ def test_json_has_numbers_as_numbers_and_null_for_unknown(tmp_path: Path) -> Non
 
 def test_what_neighbours_did_is_in_every_format(tmp_path: Path) -> None:
     forwards = neighbour(stream_counts("s2", received=900), cpu_s={"guest": 0.5})
-    computes = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"load": 0.75})
-    results = campaign([trial(stream_counts("s1"), neighbours=(forwards, computes), lifetime=2)])
+    computes = neighbour(name="third", activity=Stress(1), cpu_s={"load": 0.75})
+    results = campaign([trial(stream_counts("s1"), neighbours=(forwards, computes), boot=2)])
     for fmt in ("csv", "json"):
         export(results, fmt, False, tmp_path / f"rows.{fmt}")
     of_victim, of_neighbour = csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text()))

@@ -4,12 +4,14 @@ from typing import Any
 import pytest
 
 from netbench.model.counts import HopLoss
+from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.intervals import Interval, mean_interval
 from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
 from tests.unit.results_factory import MANIFEST, campaign, comparison, neighbour, stream_counts, trial
+from tests.unit.results_factory import beside as with_neighbours
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),)
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "down"),)
@@ -172,13 +174,14 @@ def beside(received: int = 900, repetition: int = 1, **changes: Any) -> TrialRes
         frame_size=64,
         cpu_s={"guest": 0.5, "host": 1.0},
     )
-    computes = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"guest": 1.5, "load": 1.25})
+    computes = neighbour(name="third", activity=Stress(1), cpu_s={"guest": 1.5, "load": 1.25})
     return trial(
         stream_counts("s1"),
         frame_size=1500,
         repetition=repetition,
         neighbours=(forwards, computes),
-        cpu_s={"guest": 0.25, "machine": 3.5},
+        cpu_s={"guest": 0.25},
+        machine_cpu_s=3.5,
         steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
         **changes,
     )
@@ -225,7 +228,7 @@ def test_the_victims_group_has_the_machines_cpu_and_all_loads() -> None:
     assert group.cpu_share("machine") == Interval(1.75, None, 1)
     assert group.cpu_share("guest") == Interval(0.125, None, 1)
     assert group.cpu_share("load") == Interval(0.625, None, 1)
-    both = replace(beside(), neighbours=tuple(neighbour(name=name, cpu_s={"load": 1.0}) for name in "ab"))
+    both = with_neighbours(beside(), *(neighbour(name=name, cpu_s={"load": 1.0}) for name in "ab"))
     (group,) = group_trials(campaign([both]))
     assert group.cpu_share("load") == Interval(1.0, None, 1)
 
@@ -239,14 +242,14 @@ def test_all_neighbours_together_are_added_up_each_with_its_own_frame_size() -> 
     assert group.neighbours_throughput_mbps == Interval((500 * 84 + 3000 * 1020) * 8 / 1e6, None, 1)
     assert group.neighbours_loss_ratio == Interval(0.125, None, 1)
     assert group.neighbours_frame_size is None
-    (group,) = group_trials(campaign([replace(one, neighbours=(small, neighbour(name="c")))]))
+    (group,) = group_trials(campaign([with_neighbours(one, small, neighbour(name="c"))]))
     assert group.neighbours_frame_size == 64
 
 
 def test_neighbours_are_unknown_where_one_that_forwards_was_not_counted() -> None:
     small = neighbour(stream_counts("s2"), name="a")
-    uncounted = replace(neighbour(stream_counts("s3", received=None), name="b"))
-    silent = replace(uncounted, streams=())
+    uncounted = neighbour(stream_counts("s3", received=None), name="b")
+    silent = uncounted[0], replace(uncounted[1], streams=())
     for other in (uncounted, silent):
         (group,) = group_trials(campaign([trial(stream_counts("s1"), neighbours=(small, other))]))
         assert group.neighbours_throughput_mbps is None

@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.counts import StreamCounts
-from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.scenario import Stress
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.interference.background import background
@@ -13,7 +14,7 @@ from netbench.statistics.interference.isolation import fairness
 from netbench.statistics.interference.throughput_change import Victim, matrix, relative_maxima, worst_isolation
 from netbench.statistics.intervals import Interval
 from netbench.statistics.ratios import Unknown, ratio_of_means, statement
-from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim
 
 INVALID = (Reason(ReasonKind.NEIGHBOUR_FAILED, "", "neighbour second: went away"),)
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "n1", "3 frames"),)
@@ -25,23 +26,23 @@ def frames(sent: int, received: int | None = None, stream: str = "s1") -> Stream
     return stream_counts(stream, sent=sent, received=sent if received is None else received)
 
 
-def idle(name: str = "second") -> NeighbourResult:
-    return NeighbourResult(name, "idle")
+def idle(name: str = "second") -> Neighbour:
+    return neighbour(name=name)
 
 
-def stress(name: str = "second", **cpu_s: float) -> NeighbourResult:
-    return NeighbourResult(name, "stress-ng --cpu 8 --vm 4", cpu_s=cpu_s)
+def stress(name: str = "second", **cpu_s: float) -> Neighbour:
+    return neighbour(name=name, activity=Stress(8, 4), cpu_s=cpu_s)
 
 
 def forwards(
     sent: int, received: int | None = None, *, name: str = "second", size: int = 64, share: int = 50
-) -> NeighbourResult:
-    activity = f"forwards {size}-byte frames at {share}% of the maximum"
-    return NeighbourResult(name, activity, size, (frames(sent, received, f"{name}-n1"),))
+) -> Neighbour:
+    activity = {"network": f"{share}%", "frame_size": size}
+    return neighbour(frames(sent, received, f"{name}-n1"), name=name, activity=activity)
 
 
-def beside(one: TrialResult, *neighbours: NeighbourResult) -> TrialResult:
-    return replace(one, neighbours=neighbours)
+def counted(one: Neighbour, *streams: StreamCounts) -> Neighbour:
+    return one[0], replace(one[1], streams=streams)
 
 
 def measured(*received: int, load: str = "1000fps", **more) -> list[TrialResult]:
@@ -191,11 +192,11 @@ def test_the_background_of_several_neighbours_is_their_sum_each_with_its_own_fra
     assert about(found.offered_mbps) == (0.672 + 1.216, None, 1)
     assert about(found.throughput_mbps) == (0.6048 + 0.608, None, 1)
     assert found.loss_ratio == Interval(150 / 1100, None, 1)
-    assert found.activities == tuple(each.activity for each in neighbours[:2])
+    assert found.activities == tuple(str(task.activity) for task, _ in neighbours[:2])
 
 
 def test_a_background_that_was_not_counted_is_unknown_not_0():
-    uncounted = replace(forwards(0), streams=(replace(frames(1000, stream="n1"), received_frames=None),))
+    uncounted = counted(forwards(0), replace(frames(1000, stream="n1"), received_frames=None))
     (found,) = background(groups_of(beside(trial(frames(1000), scenario="network-50"), uncounted)))
     assert (found.trials, found.throughput_mbps, found.loss_ratio) == (1, None, None)
     assert about(found.offered_mbps) == (0.672, None, 1)
@@ -258,7 +259,7 @@ def test_without_a_forwarding_neighbour_or_a_baseline_there_is_no_curve():
 
 
 def test_each_kind_of_disturbance_has_a_curve_of_its_own():
-    def step(scenario: str, *neighbours: NeighbourResult) -> TrialResult:
+    def step(scenario: str, *neighbours: Neighbour) -> TrialResult:
         return beside(trial(frames(1000, 500), scenario=scenario), *neighbours)
 
     groups = groups_of(
@@ -294,7 +295,7 @@ def test_fairness_is_over_the_guests_that_forward():
 
 
 def test_the_streams_of_a_guest_are_one_share():
-    both = replace(forwards(0), streams=(frames(900, 900, "n1"), frames(100, 0, "n2")))
+    both = counted(forwards(0), frames(900, 900, "n1"), frames(100, 0, "n2"))
     one = trial(frames(500, 500, "s1"), frames(500, 400, "s2"), scenario="network-50")
     (found,) = fairness(groups_of(beside(one, both)))
     assert found.victim_share == found.neighbour_shares["second"] == Interval(0.9, None, 1)
@@ -306,7 +307,7 @@ def test_the_streams_of_a_guest_are_one_share():
     [
         (frames(1000, 0), forwards(500, 0)),
         (frames(0, 0), forwards(500, 500)),
-        (frames(1000), replace(forwards(0), streams=())),
+        (frames(1000), counted(forwards(0))),
     ],
 )
 def test_shares_that_make_no_index_are_left_out(victim, neighbour):
@@ -314,8 +315,9 @@ def test_shares_that_make_no_index_are_left_out(victim, neighbour):
 
 
 def test_cpu_time_of_every_guest_and_the_machine_over_all_valid_trials():
-    def watched(one: TrialResult, seconds: float, **cpu_s: float) -> TrialResult:
-        return replace(one, cpu_s=cpu_s, steps_s={"send": 9.0, "drain": 9.0, "observe": seconds})
+    def watched(one: TrialResult, seconds: float, machine: float, **cpu_s: float) -> TrialResult:
+        steps_s = {"send": 9.0, "drain": 9.0, "observe": seconds}
+        return replace(victim(one, cpu_s=cpu_s), steps_s=steps_s, machine_cpu_s=machine)
 
     heavy = stress(guest=1.9, host=2.0, load=1.8)
     groups = groups_of(
@@ -323,9 +325,9 @@ def test_cpu_time_of_every_guest_and_the_machine_over_all_valid_trials():
         watched(
             beside(trial(frames(10), scenario="cpu-heavy", load="max"), heavy), 1.0, guest=0.3, host=0.6, machine=3.0
         ),
-        watched(trial(frames(10), scenario="cpu-heavy", frame_size=500, reasons=INVALID), 1.0, guest=9.0),
-        watched(trial(frames(10), scenario="cpu-light", reasons=INVALID), 1.0, guest=9.0),
-        replace(trial(frames(10), cpu_s={"machine": 0.6}), steps_s={"arm": 5.0, "send": 1.0, "drain": 0.5}),
+        watched(trial(frames(10), scenario="cpu-heavy", frame_size=500, reasons=INVALID), 1.0, 0.0, guest=9.0),
+        watched(trial(frames(10), scenario="cpu-light", reasons=INVALID), 1.0, 0.0, guest=9.0),
+        trial(frames(10), machine_cpu_s=0.6, steps_s={"arm": 5.0, "send": 1.0, "drain": 0.5}),
     )
     heavy_use, dedicated = sorted(cpu_use(groups), key=lambda one: one.scenario)
 

@@ -11,7 +11,8 @@ from plotly.offline import get_plotlyjs
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import HopCount, HopLoss
 from netbench.model.maximum import Maximum
-from netbench.model.trial import NeighbourResult, TrialResult
+from netbench.model.scenario import Stress
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report import formats
 from netbench.report.figures import most_throughput
@@ -26,7 +27,7 @@ from netbench.statistics.interference.throughput_change import relative_maxima
 from netbench.statistics.ratios import ratio_of_means
 from tests.unit.interference_factory import CAPACITY, paper_campaign
 from tests.unit.report_page import Page, page_of, printed
-from tests.unit.results_factory import campaign, comparison, stream_counts, trial
+from tests.unit.results_factory import Neighbour, beside, campaign, comparison, neighbour, stream_counts, trial
 
 OF_SHARED_HOSTS = {
     "second-guest-forwards",
@@ -40,31 +41,26 @@ NOTE = "CPU emulated – these numbers describe the emulator, not the VMM"
 STREAM_RATE = 50_000  # frames/s offered to a neighbour of `small_campaign`, at 64 bytes 33.6 Mbit/s
 
 
-def forwarding(received: int, share: int = 50, **changes: object) -> NeighbourResult:
+def forwarding(received: int, share: int = 50, name: str = "second") -> Neighbour:
     counts = stream_counts("n1", sent=STREAM_RATE, received=received, intended_fps=float(STREAM_RATE))
-    activity = f"forwards 64-byte frames at {share}% of the maximum"
-    return replace(NeighbourResult("second", activity, 64, (counts,)), **changes)  # type: ignore[arg-type]  # any field
+    return neighbour(counts, name=name, activity={"network": f"{share}%"})
 
 
-def computing(workers: str) -> NeighbourResult:
-    return NeighbourResult("second", f"stress-ng {workers}", cpu_s={"guest": 1.0, "host": 1.5, "load": 0.5})
+def computing(cpu: int, vm: int = 0) -> Neighbour:
+    return neighbour(activity=Stress(cpu, vm), cpu_s={"guest": 1.0, "host": 1.5, "load": 0.5})
 
 
-def twice(
-    scenario: str, received: tuple[int, int], *neighbours: NeighbourResult, uut: str = "kvm"
-) -> list[TrialResult]:
+def twice(scenario: str, received: tuple[int, int], *neighbours: Neighbour, uut: str = "kvm") -> list[TrialResult]:
     """Two repetitions of 1,000 offered frames; each with its own neighbour where two are given."""
-    beside = neighbours or (None, None)
     return [
-        replace(
-            trial(
-                stream_counts(received=arrived),
-                uut=uut,
-                scenario=scenario,
-                repetition=number,
-                cpu_s={"guest": 0.5, "host": 0.6, "machine": 2.0},
-            ),
-            neighbours=() if (one := beside[(number - 1) % len(beside)]) is None else (one,),
+        trial(
+            stream_counts(received=arrived),
+            uut=uut,
+            scenario=scenario,
+            repetition=number,
+            cpu_s={"guest": 0.5, "host": 0.6},
+            machine_cpu_s=2.0,
+            neighbours=(neighbours[(number - 1) % len(neighbours)],) if neighbours else (),
         )
         for number, arrived in enumerate(received, start=1)
     ]
@@ -73,8 +69,8 @@ def twice(
 def small_campaign() -> CampaignResults:
     trials = [
         *twice("dedicated", (900, 902)),
-        *twice("cpu-light", (900, 902), computing("--cpu 1")),
-        *twice("cpu-heavy", (700, 702), computing("--cpu 8 --vm 4")),
+        *twice("cpu-light", (900, 902), computing(1)),
+        *twice("cpu-heavy", (700, 702), computing(8, 4)),
         *twice("network-50", (450, 452), forwarding(40_000), forwarding(42_000)),
         *twice("dedicated", (1000, 1000), uut="raw"),
     ]
@@ -193,8 +189,8 @@ def test_cpu_time_of_every_guest_and_the_machine_is_told_by_scenario() -> None:
 def test_losses_and_counters_are_told_of_the_guest_they_belong_to() -> None:
     lost = stream_counts("n1", sent=1000, received=930, lost_at=(HopLoss("ingress tap (tx_dropped)", 70),))
     hops = (HopCount("guest IP layer", "InDiscards", "dropped", 7),)
-    neighbour = forwarding(0, streams=(lost,), hops=hops)
-    text = page_of(campaign(twice("network-50", (1000, 1000), neighbour), uuts=("kvm",))).text
+    second = neighbour(lost, activity={"network": "50%"}, hops=hops)
+    text = page_of(campaign(twice("network-50", (1000, 1000), second), uuts=("kvm",))).text
     assert "kvm nowhere: no frame was lost 0" in text
     assert "kvm, second ingress tap (tx_dropped) 140 100.0 % 7.000 % –" in text
     assert "kvm, second – 1 counter" in text
@@ -214,7 +210,8 @@ def test_reasons_name_scenario_and_the_neighbour_whose_stream_they_are_about() -
 def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
     unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle")
     missing = [
-        replace(one, streams=(), reasons=(unknown,), steps_s={}, cpu_s={}) for one in twice("network-50", (0, 0))
+        replace(one, guests=(), reasons=(unknown,), steps_s={}, machine_cpu_s=None)
+        for one in twice("network-50", (0, 0))
     ]
     results = campaign(twice("dedicated", (900, 902)) + missing, uuts=("kvm",))
     page = page_of(results)
@@ -317,19 +314,18 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
         for scenario, received in (("dedicated", (1000, 1000)), ("cpu-heavy", (500, 502)))
         for number, got in enumerate(received, start=1)
     ]
-    beside = [
-        replace(one, neighbours=(computing("--cpu 8"),)) if one.spec.scenario == "cpu-heavy" else one for one in two
-    ]
-    one = twice("dedicated", (900, 902), uut="raw") + twice("cpu-heavy", (700, 702), computing("--cpu 8"), uut="raw")
-    text = page_of(campaign([*one, *beside])).text
+    busy = [beside(one, computing(8)) if one.spec.scenario == "cpu-heavy" else one for one in two]
+    one = twice("dedicated", (900, 902), uut="raw") + twice("cpu-heavy", (700, 702), computing(8), uut="raw")
+    text = page_of(campaign([*one, *busy])).text
     assert re.search(r"1 source Measured here, % packet size raw heavy 64 −22\.2 %", text)
     assert re.search(r"2 sources Measured here, % packet size raw heavy 64 −49\.9 %", text)
 
 
 def test_names_of_users_are_escaped() -> None:
     name = "</script><img src=x onerror=alert(1)>"
-    neighbour = replace(forwarding(40_000), name=name, activity=name)
-    trials = twice("dedicated", (900, 902), uut=name) + twice("network-50", (450, 452), neighbour, uut=name)
+    trials = twice("dedicated", (900, 902), uut=name) + twice(
+        "network-50", (450, 452), forwarding(40_000, name=name), uut=name
+    )
     maxima = (Maximum(name, 64, 1.0, name, 1),)
     source = report_page(replace(campaign(trials, uuts=(name,)), maxima=maxima))
     assert "<img" not in source

@@ -1,6 +1,7 @@
 import pytest
 
 from netbench.model.counts import HopLoss, LossRuns, Spread
+from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row, group_rows, stream_rows
@@ -168,16 +169,17 @@ def shared() -> TrialResult:
         frame_size=128,
         cpu_s={"guest": 0.5, "host": 0.1 + 0.2},
     )
-    stressed = neighbour(name="third", activity="stress-ng --cpu 1", cpu_s={"guest": 1.0, "host": 1.25, "load": 0.75})
+    stressed = neighbour(name="third", activity=Stress(1), cpu_s={"guest": 1.0, "host": 1.25, "load": 0.75})
     return trial(
         stream_counts("s1", received=900),
         stream_counts("s2"),
         frame_size=1500,
         load="10%",
         scenario="mixed",
-        cpu_s={"guest": 0.25, "host": 0.375, "machine": 4.0},
+        cpu_s={"guest": 0.25, "host": 0.375},
+        machine_cpu_s=4.0,
         neighbours=(forwards, stressed, neighbour(name="fourth")),
-        lifetime=3,
+        boot=3,
         steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
         reasons=(
             Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, "s3", "0.2 s before the victim"),

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from netbench.errors import TestbedError, UsageError
 from netbench.model.counts import HopCount, HopLoss, LossRuns, Spread, StreamCounts
 from netbench.model.maximum import Maximum
-from netbench.model.trial import NeighbourResult, TrialResult, TrialSpec
+from netbench.model.scenario import Idle, Network, Off, Stress
+from netbench.model.trial import Frames, GuestResult, GuestTask
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.store import SCHEMA_VERSION, Store
@@ -34,6 +35,8 @@ spreads = st.none() | st.builds(
 loss_runs = st.dictionaries(st.integers(0, 40), frames, max_size=4).map(
     lambda runs: tuple(LossRuns(1 << doubling, runs[doubling]) for doubling in sorted(runs))
 )
+networks = [Network(Load.parse("10fps")), Network(None, 50.0, 1500)]
+activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), *networks])
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
 
 
@@ -75,34 +78,33 @@ def stream_results(draw, stream):
 @st.composite
 def neighbour_results(draw, number):
     streams = [f"n{number}-{n}" for n in range(1, draw(st.integers(0, 2)) + 1)]
-    return NeighbourResult(
-        name=f"n{number}",
-        activity=draw(words),
-        frame_size=draw(st.none() | st.integers(64, 1518)),
-        streams=tuple(draw(stream_results(name)) for name in streams),
-        hops=draw(hop_counts),
-        cpu_s=draw(st.dictionaries(words, seconds, max_size=3)),
-    )
+    does = draw(activities)
+    traffic = Frames(draw(st.integers(64, 1518)), draw(loads)) if isinstance(does, Network) else None
+    task = GuestTask(f"n{number}", does, tuple(streams), traffic, draw(seconds))
+    counts = tuple(draw(stream_results(name)) for name in streams)
+    return task, GuestResult(task.name, counts, draw(hop_counts), draw(st.dictionaries(words, seconds, max_size=3)))
 
 
 @st.composite
 def trial_results(draw, index=0):
     streams = tuple(f"s{n}" for n in range(1, draw(st.integers(1, 3)) + 1))
-    spec = TrialSpec(
-        index, draw(words), "dedicated", streams, draw(st.integers(64, 1518)), draw(loads), draw(st.integers(1, 1000))
-    )
-    return TrialResult(
-        spec=spec,
-        attempt=draw(st.integers(1, 11)),
-        started_ns=draw(frames),
-        streams=tuple(draw(stream_results(name)) for name in streams[: draw(st.integers(0, 3))]),
+    made = trial(
+        *(draw(stream_results(name)) for name in streams[: draw(st.integers(0, 3))]),
+        uut=draw(words),
+        frame_size=draw(st.integers(64, 1518)),
+        load=str(draw(loads)),
+        repetition=draw(st.integers(1, 1000)),
+        index=index,
+        streams=streams,
         reasons=tuple(draw(st.lists(st.builds(Reason, st.sampled_from(ReasonKind), words, words), max_size=5))),
-        steps_s=draw(st.dictionaries(words, seconds, max_size=4)),
         hops=draw(hop_counts),
         cpu_s=draw(st.dictionaries(words, seconds, max_size=2)),
+        machine_cpu_s=draw(st.none() | seconds),
         neighbours=tuple(draw(neighbour_results(number)) for number in range(draw(st.integers(0, 3)))),
-        lifetime=draw(frames),
+        boot=draw(frames),
+        steps_s=draw(st.dictionaries(words, seconds, max_size=4)),
     )
+    return replace(made, attempt=draw(st.integers(1, 11)), started_ns=draw(frames))
 
 
 @pytest.fixture
@@ -204,7 +206,7 @@ def test_the_same_trial_twice_is_an_error_and_the_first_is_kept(store):
     first = trial(stream_counts(received=990), reasons=(Reason(ReasonKind.NOT_DRAINED, "s1", ""),))
     store.add(first)
     with pytest.raises(TestbedError, match="this trial is already stored"):
-        store.add(replace(first, attempt=2, streams=(stream_counts(received=1),), reasons=()))
+        store.add(replace(first, attempt=2, guests=(), reasons=()))
     assert trials(store) == (first,)
 
 
@@ -268,22 +270,21 @@ def test_what_a_neighbour_did_is_kept_apart_from_what_the_victim_did(store):
         hops=shared,
         cpu_s={"guest": 0.5, "host": 0.75},
     )
-    stressed = neighbour(name="third", activity="stress-ng --cpu 8 --vm 4", cpu_s={"load": 9.5})
-    measured = trial(stream_counts("s1"), neighbours=(forwards, stressed), lifetime=3, hops=())
+    stressed = neighbour(name="third", activity=Stress(8, 4), cpu_s={"load": 9.5})
+    measured = trial(stream_counts("s1"), neighbours=(forwards, stressed), boot=3, hops=())
     store.add(measured)
     (again,) = trials(store)
     assert again == measured
     assert [counts.stream for counts in again.streams] == ["s1"]
-    assert (again.hops, again.neighbours[0].hops, again.neighbours[1].hops) == ((), shared, ())
-    assert again.neighbours[1].frame_size is None
+    assert (again.victim.hops, again.neighbours[0].hops, again.neighbours[1].hops) == ((), shared, ())
 
 
 def test_the_last_boot_is_the_highest_that_was_stored(path, store):
     assert store.last_boot() == 0
-    for repetition, lifetime in ((1, 4), (2, 0), (3, 2)):
-        store.add(trial(stream_counts(), repetition=repetition, lifetime=lifetime))
+    for repetition, boot in ((1, 4), (2, 0), (3, 2)):
+        store.add(trial(stream_counts(), repetition=repetition, boot=boot))
     assert store.last_boot() == 4
-    assert [one.lifetime for one in trials(store)] == [4, 0, 2]
+    assert [one.boot for one in trials(store)] == [4, 0, 2]
     store.close()
     again = Store.read(path)
     assert again.last_boot() == 4
@@ -308,17 +309,21 @@ def set_in_document(path, value):
     return f"UPDATE trials SET document = json_set(document, '$.{path}', json('{value}'))"
 
 
+FIRST = "guests[0].streams[0]"
 WORDS_FOR_BOOTS = "ALTER TABLE trials DROP COLUMN boot; ALTER TABLE trials ADD COLUMN boot TEXT DEFAULT 'x'"
 DAMAGE = {
     "no JSON": ("UPDATE trials SET document = '{'", "trial raw/.*: the whole: Invalid JSON"),
     "no trial": ("UPDATE trials SET document = '[]'", "trial raw/.*: the whole"),
     "no bytes of text": ("UPDATE trials SET document = CAST(x'fffe' AS TEXT)", ""),
-    "frames that are words": (set_in_document("streams[0].sent_frames", '"many"'), "streams.0.sent_frames"),
-    "frames that are a fraction": (set_in_document("streams[0].sent_frames", "0.5"), "streams.0.sent_frames"),
-    "a delay of words": (set_in_document("streams[0].delay.median_ns", '"long"'), "streams.0.delay.median_ns"),
-    "CPU times that are none": (set_in_document("neighbours[0].cpu_s", "[1]"), "neighbours.0.cpu_s"),
+    "frames that are words": (set_in_document(f"{FIRST}.sent_frames", '"many"'), "streams.0.sent_frames"),
+    "frames that are a fraction": (set_in_document(f"{FIRST}.sent_frames", "0.5"), "streams.0.sent_frames"),
+    "a delay of words": (set_in_document(f"{FIRST}.delay.median_ns", '"long"'), "streams.0.delay.median_ns"),
+    "CPU times that are none": (set_in_document("guests[1].cpu_s", "[1]"), "guests.1.cpu_s"),
     "a reason that there is none of": (set_in_document("reasons[0].kind", '"bad luck"'), "reasons.0.kind"),
-    "no stream's name": ("UPDATE trials SET document = json_remove(document, '$.streams[0].stream')", "Field required"),
+    "no stream's name": (
+        "UPDATE trials SET document = json_remove(document, '$.guests[0].streams[0].stream')",
+        "Field required",
+    ),
     "no trials": ("DROP TABLE trials", "no such table"),
     "no documents": ("ALTER TABLE trials DROP COLUMN document", "no such column"),
 }
@@ -335,7 +340,7 @@ def damaged(path, sql):
 def test_damaged_trials_are_told(path, store, damage, says):
     timed = stream_counts("s1", delay=spread(1, 2, 3))
     reasons = (Reason(ReasonKind.NOT_DRAINED, "s1", ""),)
-    store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), reasons=reasons, lifetime=1))
+    store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), reasons=reasons, boot=1))
     store.close()
     broken = damaged(path, damage)
     with pytest.raises(UsageError, match=f"campaign.sqlite: is damaged: .*{says}"):
@@ -356,7 +361,7 @@ def test_damaged_trials_are_told(path, store, damage, says):
     ],
 )
 def test_damage_of_what_is_not_a_trial_is_told(path, store, damage, ask):
-    store.add(trial(stream_counts(), lifetime=1))
+    store.add(trial(stream_counts(), boot=1))
     store.keep_maximum(Maximum("raw", 64, 1000.0, "max", 1))
     store.keep_warnings([Warning(WarningKind.SHORT_TRIALS, "short")])
     store.close()

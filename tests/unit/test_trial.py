@@ -8,19 +8,15 @@ from netbench.errors import TestbedError
 from netbench.model.counts import HopLoss
 from netbench.model.paths import stream_paths
 from netbench.model.points import HopReading
-from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.units import Load
+from netbench.model.scenario import VICTIM
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import FakeBench
-from tests.unit.inputs import profile, topology
+from tests.unit.inputs import planned_trial, profile, topology
 
 PATHS = stream_paths(topology(2))
-
-
-def spec(*streams: str, load: str = "1000fps") -> TrialSpec:
-    return TrialSpec(7, "bridge", "dedicated", streams or ("s1",), 64, Load.parse(load), 1)
 
 
 @pytest.fixture
@@ -29,7 +25,9 @@ def measure(tmp_path):
 
     def run(bench: FakeBench, *streams: str, **more) -> TrialResult:
         load = more.pop("load", "1000fps")
-        return run_trial(bench.bench, spec(*streams, load=load), profile(**more), 1, tmp_path)
+        wanted = profile(loads=load, **more)
+        trial = planned_trial(topology(2), wanted, streams or ("s1",), index=7)
+        return run_trial(bench.bench, trial, wanted, 1, tmp_path)
 
     return run
 
@@ -107,7 +105,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     """A UUT that was restarted during the trial counts from 0 again."""
     bench = FakeBench.on(PATHS)
     wire = bench.wires["s1"]
-    monkeypatch.setattr(bench.bench.active.uut, "reset", lambda: None)
+    monkeypatch.setattr(bench.bench.guests[VICTIM].uut, "reset", lambda: None)
     wire.rule_drops = 500
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
     (counts,) = measure(bench).streams
@@ -219,7 +217,7 @@ def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
     def fail():
         raise TestbedError("the guest is gone")
 
-    monkeypatch.setattr(bench.bench.active.uut, "reset", fail)
+    monkeypatch.setattr(bench.bench.guests[VICTIM].uut, "reset", fail)
     with pytest.raises(TestbedError, match="the guest is gone"):
         measure(bench)
     assert "source s1 start" not in bench.log

@@ -19,7 +19,7 @@ from netbench.statistics.outcomes import Death, fate, group_fate
 from netbench.statistics.paper_finding import Finding, judge_claim
 from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE
 from tests.unit.report_page import Page, page_of, printed
-from tests.unit.results_factory import campaign, guests, stream_counts, trial
+from tests.unit.results_factory import campaign, guests, stream_counts, trial, victim
 
 SUSPICIOUS = (Reason(ReasonKind.UNEXPLAINED_FRAMES, "s1", "40 frames"),)
 GUEST = (HopCount("guest ingress NIC", "rx", "passed", 1),)
@@ -89,7 +89,7 @@ def test_sent_is_received_plus_all_that_died() -> None:
     (counts,) = one.streams
     assert counts.received_frames is not None
     dropped = replace(counts, received_frames=counts.received_frames - 11, capture_dropped_frames=11)
-    whole = fate([replace(one, streams=(dropped,))], guest=True)
+    whole = fate([victim(one, streams=(dropped,))], guest=True)
     assert whole.deaths == (
         Death(BEFORE, Side.BEFORE, 300),
         Death(INSIDE, Side.INSIDE, 20),

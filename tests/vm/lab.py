@@ -11,13 +11,13 @@ from pathlib import Path
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK, LocalHost
 from netbench.model.paths import stream_paths
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
-from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.units import Load
+from netbench.model.trial import TrialResult
 from netbench.testbed.testbed import Ground, Testbed
 from netbench.testbed.virtual_machines import RunningVm
 from netbench.trial.run import run_trial
-from tests.unit.inputs import profile
+from tests.unit.inputs import planned_trial, profile
 
 TOPOLOGY = Topology.model_validate(
     {
@@ -127,8 +127,9 @@ class Lab:
 
                 def measure(load: str, frame_size: int = 64, **more: object) -> Measured:
                     names = tuple(path.name for path in paths)
-                    wanted = TrialSpec(next(numbers), uut, "dedicated", names, frame_size, Load.parse(load), 1)
-                    result = run_trial(testbed.bench(unit), wanted, profile(**{**PATIENT, **more}), 1, captures)
+                    asked = profile(**{**PATIENT, "loads": load, "frame_sizes": frame_size, **more})
+                    wanted = planned_trial(TOPOLOGY, asked, names, index=next(numbers), uut=uut)
+                    result = run_trial(testbed.bench({VICTIM: unit}), wanted, asked, 1, captures)
                     files = {name: captures / f"trial-{wanted.index:06d}-{name}.pcap" for name in names}
                     return Measured(result, {name: frames_in(file) for name, file in files.items()})
 
