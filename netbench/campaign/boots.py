@@ -1,21 +1,18 @@
-"""Visits of a campaign to its UUTs: each brought up, and measured until its trials are done or it is beyond help."""
+"""Measuring on one boot of a UUT: it is brought up, and measured until its trials are done or it is beyond help."""
 
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from netbench.campaign.reference_throughput import Maxima
+from netbench.campaign.record import Record
 from netbench.errors import NeighbourError, UutError
 from netbench.model.ceiling import Ceilings
+from netbench.model.events import NeighboursFailed, NeighboursReady, TrialFinished, TrialStarted, UutFailed, UutReady
 from netbench.model.profile import Profile
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
-from netbench.plan.order import company_of
-from netbench.results.directory import ResultDirectory
-from netbench.results.events import Announcer
-from netbench.results.store import Store
+from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.testbed.active_guests import ActiveGuests
 from netbench.testbed.testbed import Testbed
 from netbench.trial.judging import beyond_ceiling
@@ -23,175 +20,131 @@ from netbench.trial.run import run_trial
 
 # A UUT, or a set of neighbours, that failed in so many trials one right after the other is not brought up once more.
 MOST_FAILURES = 3
-# One that was given up in so many visits is not tried again.
+# One that was given up on so many planned boots is not tried again.
 MOST_GIVEN_UP = 2
-# After these a UUT is brought up anew: it may take the kernel a second to see that a bridge's port is up (linkwatch).
+# After these a UUT is restarted: it may take the kernel a second to see that a bridge's port is up (linkwatch).
 _LINKS_DISTURBED = (ReasonKind.LINK_CHANGED, ReasonKind.LINK_DOWN)
+
+# The next trial of the planned boot, given that everything yielded so far is among the results; None after the last.
+NextTrial = Callable[[], TrialSpec | None]
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a visit has come: what is left, the attempt at its first trial, and failures one after the other."""
+    """How far a planned boot has come: the attempt at its next trial, failures one after the other, neighbours lost."""
 
-    waiting: deque[TrialSpec]
+    next_trial: NextTrial
     attempt: int = 1
     failures: int = 0
     neighbours_failures: int = 0
-
-    def next_trial(self) -> None:
-        """Go on to the next one."""
-        self.waiting.popleft()
-        self.attempt = 1
+    lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are done without
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
-    """What trials are measured with, and where they are kept.
+class Boots:
+    """What trials are measured with.
 
-    `lifetimes` numbers those of guests; `ceilings` are the tester's own; `given_up` holds why UUTs, and neighbours of
-    theirs, were.
+    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own; `given_up` holds why UUTs, and
+    neighbours of theirs, were.
     """
 
     testbed: Testbed
-    topology: Topology
     profile: Profile
-    directory: ResultDirectory
-    store: Store
-    announcer: Announcer
-    maxima: Maxima
-    lifetimes: Iterator[int]
+    captures: Path
+    record: Record
+    numbers: Iterator[int]
     ceilings: Ceilings = field(default_factory=Ceilings)
     given_up: dict[str, list[str]] = field(default_factory=dict)
 
-    def measure(self, spec: UutSpec, trials: Iterable[TrialSpec]) -> None:
-        """Measure and store the trials.
+    def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
+        """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
 
-        A UUT that fails in a trial, or whose links went down or were changed, is brought up anew; likewise its
-        neighbours. When it does not come up, or keeps failing, the trials that are left are stored as invalid for that
-        reason, without counts; those of neighbours cost only the trials that need them. TestbedError when the testbed
-        breaks.
+        A UUT that fails in a trial, or whose links went down or were changed, is restarted; likewise its neighbours.
+        When it does not come up, or keeps failing, what comes of the trials that are left is invalid for that reason,
+        without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks.
         """
-        progress = _Progress(deque(trials))
-        hopeless = self._hopeless(spec.name)
-        if hopeless:
-            self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, hopeless)
-        while progress.waiting:
-            try:
-                with self.testbed.uut(spec) as up, ActiveGuests(self.testbed, spec, up) as household:
-                    lifetime = next(self.lifetimes)
-                    self._welcome(spec.name, household)
-                    why = self._measure_household(spec, household, lifetime, progress)
-                if progress.waiting and progress.failures == MOST_FAILURES:
-                    raise UutError(f"it failed in {progress.failures} trials one after the other: {why}")
-            except UutError as error:
-                self.given_up.setdefault(spec.name, []).append(str(error))
-                self.directory.keep_console(spec.name, error.log)
-                self._give_up(progress, spec.name, ReasonKind.UUT_FAILED, str(error))
+        progress = _Progress(next_trial)
+        why = self._hopeless(uut.name)
+        try:
+            while not why and next_trial() is not None:
+                with self.testbed.uut(uut) as up, ActiveGuests(self.testbed, uut, up) as guests:
+                    boot = next(self.numbers)
+                    self.record.keep_facts(uut.name, guests.facts())
+                    self.record.tell(UutReady(uut.name))
+                    failure = yield from self._measure_on(guests, boot, progress)
+                if progress.failures == MOST_FAILURES and next_trial() is not None:
+                    raise UutError(f"it failed in {progress.failures} trials one after the other: {failure}")
+        except UutError as error:
+            why = str(error)
+            self.given_up.setdefault(uut.name, []).append(why)
+            self.record.keep_console(uut.name, error.log)
+        if why and next_trial() is not None:
+            self.record.tell(UutFailed(uut.name, why))
+        while (trial := next_trial()) is not None:
+            yield _unmeasured(trial, ReasonKind.UUT_FAILED, why)
 
-    def _measure_household(self, spec: UutSpec, household: ActiveGuests, lifetime: int, progress: _Progress) -> str:
-        """Measure until nothing is left, or the UUT has to be brought up anew; why, then."""
-        while progress.waiting:
-            trial = progress.waiting[0]
-            if not self._gathered(spec, household, progress):
+    def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
+        """Measure until nothing is left, or the UUT has to be restarted; why, then."""
+        while (trial := progress.next_trial()) is not None:
+            neighbours = tuple(one.name for one in trial.neighbours)
+            if not self._have_neighbours(guests, neighbours, progress):
+                yield _unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours])
+                progress.attempt = 1
                 continue
-            resolved = self._resolved(trial)
-            if resolved is None:
-                self._keep(_unmeasured(trial, ReasonKind.MAXIMUM_UNKNOWN, _NO_MAXIMUM))
-                progress.next_trial()
-                continue
-            result = replace(self._try(household, resolved, progress.attempt), boot=lifetime)
+            result = replace(self._try(guests, trial, progress.attempt), boot=boot)
             failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
             if failed:
-                self.directory.keep_console(spec.name, household.active.uut.console())
+                self.record.keep_console(guests.name, guests.active.uut.console())
             elif neighbours_failed:
-                for name, log in household.consoles().items():
-                    self.directory.keep_console(f"{spec.name}.{name}", log)
-                household.end_neighbours()
+                for name, text in guests.consoles().items():
+                    self.record.keep_console(f"{guests.name}.{name}", text)
+                guests.end_neighbours()
             hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
             if result.verdict is Verdict.INVALID and progress.attempt <= self.profile.retries and not hopeless:
                 progress.attempt += 1
             else:
-                self._keep(result)
-                progress.next_trial()
+                yield result
+                progress.attempt = 1
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
-                self._do_without(spec.name, trial.scenario, why, progress)
+                self._do_without(guests.name, neighbours, why, progress)
             if failed or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
         return ""
 
-    def _gathered(self, spec: UutSpec, household: ActiveGuests, progress: _Progress) -> bool:
-        """Have the neighbours of the next trial there; False when they cannot be, and what needs them is given up."""
-        scenario = progress.waiting[0].scenario
-        wanted = company_of(self.topology, self.profile, scenario)
-        if wanted == household.neighbours:
+    def _have_neighbours(self, guests: ActiveGuests, wanted: tuple[str, ...], progress: _Progress) -> bool:
+        """Have these neighbours there; False when they cannot be."""
+        if wanted in progress.lost:
+            return False
+        if wanted == guests.neighbours:
             return True
-        hopeless = self._hopeless(_together(spec.name, wanted))
+        hopeless = self._hopeless(_together(guests.name, wanted))
         if hopeless:
-            self._do_without(spec.name, scenario, hopeless, progress, final=True)
+            self._do_without(guests.name, wanted, hopeless, progress, final=True)
             return False
         try:
-            household.have(wanted)
+            guests.have(wanted)
         except NeighbourError as error:
-            household.end_neighbours()
-            self.directory.keep_console(f"{spec.name}.neighbours", error.log)
-            self._do_without(spec.name, scenario, str(error), progress)
+            guests.end_neighbours()
+            self.record.keep_console(f"{guests.name}.neighbours", error.log)
+            self._do_without(guests.name, wanted, str(error), progress)
             return False
         if wanted:
-            self.store.keep_facts(spec.name, household.facts())
-            self.announcer.announce("neighbours-ready", uut=spec.name, neighbours=list(wanted))
+            self.record.keep_facts(guests.name, guests.facts())
+            self.record.tell(NeighboursReady(guests.name, wanted))
         return True
 
-    def _resolved(self, trial: TrialSpec) -> TrialSpec | None:
-        """The trial with loads instead of shares of a maximum; None when that is one that nobody knows."""
-        known = {}
-        for size in {one.frame_size for guest in trial.guests if (one := guest.unknown_share)}:
-            maximum = self.maxima.of(trial.uut, size)
-            if maximum is None:
-                return None
-            known[size] = maximum.fps
-        return trial.with_maxima(known)
-
-    def _welcome(self, name: str, household: ActiveGuests) -> None:
-        facts = household.facts()
-        self.store.keep_facts(name, facts)
-        if "emulated" in facts:
-            text = (
-                f"The CPU of UUT {name} is emulated ({facts['emulated']}): its numbers describe the emulator, not the "
-                "virtual machine monitor. Use a host where KVM works for numbers to be quoted."
-            )
-            self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
-        self.announcer.announce("uut-ready", uut=name)
-
-    def _try(self, household: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
-        self.announcer.announce("trial-started", key=spec.key, index=spec.index, attempt=attempt)
-        bench = household.bench(spec)
-        result = _with_ceilings(run_trial(bench, spec, self.profile, attempt, self.directory.captures), self.ceilings)
-        self.announcer.announce(
-            "trial-finished",
-            key=spec.key,
-            index=spec.index,
-            attempt=attempt,
-            verdict=result.verdict.value,
-            reasons=[f"{reason.kind.value}: {reason.detail}" for reason in result.reasons],
-        )
-        self._keep_or_remove_captures(result)
-        if _why(result, ReasonKind.GENERATOR_FAILED):
-            self.testbed.renew_lanes()
-        return result
-
-    def _keep(self, result: TrialResult) -> None:
-        self.store.add(result)
-        spec = result.spec
-        if _short_of_load(result, self.profile.tolerance):
-            text = (
-                f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
-                "was intended. What is said of the neighbour's load refers to what they did send."
-            )
-            self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
-        self.announcer.announce("trial-stored", key=spec.key, index=spec.index, verdict=result.verdict.value)
+    def _do_without(
+        self, uut: str, neighbours: tuple[str, ...], why: str, progress: _Progress, *, final: bool = False
+    ) -> None:
+        """Give up all trials of the planned boot that need these neighbours."""
+        if not final:
+            self.given_up.setdefault(_together(uut, neighbours), []).append(why)
+        progress.neighbours_failures = 0
+        progress.lost[neighbours] = why
+        self.record.tell(NeighboursFailed(uut, neighbours, why))
 
     def _hopeless(self, who: str) -> str:
         """Why somebody is not tried once more; empty when there is hope."""
@@ -200,24 +153,16 @@ class Visits:
             return ""
         return f"not tried again after it was given up {MOST_GIVEN_UP} times: {reasons[-1]}"
 
-    def _do_without(self, uut: str, scenario: str, why: str, progress: _Progress, *, final: bool = False) -> None:
-        """Give up what is left of all trials with the same neighbours as those of this scenario."""
-        company = company_of(self.topology, self.profile, scenario)
-        if not final:
-            self.given_up.setdefault(_together(uut, company), []).append(why)
-        progress.neighbours_failures = 0
-        lost = [one for one in progress.waiting if company_of(self.topology, self.profile, one.scenario) == company]
-        self.announcer.announce("neighbours-failed", uut=uut, neighbours=list(company), why=why)
-        for trial in lost:
-            self._keep(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, why))
-            progress.waiting.remove(trial)
-        progress.attempt = 1
-
-    def _give_up(self, progress: _Progress, uut: str, kind: ReasonKind, why: str) -> None:
-        self.announcer.announce("uut-failed", uut=uut, why=why)
-        for trial in progress.waiting:
-            self._keep(_unmeasured(trial, kind, why))
-        progress.waiting.clear()
+    def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
+        self.record.tell(TrialStarted(spec.key, spec.index, attempt))
+        measured = run_trial(guests.bench(spec), spec, self.profile, attempt, self.captures)
+        result = _with_ceilings(measured, self.ceilings)
+        reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
+        self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
+        self._keep_or_remove_captures(result)
+        if _why(result, ReasonKind.GENERATOR_FAILED):
+            self.testbed.renew_endpoints()
+        return result
 
     def _keep_or_remove_captures(self, result: TrialResult) -> None:
         keep = self.profile.keep_captures
@@ -225,13 +170,8 @@ class Visits:
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
             return
-        for capture in self.directory.captures.glob(f"trial-{result.spec.index:06d}-*"):
+        for capture in self.captures.glob(f"trial-{result.spec.index:06d}-*"):
             capture.unlink(missing_ok=True)
-
-
-_NO_MAXIMUM = (
-    "the neighbours' load is a share of the maximum in shared-idle, and no trial that counts has found that maximum"
-)
 
 
 def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:
@@ -246,17 +186,8 @@ def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
     return replace(result, reasons=(*result.reasons, *limits))
 
 
-def _together(uut: str, company: Iterable[str]) -> str:
-    return "+".join((uut, *company))
-
-
-def _short_of_load(result: TrialResult, tolerance: float) -> bool:
-    """Whether a neighbour's sources sent less than they were asked to."""
-    return any(
-        counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - tolerance)
-        for guest in result.guests[1:]
-        for counts in guest.streams
-    )
+def _together(uut: str, neighbours: Iterable[str]) -> str:
+    return "+".join((uut, *neighbours))
 
 
 def _why(result: TrialResult, kind: ReasonKind) -> str:

@@ -3,6 +3,7 @@
 import math
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import Request
@@ -11,7 +12,6 @@ from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Traffic
-from netbench.plan.order import company_of
 from netbench.testbed.layout import (
     activities_of,
     as_uut,
@@ -33,8 +33,9 @@ from netbench.vmm.qemu_command import RunFiles, qemu_command, vm_directory
 
 def describe(request: Request) -> Iterator[str]:
     """The lines of `--dry-run`."""
-    topology, profile, plan = request.topology, request.profile, request.plan
-    yield f"# {topology.name} × {profile.name}: {len(plan.trials)} trials, seed {profile.seed}"
+    topology, profile, trials = request.topology, request.profile, request.schedule.trials
+    number = "as many trials as results ask for" if trials is None else f"{len(trials)} trials"
+    yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
     yield "# testbed"
     for machine, vm in topology.vms.items():
         directory = vm_directory("RUN", machine)
@@ -61,16 +62,27 @@ def describe(request: Request) -> Iterator[str]:
         first = incoming(path, _first_traffic(path, profile), profile, Path("captures") / f"trial-NNNNNN-{path.name}")
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"
+    yield from _trials(request)
+
+
+def _trials(request: Request) -> Iterator[str]:
+    """All trials in order, boot by boot."""
+    trials = request.schedule.trials
+    if trials is None:
+        yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
+        return
     yield "# trials, in order"
-    stages = max(visit.stage for visit in plan.visits)
-    for visit in plan.visits:
-        stage = f"  stage {visit.stage} of {stages}" if stages > 1 else ""
-        finds = ": finds the maximum that neighbours' loads refer to" if stage and visit.stage < stages else ""
-        yield f"  {visit.uut}{stage}{finds}"
-        for trial in visit.trials:
+    phases = max(trial.phase for trial in trials)
+    for (uut, phase, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.phase, trial.boot)):
+        which = f"  phase {phase} of {phases}" if phases > 1 else ""
+        finds = ": finds the maximum that neighbours' loads refer to" if phase < phases else ""
+        yield f"  {uut}{which}{finds}"
+        for trial in on_one_boot:
             what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
-    yield f"# expected total time: {_clock(plan.expected_s)} ({plan.expected_s:.0f} s)"
+    expected_s = request.schedule.expected_s(())
+    if expected_s is not None:
+        yield f"# expected total time: {_clock(expected_s)} ({expected_s:.0f} s)"
 
 
 def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iterator[str]:
@@ -78,7 +90,7 @@ def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iter
     topology = request.topology
     entitled = entitlements(topology, uut, _cpus(topology))
     guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
-    needed = {name for trial in request.plan.trials for name in company_of(topology, request.profile, trial.scenario)}
+    needed = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
     for name, spec in guests.items():
         if name and name not in needed:
             continue
@@ -96,7 +108,7 @@ def _neighbours(request: Request) -> Iterator[str]:
     if not activities_of(topology, map(profile.scenario, request.planned_scenarios)):
         return
     yield "# what the neighbours do, in each trial from before it settles until it is over"
-    for name in dict.fromkeys(trial.scenario for trial in request.plan.trials):
+    for name in request.planned_scenarios:
         scenario = profile.scenario(name)
         yield f"  {name}: " + "; ".join(
             f"{one.name} {topology.activity(scenario, one.name)}" for one in topology.neighbours

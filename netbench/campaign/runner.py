@@ -1,29 +1,33 @@
 """Walks a plan: provision, trial, store; resume, locks, events."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from netbench.campaign.boots import Visits
-from netbench.campaign.reference_throughput import Maxima
+from netbench.campaign.boots import Boots
+from netbench.campaign.record import Record, Results
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.model.ceiling import Ceilings
+from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, Observer
 from netbench.model.pace import Pace
 from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
 from netbench.model.topology import Topology, UutSpec
+from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Warning, WarningKind
-from netbench.plan.trials import Costs, Plan, expected_seconds, make_plan, missing_visits
-from netbench.plan.warnings import caveats, doubts, refused_loads
+from netbench.plan.choice import choose
+from netbench.plan.costs import Costs
+from netbench.plan.schedule import Schedule, Wanted, make_schedule
+from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
 from netbench.results.directory import ResultDirectory
-from netbench.results.events import Announcer, EventLog, Observer
+from netbench.results.events import EventLog
 from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
@@ -46,16 +50,35 @@ _VM_TRIAL_S = 2.0
 class Request:
     """What is to be measured, read and checked; nothing of it has touched the machine yet."""
 
-    topology: Topology
-    profile: Profile
-    plan: Plan
-    uuts: tuple[str, ...]
-    scenarios: tuple[str, ...]
+    wanted: Wanted
+    schedule: Schedule
+    scenarios: tuple[str, ...]  # as chosen
+
+    @property
+    def topology(self) -> Topology:
+        """Of the testbed."""
+        return self.wanted.topology
+
+    @property
+    def profile(self) -> Profile:
+        """What is measured."""
+        return self.wanted.profile
+
+    @property
+    def uuts(self) -> tuple[str, ...]:
+        """The names of those that are measured."""
+        return self.wanted.uuts
+
+    @property
+    def planned(self) -> int | None:
+        """How many trials there will be; None where results decide that."""
+        return None if self.schedule.trials is None else len(self.schedule.trials)
 
     @property
     def planned_scenarios(self) -> tuple[str, ...]:
-        """Those of the plan: the chosen ones, and what has to be measured for them."""
-        return tuple(dict.fromkeys(trial.scenario for trial in self.plan.trials))
+        """Those of all trials, where they are known beforehand: the chosen ones, and what is measured for them."""
+        known = [trial.scenario for trial in self.schedule.trials or ()]
+        return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
 
 
 def read_request(
@@ -76,16 +99,17 @@ def make_request(
     topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
-    plan = make_plan(topology, profile, uuts, scenarios, _costs(topology))
-    chosen = tuple(uut.name for uut in topology.uuts if not uuts or uut.name in uuts)
+    wanted = choose(topology, profile, uuts, scenarios, _costs(topology))
+    schedule = make_schedule(wanted)
+    request = Request(wanted, schedule, tuple(scenarios or (one.name for one in profile.scenarios)))
     for uut in topology.uuts:
-        if uut.name in chosen:
+        if uut.name in wanted.uuts:
             _check_guests(topology, uut)
-            _check_loads(topology, profile, plan, uut)
+            _check_loads(request, uut)
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(topology, profile, plan, chosen, tuple(scenarios or (one.name for one in profile.scenarios)))
+    return request
 
 
 def _check_guests(topology: Topology, uut: UutSpec) -> None:
@@ -105,10 +129,10 @@ def _check_guests(topology: Topology, uut: UutSpec) -> None:
         raise type(error)(f"UUT {uut.name}: {error}") from error
 
 
-def _check_loads(topology: Topology, profile: Profile, plan: Plan, uut: UutSpec) -> None:
+def _check_loads(request: Request, uut: UutSpec) -> None:
     """UsageError when a neighbour is to compute that offers no way in."""
-    planned = [profile.scenario(name) for name in {trial.scenario for trial in plan.trials}]
-    activities = activities_of(topology, planned)
+    topology = request.topology
+    activities = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
     for one in neighbours_of(topology, uut):
         computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
         spec = as_uut(one, uut)
@@ -133,7 +157,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
             command=command,
             uuts=request.uuts,
             scenarios=request.scenarios,
-            planned_trials=len(request.plan.trials),
+            planned_trials=request.planned,
             environment=read_environment(testbed.interfaces()),
             revision=git_revision(),
             selftest=latest_record(own),
@@ -153,13 +177,13 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
     request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
     with closing(Store.read(directory.store)) as store:
         done = store.keys()
-    planned = {trial.key for trial in request.plan.trials}
-    if len(planned) != manifest["planned_trials"] or not done <= planned:
+    planned = None if request.schedule.trials is None else {trial.key for trial in request.schedule.trials}
+    if request.planned != manifest["planned_trials"] or not (planned is None or done <= planned):
         raise UsageError(
             f"{directory.path}: topology.yaml or profile.yaml is not what this campaign was started with; "
             "put it back, or start a new campaign with -o"
         )
-    if len(done) == len(request.plan.trials) and manifest.get("finished"):
+    if manifest.get("finished") and (planned is None or done == planned):
         return request
     with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed:
         _walk(request, testbed, directory, resumed(manifest, command), observers)
@@ -174,57 +198,54 @@ def _walk(
     observers: Sequence[Observer],
 ) -> None:
     """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
-    announcer = Announcer([EventLog(directory.events), *observers])
     with directory.lock(), closing(Store.open(directory.store)) as store:
+        record = Record(directory, store, Results(store), [EventLog(directory.events), *observers])
         try:
             directory.write_manifest(manifest)
-            _measure_missing(request, testbed, directory, manifest, store, announcer)
+            _measure_missing(request, testbed, manifest, record)
         except (TestbedError, Stopped) as error:
-            _note_end(announcer, error)
+            with suppress(TestbedError):  # the disk may be full: that is what is being reported
+                record.tell(CampaignStopped(str(error)))
             raise
 
 
-def _measure_missing(
-    request: Request,
-    testbed: Testbed,
-    directory: ResultDirectory,
-    manifest: dict[str, Any],
-    store: Store,
-    announcer: Announcer,
-) -> None:
-    done = store.keys()
-    missing = missing_visits(request.plan, done)
-    announcer.announce(
-        "campaign-started",
-        topology=request.topology.name,
-        profile=request.profile.name,
-        planned=len(request.plan.trials),
-        done=len(done),
-        expected_s=expected_seconds(missing, request.topology, request.profile, _costs(request.topology)),
-    )
-    store.keep_warnings(caveats(request.topology, request.profile, len(usable_cpus())))
+def _measure_missing(request: Request, testbed: Testbed, manifest: dict[str, Any], record: Record) -> None:
+    topology, profile, store, results = request.topology, request.profile, record.store, record.results
+    expected_s = request.schedule.expected_s(results)
+    record.tell(CampaignStarted(topology.name, profile.name, request.planned, len(results), expected_s))
+    store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
     selftest = selftest_of(manifest)
-    store.keep_warnings(doubts(selftest, request.topology, request.profile))
-    specs = {uut.name: uut for uut in request.topology.uuts}
-    visits = Visits(
-        testbed,
-        request.topology,
-        request.profile,
-        directory,
-        store,
-        announcer,
-        Maxima(store),
-        count(store.last_boot() + 1),
-        selftest.known_ceilings if selftest else Ceilings(),
-    )
-    for visit in missing:
-        visits.measure(specs[visit.uut], visit.trials)
+    store.keep_warnings(selftest_warnings(selftest, topology, profile))
+    ceilings = selftest.known_ceilings if selftest else Ceilings()
+    boots = Boots(testbed, profile, record.directory.captures, record, count(store.last_boot() + 1), ceilings)
+    measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
     complete = finished(manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
-    directory.write_manifest(complete)
-    announcer.announce("campaign-finished", trials=len(request.plan.trials))
+    record.directory.write_manifest(complete)
+    record.tell(CampaignFinished(len(results)))
+
+
+def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -> None:
+    """Measure what a schedule hands out, boot by boot, and store each result before the schedule is asked again."""
+    record = boots.record
+
+    def next_trial() -> TrialSpec | None:
+        while isinstance(following := schedule.next(record.results), TrialResult):
+            record.keep(following)
+        return following
+
+    while (first := next_trial()) is not None:
+        planned_boot = (first.uut, first.boot)
+
+        def of_same_boot(planned_boot: tuple[str, int] = planned_boot) -> TrialSpec | None:
+            following = next_trial()
+            return following if following and (following.uut, following.boot) == planned_boot else None
+
+        with closing(boots.measure(uuts[first.uut], of_same_boot)) as measured:
+            for result in measured:
+                record.keep(result)
 
 
 def _costs(topology: Topology) -> Costs:
@@ -241,10 +262,3 @@ def _costs(topology: Topology) -> Costs:
 
 def _pace(spec: UutSpec) -> Pace:
     return make_uut(spec).plan(Assignment()).pace.with_share(spec.cpu_limit)
-
-
-def _note_end(announcer: Announcer, error: BaseException) -> None:
-    try:
-        announcer.announce("campaign-stopped", why=str(error))
-    except TestbedError:
-        return  # the disk may be full: that is what is being reported

@@ -17,8 +17,8 @@ from netbench.hosts.signals import Stopped
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from netbench.model.events import Observer
     from netbench.results.directory import ResultDirectory
-    from netbench.results.events import Observer
 
 app = typer.Typer(
     name="netbench",
@@ -203,7 +203,7 @@ def doctor(
 
 @app.command("list")
 def list_() -> None:
-    """List topologies, profiles, generators, sinks and UUTs."""
+    """List topologies, profiles, generators, sinks, schedules and UUTs."""
     from netbench.cli.listing import listing
 
     typer.echo(listing())

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from netbench.config.document import read_document
-from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 
 
 def listing() -> str:
-    """Topologies, profiles, generators, sinks and UUTs, each with a line of what it is."""
+    """Topologies, profiles, generators, sinks, schedules and UUTs, each with a line of what it is."""
     return "\n".join(_lines())
 
 
@@ -17,7 +17,7 @@ def _lines() -> Iterator[str]:
         yield f"{title}:"
         for name, path in shipped(folder).items():
             yield f"  {name:24} {read_document(path).data.get('description', '')}"
-    for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("UUTs", UUTS)):
+    for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("UUTs", UUTS)):
         yield f"{title}:"
         for name, kind in plugins(group).items():
             summary = (kind.__doc__ or "").strip().partition("\n")[0]

@@ -7,7 +7,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from netbench.results.events import Event
+from netbench.model.events import (
+    CampaignFinished,
+    CampaignStarted,
+    CampaignStopped,
+    Event,
+    NeighboursFailed,
+    TrialStarted,
+    TrialStored,
+    UutFailed,
+    UutReady,
+)
 
 
 class _ExpectedEnd(ProgressColumn):
@@ -56,24 +66,24 @@ class _LiveBar:
         self._invalid = 0
 
     def on(self, event: Event) -> None:
-        details = event.details
-        if event.kind == "campaign-started":
-            self._progress.start()
-            planned, done = int(str(details["planned"])), int(str(details["done"]))
-            self._progress.update(self._task, total=planned, completed=done, expected_s=details["expected_s"])
-        elif event.kind == "uut-ready":
-            self._progress.update(self._task, description=f"{details['uut']}: ready")
-        elif event.kind in ("uut-failed", "neighbours-failed"):
-            self._progress.console.print(_failed(event), markup=False, highlight=False, soft_wrap=True)
-        elif event.kind == "trial-started":
-            again = f" (attempt {details['attempt']})" if details["attempt"] != 1 else ""
-            self._progress.update(self._task, description=f"{details['key']}{again}")
-        elif event.kind == "trial-stored":
-            self._invalid += details["verdict"] == "invalid"
-            shown = f"{self._invalid} invalid" if self._invalid else ""
-            self._progress.update(self._task, advance=1, invalid=shown)
-        elif event.kind in ("campaign-finished", "campaign-stopped"):
-            self.close()
+        match event:
+            case CampaignStarted():
+                self._progress.start()
+                expected_s = event.expected_s or 0.0
+                self._progress.update(self._task, total=event.planned, completed=event.done, expected_s=expected_s)
+            case UutReady():
+                self._progress.update(self._task, description=f"{event.uut}: ready")
+            case UutFailed() | NeighboursFailed():
+                self._progress.console.print(_failed(event), markup=False, highlight=False, soft_wrap=True)
+            case TrialStarted():
+                again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
+                self._progress.update(self._task, description=f"{event.key}{again}")
+            case TrialStored():
+                self._invalid += event.verdict == "invalid"
+                shown = f"{self._invalid} invalid" if self._invalid else ""
+                self._progress.update(self._task, advance=1, invalid=shown)
+            case CampaignFinished() | CampaignStopped():
+                self.close()
 
     def close(self) -> None:
         self._progress.stop()
@@ -82,20 +92,24 @@ class _LiveBar:
 class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._planned = 0
+        self._planned: int | None = 0
         self._done = 0
 
     def on(self, event: Event) -> None:
-        details = event.details
-        if event.kind == "campaign-started":
-            self._planned, self._done = int(str(details["planned"])), int(str(details["done"]))
-            left, seconds = self._planned - self._done, float(str(details["expected_s"]))
-            self._say(f"{left} of {self._planned} trials to measure, about {seconds:.0f} s")
-        elif event.kind in ("uut-failed", "neighbours-failed"):
-            self._say(_failed(event))
-        elif event.kind == "trial-stored":
-            self._done += 1
-            self._say(f"{self._done}/{self._planned} {details['key']} {details['verdict']}")
+        match event:
+            case CampaignStarted(planned=None):
+                self._planned, self._done = None, event.done
+                self._say(f"as many trials to measure as results ask for; {event.done} are done")
+            case CampaignStarted():
+                self._planned, self._done = event.planned, event.done
+                about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
+                self._say(f"{(event.planned or 0) - event.done} of {event.planned} trials to measure{about}")
+            case UutFailed() | NeighboursFailed():
+                self._say(_failed(event))
+            case TrialStored():
+                self._done += 1
+                number = self._done if self._planned is None else f"{self._done}/{self._planned}"
+                self._say(f"{number} {event.key} {event.verdict}")
 
     def close(self) -> None:
         """Nothing to put back."""
@@ -104,8 +118,8 @@ class _Lines:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _failed(event: Event) -> str:
-    who = f"UUT {event.details['uut']}"
-    if event.kind == "neighbours-failed":
+def _failed(event: UutFailed | NeighboursFailed) -> str:
+    who = f"UUT {event.uut}"
+    if isinstance(event, NeighboursFailed):
         who = f"what is beside {who}"
-    return f"{who} failed: {event.details['why']}"
+    return f"{who} failed: {event.why}"

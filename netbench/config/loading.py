@@ -19,7 +19,12 @@ Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
 _MOST_TOLD = 20
-_KIND_ALONE = ("generator", "sink", "channel")  # keys for which the kind alone will do, as long as it has no options
+_KIND_ALONE = (
+    "generator",
+    "schedule",
+    "sink",
+    "channel",
+)  # keys for which the kind alone will do, as long as it has no options
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -77,8 +82,9 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
     problems = _Problems(document, sources)
     profile = problems.validate(Profile, document.data, ())
     if profile:
-        generator, sink = profile.generator, profile.sink
+        generator, schedule, sink = profile.generator, profile.schedule, profile.sink
         problems.check_kind("generator", generator.kind, generator.options, kinds["generator"], ("generator",))
+        problems.check_kind("schedule", schedule.kind, schedule.options, kinds["schedule"], ("schedule",))
         model = kinds["sink"].get(sink.kind)
         if sink.kind != generator.kind or model is not kinds["generator"].get(sink.kind):
             problems.check_kind("sink", sink.kind, sink.options, kinds["sink"], ("sink",))

@@ -6,6 +6,7 @@ from typing import Any
 from netbench.errors import MissingError, UsageError
 
 GENERATORS = "netbench.generators"
+SCHEDULES = "netbench.schedules"
 SINKS = "netbench.sinks"
 UUTS = "netbench.uuts"
 
@@ -30,4 +31,4 @@ def option_models(group: str) -> dict[str, Any]:
 
 def profile_kinds() -> dict[str, dict[str, Any]]:
     """The same for all that a profile chooses, by its key."""
-    return {"generator": option_models(GENERATORS), "sink": option_models(SINKS)}
+    return {"generator": option_models(GENERATORS), "schedule": option_models(SCHEDULES), "sink": option_models(SINKS)}

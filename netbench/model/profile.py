@@ -75,11 +75,17 @@ class SinkSpec(KindSpec):
     kind: Name = "tcpdump"
 
 
+class ScheduleSpec(KindSpec):
+    """What decides which trial is next: by default the lists of the profile."""
+
+    kind: Name = "plan"
+
+
 class Profile(BaseModel):
     """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS.
 
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
-    out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are brought up anew.
+    out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged.
     """
@@ -116,6 +122,7 @@ class Profile(BaseModel):
     keep_captures: Literal["none", "invalid", "all"] = "none"
     generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
     sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
+    schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()
 
     def scenario(self, name: str) -> Scenario:
         """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""

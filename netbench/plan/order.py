@@ -21,12 +21,6 @@ class Cell:
     load: Load
 
 
-def company_of(topology: Topology, profile: Profile, scenario: str) -> tuple[str, ...]:
-    """The neighbours that are there in a scenario."""
-    case = profile.scenario(scenario)
-    return tuple(one.name for one in topology.neighbours if not isinstance(case.of(one.name), Off))
-
-
 @dataclass(frozen=True, slots=True)
 class Order:
     """In which order the cells of a profile are measured."""
@@ -34,34 +28,34 @@ class Order:
     topology: Topology
     profile: Profile
 
-    def visits(
-        self, uuts: Sequence[str], stages: Sequence[Sequence[Cell]]
+    def boots(
+        self, uuts: Sequence[str], phases: Sequence[Sequence[Cell]]
     ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
-        """Each visit's UUT, stage, and cells with their repetition."""
+        """For each boot its UUT, phase, and cells with their repetition."""
         generator = random.Random(self.profile.seed)
-        for uut, stage, measured in self._uncut(uuts, stages, generator):
+        for uut, phase, measured in self._uncut(uuts, phases, generator):
             for part in self._cut(measured):
-                yield uut, stage, part
+                yield uut, phase, part
 
     def _uncut(
-        self, uuts: Sequence[str], stages: Sequence[Sequence[Cell]], generator: random.Random
+        self, uuts: Sequence[str], phases: Sequence[Sequence[Cell]], generator: random.Random
     ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
         repetitions = range(1, self.profile.repetitions + 1)
         if self.profile.order == "sequential":
             for uut in uuts:
-                for stage, cells in enumerate(stages, start=1):
-                    yield uut, stage, [(cell, repetition) for cell in cells for repetition in repetitions]
+                for phase, cells in enumerate(phases, start=1):
+                    yield uut, phase, [(cell, repetition) for cell in cells for repetition in repetitions]
             return
-        for stage, cells in enumerate(stages, start=1):
+        for phase, cells in enumerate(phases, start=1):
             if self.profile.order == "random":
                 every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
                 generator.shuffle(every)
                 for uut, same in groupby(every, key=lambda one: one[0]):
-                    yield uut, stage, [(cell, repetition) for _, cell, repetition in same]
+                    yield uut, phase, [(cell, repetition) for _, cell, repetition in same]
                 continue
             for repetition in repetitions:
                 for uut in generator.sample(uuts, len(uuts)):
-                    yield uut, stage, [(cell, repetition) for cell in self._shuffled(cells, generator)]
+                    yield uut, phase, [(cell, repetition) for cell in self._shuffled(cells, generator)]
 
     def _shuffled(self, cells: Sequence[Cell], generator: random.Random) -> Iterator[Cell]:
         """The cells at random; those that share a set of neighbours, or a boot, stay together."""
@@ -73,11 +67,13 @@ class Order:
             yield from generator.sample(lot, len(lot))
 
     def _lot(self, cell: Cell) -> tuple[str, ...]:
-        company = company_of(self.topology, self.profile, cell.scenario)
-        return (cell.scenario,) if self.profile.reboot == "scenario" else company
+        if self.profile.reboot == "scenario":
+            return (cell.scenario,)
+        case = self.profile.scenario(cell.scenario)
+        return tuple(one.name for one in self.topology.neighbours if not isinstance(case.of(one.name), Off))
 
     def _cut(self, measured: list[tuple[Cell, int]]) -> Iterator[list[tuple[Cell, int]]]:
-        """The parts of a visit between which guests are brought up anew."""
+        """The parts between which guests are restarted."""
         match self.profile.reboot:
             case "trial":
                 yield from ([one] for one in measured)

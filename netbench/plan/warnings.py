@@ -10,18 +10,18 @@ from netbench.model.selftest import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
-from netbench.plan.trials import loads_above_line_rate, most_sources
+from netbench.plan.choice import loads_above_line_rate, most_sources
 
 _SHORT_S = 1.0
 _FEW = 3
 
 
-def caveats(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
+def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
     """The warnings that belong in every result of this topology and profile on a host with `cpus` CPUs."""
     return [Warning(kind, text) for kind, text in _found(topology, profile, cpus)]
 
 
-def doubts(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
+def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profile: Profile) -> list[Warning]:
     """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
     found = []
     command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"

@@ -18,6 +18,7 @@ from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 from netbench.results.manifest import ManifestHead
 from netbench.results.store import Store
+from netbench.statistics.reference_throughput import MaximumSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +141,21 @@ class ResultDirectory:
         """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""
         manifest = self.read_manifest()
         with closing(Store.read(self.store)) as store:
+            maxima = MaximumSearch()
+            trials = []
+            for trial in store.trials():
+                maxima.add(trial)
+                trials.append(trial)
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],
-                planned_trials=manifest["planned_trials"],
+                planned_trials=manifest["planned_trials"] or len(trials),
                 uuts=tuple(manifest["uuts"]),
-                trials=tuple(store.trials()),
+                trials=tuple(trials),
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
-                maxima=store.maxima(),
+                maxima=maxima.referred_to(),
             )
 
 

@@ -17,7 +17,7 @@ class ManifestHead(BaseModel):
 
     topology: str
     profile: str
-    planned_trials: Annotated[int, Field(strict=True, ge=1)]
+    planned_trials: Annotated[int, Field(strict=True, ge=1)] | None  # None: as many as results ask for
     uuts: Annotated[tuple[str, ...], Field(min_length=1)]
     scenarios: Annotated[tuple[str, ...], Field(min_length=1)]
     before: dict[str, object]
@@ -32,7 +32,7 @@ def begin_manifest(
     command: Sequence[str],
     uuts: Sequence[str],
     scenarios: Sequence[str],
-    planned_trials: int,
+    planned_trials: int | None,
     environment: dict[str, object],
     revision: str | None,
     selftest: SelftestRecord | None = None,

@@ -8,7 +8,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.maximum import Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 
@@ -22,15 +21,11 @@ CREATE TABLE trials (
 ) STRICT;
 CREATE INDEX trials_in_plan_order ON trials (plan_index);
 CREATE INDEX trials_by_measurement ON trials (uut, scenario, frame_size);
-CREATE TABLE maxima (
-    uut TEXT NOT NULL, frame_size INTEGER NOT NULL, document TEXT NOT NULL, PRIMARY KEY (uut, frame_size)
-) STRICT;
 CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
 CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
 PRAGMA user_version = {SCHEMA_VERSION};
 """
 _TRIAL = TypeAdapter(TrialResult)
-_MAXIMUM = TypeAdapter(Maximum)
 
 
 class Store:
@@ -110,12 +105,6 @@ class Store:
             db.execute("DELETE FROM uuts WHERE name = ?", (uut,))
             db.executemany("INSERT INTO uuts VALUES (?, ?, ?)", [(uut, fact, value) for fact, value in facts.items()])
 
-    def keep_maximum(self, maximum: Maximum) -> None:
-        """Note a maximum, in place of what there was of this UUT and frame size."""
-        values = (maximum.uut, maximum.frame_size, _MAXIMUM.dump_json(maximum).decode())
-        with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO maxima VALUES (?, ?, ?)", values)
-
     def facts(self) -> dict[str, dict[str, str]]:
         """What each UUT said of itself when it last became ready; UUTs that said nothing are not there."""
         facts: dict[str, dict[str, str]] = {}
@@ -123,12 +112,6 @@ class Store:
             for name, fact, value in db.execute("SELECT name, fact, value FROM uuts ORDER BY rowid"):
                 facts.setdefault(name, {})[fact] = value
         return facts
-
-    def maxima(self) -> tuple[Maximum, ...]:
-        """The maxima noted, in the order in which they were."""
-        with self._reading() as db:
-            rows = db.execute("SELECT document FROM maxima ORDER BY rowid")
-            return tuple(_MAXIMUM.validate_json(document, strict=True) for (document,) in rows)
 
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
@@ -146,6 +129,12 @@ class Store:
         with self._reading() as db:
             ((boot,),) = db.execute("SELECT coalesce(max(boot), 0) FROM trials")
             return int(boot)
+
+    def trial(self, key: str) -> TrialResult:
+        """One trial; UsageError when it is not there, or the file does not hold what it should."""
+        with self._reading() as db:
+            row = db.execute("SELECT document FROM trials WHERE key = ?", (key,)).fetchone()
+            return _TRIAL.validate_json(row[0], strict=True)
 
     def trials(self, *, uut: str | None = None, scenario: str | None = None) -> Iterator[TrialResult]:
         """Trials in plan order, one in memory at a time: all, or those of a UUT, of a scenario.

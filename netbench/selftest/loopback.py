@@ -1,14 +1,15 @@
 """The tester without a unit under test: sources wired straight to their sinks, and how fast they can be then."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from netbench.errors import MissingError
 from netbench.model.ceiling import Ceiling
 from netbench.model.selftest import Check
 from netbench.model.topology import Topology, UutSpec, host_of
-from netbench.model.trial import TrialResult
+from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
+from netbench.plan.schedule import Schedule, Wanted
 from netbench.selftest.capture_watch import Watch, judge_hindrance, this_process
 from netbench.selftest.tester import Pattern, Tester, complaints, total
 from netbench.uut.base import ActiveGuest
@@ -72,12 +73,9 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
         yield judge_hindrance(watch.seen, this_process())
     for sources in sorted({1, tester.streams}):
         for frame_size in FRAME_SIZES:
-
-            def trial(load: Load, sources: int = sources, frame_size: int = frame_size) -> TrialResult:
-                pattern = _pattern(sources, frame_size, load)
-                return tester.measure(active, LOOPBACK.name, pattern, strict=True, attempts=1)
-
-            fps, why = find_ceiling(trial)
+            pattern = _pattern(sources, frame_size, Load(LoadKind.MAX))
+            search = CeilingSearch(tester.wanted(LOOPBACK.name, pattern, strict=True), sources)
+            fps, why = search.found(tester.follow(active, search))
             if fps:
                 found.append(Ceiling(sources, frame_size, fps))
             yield Check(
@@ -113,21 +111,45 @@ def judge_capture(idle: TrialResult, burst: TrialResult) -> Check:
     )
 
 
-def find_ceiling(trial: Callable[[Load], TrialResult]) -> tuple[float | None, str]:
-    """The highest of some rates at which a trial is valid and nothing is lost, in frames/s for each source.
+class CeilingSearch(Schedule):
+    """Looks for the highest of some rates at which a trial is valid and nothing is lost.
 
-    What is offered as fast as it goes says where to begin. None and why, when no rate was low enough.
+    What is offered as fast as it goes says where to begin.
     """
-    result = trial(Load(LoadKind.MAX))
-    offered = min((counts.offered_fps or 0.0 for counts in result.streams), default=0.0)
-    for step in range(_MOST_RATES):
-        if offered < 1:
-            break
-        fps = float(int(offered * _FIRST * _NEXT**step))
-        result = trial(Load(LoadKind.FRAME_RATE, fps))
-        if result.verdict is Verdict.VALID and total(result, "lost_frames") == 0:
-            return fps, ""
-    return None, complaints(result) or f"{total(result, 'lost_frames')} frames were lost"
+
+    def __init__(self, wanted: Wanted, sources: int) -> None:
+        """Of one UUT and frame size, with so many sources."""
+        super().__init__(wanted, self.Options())
+        self._sources = sources
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
+        """As fast as it goes, then lower and lower rates until nothing is lost."""
+        first = self._trial(0, Load(LoadKind.MAX))
+        if first.key not in results:
+            return first
+        offered = min((counts.offered_fps or 0.0 for counts in results[first.key].streams), default=0.0)
+        for step in range(_MOST_RATES if offered >= 1 else 0):
+            trial = self._trial(step + 1, Load.of_fps(float(int(offered * _FIRST * _NEXT**step))))
+            if trial.key not in results:
+                return trial
+            if _is_clean(results[trial.key]):
+                return None
+        return None
+
+    def found(self, results: Mapping[str, TrialResult]) -> tuple[float | None, str]:
+        """The ceiling in frames/s for each source; None and why, when no rate was low enough."""
+        last = list(results.values())[-1]
+        if last.spec.load.kind is LoadKind.FRAME_RATE and _is_clean(last):
+            return last.spec.load.value, ""
+        return None, complaints(last) or f"{total(last, 'lost_frames')} frames were lost"
+
+    def _trial(self, index: int, load: Load) -> TrialSpec:
+        (uut,), (scenario,), (frame_size,) = self.wanted.uuts, self.wanted.scenarios, self.wanted.profile.frame_sizes
+        return self.wanted.trial(uut, scenario, frame_size, load, 1, index=index, sources=self._sources)
+
+
+def _is_clean(result: TrialResult) -> bool:
+    return result.verdict is Verdict.VALID and total(result, "lost_frames") == 0
 
 
 def _pattern(streams: int, frame_size: int, load: Load) -> Pattern:

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import GeneratorSpec, Profile
-from netbench.model.scenario import DEDICATED, VICTIM
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialResult
+from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
-from netbench.plan.order import Cell
-from netbench.plan.trials import trial_of
+from netbench.plan.schedule import Schedule, Wanted
 from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
@@ -58,23 +57,39 @@ class Tester:
 
         `strict`: judged by the usual tolerances; otherwise by its counts, whatever the sources' timing was.
         """
-        names = tuple(stream.name for stream in islice(self.topology.streams, pattern.streams))
+        wanted = self.wanted(name, pattern, strict=strict)
         for attempt in count(1):
-            profile = selftest_profile(self.generator, pattern, strict)
-            spec = trial_of(
-                self.topology,
-                profile,
-                Cell(DEDICATED, pattern.streams, pattern.frame_size, pattern.load),
-                names,
-                uut=name,
-                repetition=attempt,
+            spec = wanted.trial(
+                name,
+                wanted.scenarios[0],
+                pattern.frame_size,
+                pattern.load,
+                attempt,
+                index=0,
+                sources=pattern.streams,
             )
-            result = run_trial(self.testbed.bench({VICTIM: active}), spec, profile, attempt, self.captures)
-            for capture in self.captures.iterdir():
-                capture.unlink()
+            result = self._measure_once(active, spec, wanted.profile)
             if result.verdict is not Verdict.INVALID or attempt == attempts:
                 return result
         raise AssertionError("count() does not end")
+
+    def follow(self, active: ActiveGuest, schedule: Schedule) -> dict[str, TrialResult]:
+        """The results of all trials that a schedule hands out, each made once, in that order."""
+        results: dict[str, TrialResult] = {}
+        while isinstance(spec := schedule.next(results), TrialSpec):
+            results[spec.key] = self._measure_once(active, spec, schedule.wanted.profile)
+        return results
+
+    def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> Wanted:
+        """What is measured of this UUT: the pattern, without neighbours."""
+        profile = selftest_profile(self.generator, pattern, strict)
+        return Wanted(self.topology, profile, (name,), profile.scenarios)
+
+    def _measure_once(self, active: ActiveGuest, spec: TrialSpec, profile: Profile) -> TrialResult:
+        result = run_trial(self.testbed.bench({VICTIM: active}), spec, profile, spec.repetition, self.captures)
+        for capture in self.captures.iterdir():
+            capture.unlink()
+        return result
 
 
 def selftest_profile(generator: GeneratorSpec, pattern: Pattern | None = None, strict: bool = False) -> Profile:

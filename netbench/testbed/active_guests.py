@@ -35,6 +35,11 @@ class ActiveGuests:
         self.end_neighbours()
 
     @property
+    def name(self) -> str:
+        """The name of the UUT."""
+        return self._spec.name
+
+    @property
     def neighbours(self) -> tuple[str, ...]:
         """The neighbours that are there."""
         return tuple(self._neighbours)

@@ -86,7 +86,7 @@ class Testbed:
         self._generator, self._sinks = make_backends(profile)
         self._lanes: dict[str, Lane] = {}
 
-    def open_lanes(self) -> None:
+    def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
         for path, (source_cpus, sink_cpus) in cpu_plans(self._in_use, self._cpus):
             host = self._hosts[path.source.host]
@@ -113,17 +113,17 @@ class Testbed:
         """What a reader of the results must know of the sources, each once."""
         return list(dict.fromkeys(remark for lane in self._lanes.values() for remark in lane.source.remarks()))
 
-    def close_lanes(self) -> None:
+    def close_endpoints(self) -> None:
         """End all sources and sinks."""
         for lane in self._lanes.values():
             lane.source.close()
             lane.sink.close()
         self._lanes.clear()
 
-    def renew_lanes(self) -> None:
-        """End all sources and sinks and bring them up anew, after one of them failed."""
-        self.close_lanes()
-        self.open_lanes()
+    def renew_endpoints(self) -> None:
+        """End all sources and sinks and restart them, after one of them failed."""
+        self.close_endpoints()
+        self.open_endpoints()
 
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
@@ -261,11 +261,11 @@ def open_testbed(
                 in_use = paths_in_use(topology, paths, activities)
                 testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile, in_use)
                 try:
-                    testbed.open_lanes()
+                    testbed.open_endpoints()
                     yield testbed
                 finally:
                     with shielded():
-                        testbed.close_lanes()
+                        testbed.close_endpoints()
         finally:
             with shielded():
                 _take_down(journal, transaction)

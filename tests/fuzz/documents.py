@@ -110,5 +110,5 @@ def _check_refusal(error: UsageError, path: Path) -> None:
 
 def _plan(topology: Topology, profile: Profile) -> None:
     with suppress(UsageError, MissingError):  # to be refused is an answer; any other error is a find
-        plan = make_request(topology, profile).plan
-        assert len({trial.key for trial in plan.trials}) == len(plan.trials)
+        trials = make_request(topology, profile).schedule.trials or ()
+        assert len({trial.key for trial in trials}) == len(trials)

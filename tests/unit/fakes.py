@@ -416,9 +416,9 @@ class FakeTestbed:
         """Asked for before each trial."""
         return replace(self.fakes.bench, guests=guests, read_nics=self._read_nics, loads=loads)
 
-    def renew_lanes(self) -> None:
+    def renew_endpoints(self) -> None:
         """Takes note of it."""
-        self.calls.append("renew lanes")
+        self.calls.append("renew endpoints")
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """None."""

@@ -1,12 +1,13 @@
 """Topologies and profiles for tests, as short as they can be."""
 
+from dataclasses import replace
+
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology
 from netbench.model.trial import Frames, GuestTask, TrialSpec
 from netbench.model.units import Load
-from netbench.plan.order import Cell
-from netbench.plan.trials import trial_of
+from netbench.plan.schedule import Wanted
 
 
 def topology(streams: int = 1, uuts=({"name": "bridge", "kind": "raw"},), **more) -> Topology:
@@ -71,5 +72,10 @@ def trial_spec(
 
 def planned_trial(topology: Topology, profile: Profile, streams: tuple[str, ...], **more) -> TrialSpec:
     """The trial of a profile's first frame size and load, as a plan would have it."""
-    cell = Cell("dedicated", len(streams), profile.frame_sizes[0], profile.loads[0])
-    return trial_of(topology, profile, cell, streams, **{"uut": topology.uuts[0].name, "repetition": 1, **more})
+    (scenario, *_), (size, *_), (load, *_) = profile.scenarios, profile.frame_sizes, profile.loads
+    uut = more.pop("uut", topology.uuts[0].name)
+    made = Wanted(topology, profile, (uut,), profile.scenarios).trial(
+        uut, scenario, size, load, 1, **{"index": 0, **more}
+    )
+    victim = replace(made.victim, streams=streams)
+    return replace(made, guests=(victim, *made.neighbours))

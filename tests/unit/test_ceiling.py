@@ -11,10 +11,12 @@ from netbench.model.counts import HopLoss
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan.warnings import doubts
+from netbench.plan.schedule import Wanted
+from netbench.plan.warnings import selftest_warnings
 from netbench.results.selftests import fingerprint, keep_record, latest_record
-from netbench.selftest.loopback import find_ceiling, loopback
+from netbench.selftest.loopback import CeilingSearch, loopback
 from netbench.trial.judging import beyond_ceiling
 from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.results_factory import stream_counts, trial
@@ -96,14 +98,14 @@ def test_a_testbed_is_what_its_tester_consists_of():
 
 
 def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
-    assert doubts(RECORD, topology(), profile()) == []
-    (unknown,) = doubts(None, topology(), profile())
+    assert selftest_warnings(RECORD, topology(), profile()) == []
+    (unknown,) = selftest_warnings(None, topology(), profile())
     assert unknown.kind is WarningKind.CEILING_UNKNOWN
     assert "netbench selftest lab --generator afpacket" in unknown.text
-    (unknown,) = doubts(None, topology(), profile(generator={"kind": "afpacket", "threads": 2}))
+    (unknown,) = selftest_warnings(None, topology(), profile(generator={"kind": "afpacket", "threads": 2}))
     assert """netbench selftest lab --generator '{"kind": "afpacket", "threads": 2}'""" in unknown.text
     wrong = RECORD.model_copy(update={"passed": False, "checks": (Check(name="exact drop", passed=False),)})
-    (failed,) = doubts(wrong, topology(), profile())
+    (failed,) = selftest_warnings(wrong, topology(), profile())
     assert failed.kind is WarningKind.SELFTEST_FAILED
     assert "exact drop" in failed.text
 
@@ -120,6 +122,15 @@ def with_limit(limit_fps, offered_fps):
         return trial(replace(counts, lost_at=(HopLoss("sink NIC", lost),) if lost else ()))
 
     return measure, tried
+
+
+def find_ceiling(measure):
+    lab, wanted = topology(), profile()
+    search = CeilingSearch(Wanted(lab, wanted, ("bridge",), wanted.scenarios), 1)
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None:
+        results[spec.key] = replace(measure(spec.load), spec=spec)
+    return search.found(results)
 
 
 def test_the_ceiling_is_the_first_rate_without_loss_from_the_highest_on():

@@ -9,7 +9,6 @@ import pytest
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import profile_kinds
 from netbench.errors import TestbedError, UsageError
-from netbench.model.maximum import Maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
@@ -105,7 +104,6 @@ def test_results_are_what_was_stored(directory):
     store.add(other)
     store.keep_warnings([warning])
     store.keep_facts("bridge", {"emulated": "no KVM"})
-    store.keep_maximum(Maximum("bridge", 64, 1000.0, "max", 3))
     store.close()
     results = directory.results()
     assert (results.topology, results.profile, results.uuts) == ("lab", "one", ("bridge",))
@@ -113,7 +111,7 @@ def test_results_are_what_was_stored(directory):
     assert results.manifest == MANIFEST
     assert results.facts == {"bridge": {"emulated": "no KVM"}}
     assert results.emulated == {"bridge"}
-    assert results.maxima == (Maximum("bridge", 64, 1000.0, "max", 3),)
+    assert results.maxima == ()
     assert results.scenarios == ("dedicated",)
 
 

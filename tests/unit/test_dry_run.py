@@ -105,7 +105,7 @@ def test_only_the_chosen_uuts_are_told():
     assert [line for line in told("netns-vmm", uuts=["e1000"]) if line.startswith("# UUT ")] == ["# UUT e1000 (qemu)"]
 
 
-def test_the_shared_host_is_told_with_stages_and_what_the_neighbours_do():
+def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
     lines = told("netns-vmm", "repetitions=1", uuts=["virtio"], profile="schlosser2011-short")
     assert [line for line in lines if line.startswith(("# UUT ", "# neighbour "))] == [
         "# UUT virtio (qemu)",
@@ -123,9 +123,9 @@ def test_the_shared_host_is_told_with_stages_and_what_the_neighbours_do():
         "shared-idle: second idle",
     ]
     trials = section(lines, "# trials, in order")
-    assert trials[0] == "virtio  stage 1 of 2: finds the maximum that neighbours' loads refer to"
+    assert trials[0] == "virtio  phase 1 of 2: finds the maximum that neighbours' loads refer to"
     assert all("shared-idle  s1  64 B" in line for line in trials[1:4])
-    assert trials[4] == "virtio  stage 2 of 2"
+    assert trials[4] == "virtio  phase 2 of 2"
 
 
 def test_a_neighbour_that_no_trial_needs_is_not_told():

@@ -10,7 +10,7 @@ from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from tests.unit.fakes import FakeTestbed, Fate
 from tests.unit.inputs import profile, shared_topology
-from tests.unit.test_campaign_walk import events, run, stop_at
+from tests.unit.test_campaign import events, run, stop_at
 
 DIES = Fate(uut_error="guest second: QEMU was killed by signal 9")
 REFUSED = "guest second: QEMU ended with exit code 1"
@@ -103,7 +103,7 @@ def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(testbed, directo
 def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(testbed, directory, stop):
     wanted = request("dedicated", "shared-idle", {"network": ["50%"]}, uuts=UUTS, order="interleaved", seed=stop)
     testbed.before_trial = stop_at(stop, Stopped(15))
-    if stop <= len(wanted.plan.trials):
+    if stop <= len(wanted.schedule.trials):
         with pytest.raises(Stopped):
             run(directory, wanted)
         testbed.before_trial = lambda number: None
@@ -111,7 +111,7 @@ def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(testbed, direc
     else:
         run(directory, wanted)
     results = directory.results()
-    assert [trial.spec.key for trial in results.trials] == [trial.key for trial in wanted.plan.trials]
+    assert [trial.spec.key for trial in results.trials] == [trial.key for trial in wanted.schedule.trials]
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     boots = [trial.boot for trial in sorted(results.trials, key=lambda one: one.started_ns)]
     assert boots == sorted(boots)
@@ -135,7 +135,7 @@ def test_a_uut_that_forwards_nothing_has_no_maximum(testbed, directory):
     assert kinds(found["network-50"][0]) == [ReasonKind.MAXIMUM_UNKNOWN]
 
 
-def test_a_neighbour_that_dies_is_brought_up_anew_and_the_uut_lives_on(testbed, directory):
+def test_a_neighbour_that_dies_is_restarted_and_the_uut_lives_on(testbed, directory):
     testbed.fates["a.second"] = [DIES]
     results = run(directory, request("dedicated", "shared-idle", {"network": "500fps"}))
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}

@@ -7,9 +7,26 @@ from hypothesis import strategies as st
 
 from netbench.errors import UsageError
 from netbench.model.pace import Pace
-from netbench.plan.order import company_of
-from netbench.plan.trials import Costs, expected_seconds, loads_above_line_rate, make_plan, missing_visits
+from netbench.model.trial import TrialSpec
+from netbench.plan.choice import choose, loads_above_line_rate
+from netbench.plan.costs import Costs
+from netbench.plan.static_plan import StaticPlan
 from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import trial
+
+
+def make_plan(*wanted, **more) -> StaticPlan:
+    return StaticPlan(choose(*wanted, **more))
+
+
+def boots_of(plan):
+    """The trials of each planned boot."""
+    return [list(same) for _, same in itertools.groupby(plan.trials, key=lambda trial: trial.boot)]
+
+
+def expected_s(plan):
+    return plan.expected_s(())
+
 
 UUTS = ({"name": "a", "kind": "raw"}, {"name": "b", "kind": "raw"})
 ORDERS = st.sampled_from(["interleaved", "sequential", "random"])
@@ -36,7 +53,7 @@ def test_every_combination_exactly_once_whatever_the_order(seed, repetitions, st
 @given(st.integers(0, 2**32 - 1), ORDERS)
 def test_the_same_seed_gives_the_same_plan(seed, order):
     wanted = profile(seed=seed, order=order, frame_sizes=[64, 65, 66], repetitions=3)
-    assert make_plan(topology(1, UUTS), wanted) == make_plan(topology(1, UUTS), wanted)
+    assert make_plan(topology(1, UUTS), wanted).trials == make_plan(topology(1, UUTS), wanted).trials
 
 
 def test_another_seed_gives_another_order():
@@ -95,8 +112,8 @@ def test_too_many_trials_are_refused_before_they_are_built():
 
 
 def test_the_expected_time_counts_traffic_and_settling():
-    short = make_plan(topology(), profile(repetitions=10, duration="1s")).expected_s
-    long = make_plan(topology(), profile(repetitions=10, duration="3s", settle={"before": "1s"})).expected_s
+    short = expected_s(make_plan(topology(), profile(repetitions=10, duration="1s")))
+    long = expected_s(make_plan(topology(), profile(repetitions=10, duration="3s", settle={"before": "1s"})))
     assert long - short == pytest.approx(10 * (2 + 1 - 0.02))
 
 
@@ -107,19 +124,21 @@ def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions)
     costs = Costs(start_s=5.0, trial_s=Costs().trial_s, guests={"a": Pace(8.0), "elsewhere": Pace(1000.0)})
     plan = make_plan(topology(1, UUTS), wanted, costs=costs)
     visits = [name for name, _ in itertools.groupby(trial.uut for trial in plan.trials)]
-    plain = make_plan(topology(1, UUTS), wanted).expected_s
-    assert plan.expected_s - plain == pytest.approx(5.0 + 8.0 * visits.count("a"))
-    assert expected_seconds(plan.visits, topology(), wanted, costs) == pytest.approx(plan.expected_s)
-    assert expected_seconds((), topology(), wanted, costs) == 5.0
+    plain = expected_s(make_plan(topology(1, UUTS), wanted))
+    assert expected_s(plan) - plain == pytest.approx(5.0 + 8.0 * visits.count("a"))
+    assert plan.expected_s({trial.key for trial in plan.trials}) == 5.0
 
 
 @given(ORDERS, st.integers(0, 2**32 - 1), st.data())
-def test_what_is_missing_is_the_rest_in_the_same_visits(order, seed, data):
+def test_what_is_handed_out_is_the_rest_in_the_same_order(order, seed, data):
     plan = make_plan(topology(1, UUTS), profile(order=order, seed=seed, repetitions=3, frame_sizes=[64, 65]))
     done = data.draw(st.sets(st.sampled_from([trial.key for trial in plan.trials])))
-    left = missing_visits(plan, done)
-    assert [t for visit in left for t in visit.trials] == [t for t in plan.trials if t.key not in done]
-    assert all(visit.trials for visit in left)
+    results = {key: trial() for key in done}
+    handed_out = []
+    while isinstance(one := plan.next(results), TrialSpec):
+        handed_out.append(one)
+        results[one.key] = trial()
+    assert handed_out == [one for one in plan.trials if one.key not in done]
 
 
 def test_loads_above_line_rate_are_found():
@@ -144,7 +163,7 @@ def test_every_scenario_once_and_maxima_before_what_refers_to_them(seed, repetit
     assert len(plan.trials) == 2 * 5 * 2 * 2 * repetitions
     assert set(Counter(trial.key for trial in plan.trials).values()) == {1}
     assert [trial.index for trial in plan.trials] == list(range(len(plan.trials)))
-    assert all(len({trial.uut for trial in visit.trials}) == 1 for visit in plan.visits)
+    assert all(len({trial.uut for trial in boot}) == 1 for boot in boots_of(plan))
     for uut in "ab":
         own = [trial for trial in plan.trials if trial.uut == uut]
         finding = [n for n, t in enumerate(own) if (t.scenario, t.frame_size) == ("shared-idle", 64)]
@@ -152,49 +171,47 @@ def test_every_scenario_once_and_maxima_before_what_refers_to_them(seed, repetit
         assert max(finding) < min(needing)
 
 
-def test_the_stage_that_finds_maxima_holds_nothing_else():
+def test_the_phase_that_finds_maxima_holds_nothing_else():
     plan = shared_plan()
-    first = [trial for visit in plan.visits if visit.stage == 1 for trial in visit.trials]
+    first = [trial for trial in plan.trials if trial.phase == 1]
     assert {(trial.scenario, trial.frame_size) for trial in first} == {("shared-idle", 64)}
-    assert {visit.stage for visit in plan.visits} == {1, 2}
+    assert {trial.phase for trial in plan.trials} == {1, 2}
 
 
-def test_without_shares_there_is_one_stage():
+def test_without_shares_there_is_one_phase():
     plan = shared_plan(scenarios=["dedicated", "cpu-heavy"])
-    assert {visit.stage for visit in plan.visits} == {1}
+    assert {trial.phase for trial in plan.trials} == {1}
     assert {trial.scenario for trial in plan.trials} == {"dedicated", "cpu-heavy"}
 
 
 def test_a_maximum_that_nobody_asked_for_is_measured_all_the_same():
     plan = shared_plan(scenarios=["network"], frame_sizes=[1500])
-    first = [trial for visit in plan.visits if visit.stage == 1 for trial in visit.trials]
+    first = [trial for trial in plan.trials if trial.phase == 1]
     assert {(trial.scenario, trial.frame_size, str(trial.load)) for trial in first} == {
         ("shared-idle", 64, "1fps"),
         ("shared-idle", 64, "2fps"),
     }
-    rest = [trial for visit in plan.visits if visit.stage == 2 for trial in visit.trials]
+    rest = [trial for trial in plan.trials if trial.phase == 2]
     assert {(trial.scenario, trial.frame_size) for trial in rest} == {("network-50", 1500), ("network-95", 1500)}
 
 
 def test_scenarios_with_the_same_neighbours_are_shuffled_together_within_a_visit():
     plan = shared_plan(repetitions=4, seed=3)
-    second = [visit for visit in plan.visits if visit.stage == 2]
+    second = [boot for boot in boots_of(plan) if boot[0].phase == 2]
     assert len(second) == 2 * 4, "every UUT is visited once a repetition"
     for visit in second:
-        alone = [trial.scenario == "dedicated" for trial in visit.trials]
+        alone = [trial.scenario == "dedicated" for trial in visit]
         assert sum(one != other for one, other in itertools.pairwise(alone)) == 1, "the neighbour comes or goes once"
-        shared = [trial.scenario for trial in visit.trials if trial.scenario != "dedicated"]
+        shared = [trial.scenario for trial in visit if trial.scenario != "dedicated"]
         assert sum(one != other for one, other in itertools.pairwise(shared)) > len(set(shared)) - 1
-    assert len({visit.trials[0].scenario == "dedicated" for visit in second}) == 2, (
-        "sometimes alone first, sometimes not"
-    )
+    assert len({visit[0].scenario == "dedicated" for visit in second}) == 2, "sometimes alone first, sometimes not"
 
 
 @pytest.mark.parametrize(("reboot", "trials_a_visit"), [("trial", {1}), ("scenario", {4, 2})])
-def test_guests_are_brought_up_anew_as_often_as_the_profile_says(reboot, trials_a_visit):
+def test_guests_are_restarted_as_often_as_the_profile_says(reboot, trials_a_visit):
     plan = shared_plan(reboot=reboot)
-    assert {len(visit.trials) for visit in plan.visits} == trials_a_visit
-    assert all(len({trial.scenario for trial in visit.trials}) == 1 for visit in plan.visits)
+    assert {len(visit) for visit in boots_of(plan)} == trials_a_visit
+    assert all(len({trial.scenario for trial in visit}) == 1 for visit in boots_of(plan))
 
 
 def test_only_the_victims_streams_are_planned():
@@ -245,18 +262,18 @@ def test_the_beginning_of_a_name_stands_for_all_that_begin_so():
 
 def test_neighbours_and_their_loads_have_a_cost():
     second = Pace(bring_up_s=1000, trial_s=2, idle_s=4, load_s=5, worker_s=1)
-    costs = Costs(start_s=0, trial_s=0, lane_s=3, guests={"a": Pace(100, trial_s=7), "a.second": second})
+    costs = Costs(start_s=0, trial_s=0, stream_s=3, guests={"a": Pace(100, trial_s=7), "a.second": second})
     at_once = {"before": 0, "after": 0}
     one = {"uuts": UUTS[:1], "frame_sizes": [64], "loads": ["1fps"], "duration": "1s", "settle": at_once}
     alone = shared_plan(scenarios=["dedicated"], costs=costs, **one)
     idle = shared_plan(scenarios=["shared-idle"], costs=costs, **one)
     heavy = shared_plan(scenarios=["cpu-heavy"], costs=costs, **one)
     network = shared_plan(scenarios=["network-50"], costs=costs, **one)
-    assert alone.expected_s == 100 + 1 + 7
-    assert idle.expected_s == 1100 + 1 + 7 + 4
-    assert heavy.expected_s == 1100 + 1 + 7 + 4 + 5 + 12
+    assert expected_s(alone) == 100 + 1 + 7
+    assert expected_s(idle) == 1100 + 1 + 7 + 4
+    assert expected_s(heavy) == 1100 + 1 + 7 + 4 + 5 + 12
     both_visits = 2 * 1100 + (1 + 7 + 4) + (1 + 7 + 2 + 3)
-    assert network.expected_s == pytest.approx(both_visits + 0.05 + 0.1), "it sends a little longer than the victim"
+    assert expected_s(network) == pytest.approx(both_visits + 0.05 + 0.1), "it sends a little longer than the victim"
 
 
 def test_who_gets_less_of_a_cpu_takes_longer():
@@ -271,7 +288,8 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
         "forwards 64-byte frames at 50% of the maximum",
         "idle",
     ]
-    assert company_of(there, profile(scenarios=[{"network": "50%"}]), "network-50") == ("second", "third")
+    plan = make_plan(there, profile(scenarios=[{"network": "50%"}]))
+    assert {tuple(one.name for one in trial.neighbours) for trial in plan.trials} == {("second", "third")}
     told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
     with pytest.raises(UsageError, match="neighbour third has no streams to forward"):
         make_plan(there, profile(scenarios=[told]))

@@ -7,18 +7,24 @@ import pytest
 from rich.console import Console
 
 from netbench.cli.progress import ConsoleProgress
-from netbench.results.events import Event
+from netbench.model.events import (
+    CampaignFinished,
+    CampaignStarted,
+    CampaignStopped,
+    TrialStarted,
+    TrialStored,
+    UutReady,
+)
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"
 
 
 def started(planned=4, done=0, expected_s=12.4):
-    details = {"topology": "lab", "profile": "one", "planned": planned, "done": done, "expected_s": expected_s}
-    return Event("campaign-started", 0, details)
+    return CampaignStarted("lab", "one", planned, done, expected_s)
 
 
 def stored(verdict="valid", key=KEY):
-    return Event("trial-stored", 0, {"key": key, "index": 0, "verdict": verdict})
+    return TrialStored(key, 0, verdict)
 
 
 def shown(*events, terminal=False, width=120) -> str:
@@ -35,9 +41,9 @@ def plain(text: str) -> str:
 
 
 def test_a_line_for_each_trial_where_there_is_no_terminal():
-    ready = Event("uut-ready", 0, {"uut": "bridge"})
-    trial = Event("trial-started", 0, {"key": KEY, "index": 0, "attempt": 1})
-    finished = Event("campaign-finished", 0, {"trials": 4})
+    ready = UutReady("bridge")
+    trial = TrialStarted(KEY, 0, 1)
+    finished = CampaignFinished(4)
     assert shown(started(), ready, trial, stored(), stored("invalid"), finished) == (
         f"4 of 4 trials to measure, about 12 s\n1/4 {KEY} valid\n2/4 {KEY} invalid\n"
     )
@@ -52,7 +58,7 @@ def test_a_line_is_not_broken_however_narrow_the_console_seems():
 
 
 def test_a_bar_on_a_terminal():
-    again = Event("trial-started", 0, {"key": KEY, "index": 0, "attempt": 2})
+    again = TrialStarted(KEY, 0, 2)
     text = plain(shown(started(), again, stored("invalid"), terminal=True))
     assert "ends about" in text
     assert f"{KEY} (attempt 2)" in text
@@ -61,11 +67,11 @@ def test_a_bar_on_a_terminal():
 
 
 def test_a_first_attempt_is_not_numbered():
-    trial = Event("trial-started", 0, {"key": KEY, "index": 0, "attempt": 1})
+    trial = TrialStarted(KEY, 0, 1)
     assert "attempt" not in shown(started(), trial, stored(), terminal=True)
 
 
-@pytest.mark.parametrize("last", [stored(), Event("campaign-stopped", 0, {"why": "SIGINT"})])
+@pytest.mark.parametrize("last", [stored(), CampaignStopped("SIGINT")])
 def test_the_cursor_is_back_when_it_is_over(last):
     text = shown(started(), last, terminal=True)
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
@@ -73,3 +79,12 @@ def test_the_cursor_is_back_when_it_is_over(last):
 
 def test_closing_what_never_began_shows_nothing():
     assert shown() == ""
+
+
+def test_where_results_decide_what_comes_next_nobody_knows_how_many_there_will_be():
+    assert shown(started(planned=None, done=2, expected_s=None), stored()) == (
+        f"as many trials to measure as results ask for; 2 are done\n3 {KEY} valid\n"
+    )
+    assert f"{KEY} (attempt 2)" in plain(
+        shown(started(planned=None, expected_s=None), TrialStarted(KEY, 0, 2), terminal=True)
+    )

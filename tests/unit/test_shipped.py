@@ -85,7 +85,7 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
 def test_the_list_names_everything_with_a_line_about_it():
     lines = listing().splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
-    assert titles == ["topologies:", "profiles:", "generators:", "sinks:", "UUTs:"]
+    assert titles == ["topologies:", "profiles:", "generators:", "sinks:", "schedules:", "UUTs:"]
     entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
     assert list(entries) == [
         *shipped(TOPOLOGIES),
@@ -94,6 +94,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "auto",
         "pktgen",
         "tcpdump",
+        "plan",
         "external",
         "forwarder",
         "qemu",

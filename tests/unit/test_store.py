@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from netbench.errors import TestbedError, UsageError
 from netbench.model.counts import HopCount, HopLoss, LossRuns, Spread, StreamCounts
-from netbench.model.maximum import Maximum
 from netbench.model.scenario import Idle, Network, Off, Stress
 from netbench.model.trial import Frames, GuestResult, GuestTask
 from netbench.model.units import Load
@@ -291,20 +290,6 @@ def test_the_last_boot_is_the_highest_that_was_stored(path, store):
     again.close()
 
 
-def test_maxima_come_back_and_a_new_one_takes_the_place_of_the_old(path, store):
-    assert store.maxima() == ()
-    first, other = Maximum("kvm", 64, 54_321.125, "400Mbit/s", 9), Maximum("kvm", 1500, 81_000.0, "max", 3)
-    for maximum in (first, other):
-        store.keep_maximum(maximum)
-    assert store.maxima() == (first, other)
-    better = replace(first, fps=60_000.5, load="max", repetitions=2)
-    store.keep_maximum(better)
-    store.close()
-    again = Store.read(path)
-    assert set(again.maxima()) == {better, other}
-    again.close()
-
-
 def set_in_document(path, value):
     return f"UPDATE trials SET document = json_set(document, '$.{path}', json('{value}'))"
 
@@ -351,9 +336,6 @@ def test_damaged_trials_are_told(path, store, damage, says):
 @pytest.mark.parametrize(
     ("damage", "ask"),
     [
-        ("DROP TABLE maxima", Store.maxima),
-        ("UPDATE maxima SET document = json_remove(document, '$.load')", Store.maxima),
-        ("UPDATE maxima SET document = json_set(document, '$.fps', 'fast')", Store.maxima),
         ("ALTER TABLE trials DROP COLUMN boot", Store.last_boot),
         (WORDS_FOR_BOOTS, Store.last_boot),
         ("UPDATE warnings SET kind = 'rain'", Store.warnings),
@@ -362,7 +344,6 @@ def test_damaged_trials_are_told(path, store, damage, says):
 )
 def test_damage_of_what_is_not_a_trial_is_told(path, store, damage, ask):
     store.add(trial(stream_counts(), boot=1))
-    store.keep_maximum(Maximum("raw", 64, 1000.0, "max", 1))
     store.keep_warnings([Warning(WarningKind.SHORT_TRIALS, "short")])
     store.close()
     broken = damaged(path, damage)

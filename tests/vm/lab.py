@@ -122,7 +122,7 @@ class Lab:
         spec = next(spec for spec in TOPOLOGY.uuts if spec.name == uut)
         numbers = count()
         try:
-            testbed.open_lanes()
+            testbed.open_endpoints()
             with testbed.uut(spec) as unit:
 
                 def measure(load: str, frame_size: int = 64, **more: object) -> Measured:
@@ -135,7 +135,7 @@ class Lab:
 
                 yield measure
         finally:
-            testbed.close_lanes()
+            testbed.close_endpoints()
 
 
 def frames_in(capture: Path) -> list[Frame]:

@@ -3,7 +3,7 @@
 import pytest
 
 from netbench.model.verdict import WarningKind
-from netbench.plan.warnings import caveats, refused_loads
+from netbench.plan.warnings import expected_warnings, refused_loads
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology
 
@@ -13,7 +13,7 @@ PORTS = fake_ports()
 
 
 def found(lab, wanted, cpus=64):
-    return {warning.kind: warning.text for warning in caveats(lab, wanted, cpus)}
+    return {warning.kind: warning.text for warning in expected_warnings(lab, wanted, cpus)}
 
 
 def test_real_ports_enough_cpus_and_time_need_no_caveat():

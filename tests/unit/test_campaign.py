@@ -131,7 +131,7 @@ def test_after_a_generator_failed_its_lanes_are_renewed(testbed, directory):
     fakes = testbed(BROKEN_OFF, FINE)
     (kept,) = run(directory, request(retries=1)).trials
     assert (kept.attempt, kept.verdict) == (2, Verdict.VALID)
-    assert fakes.calls == ["open", "up bridge", "renew lanes", "down bridge", "close"]
+    assert fakes.calls == ["open", "up bridge", "renew endpoints", "down bridge", "close"]
 
 
 def test_also_after_the_last_attempt(testbed, directory):
@@ -139,13 +139,13 @@ def test_also_after_the_last_attempt(testbed, directory):
     fakes = testbed(BROKEN_OFF, FINE)
     kept = run(directory, request(retries=0, repetitions=2)).trials
     assert [trial.verdict for trial in kept] == [Verdict.INVALID, Verdict.VALID]
-    assert fakes.calls.count("renew lanes") == 1
+    assert fakes.calls.count("renew endpoints") == 1
 
 
 def test_after_another_failure_lanes_stay(testbed, directory):
     fakes = testbed(UNREAD, FINE)
     run(directory, request())
-    assert "renew lanes" not in fakes.calls
+    assert "renew endpoints" not in fakes.calls
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_resuming_follows_the_same_plan(testbed, directory):
         run(directory, wanted)
     testbed()
     resume(directory, [], [])
-    assert [trial.spec for trial in directory.results().trials] == list(wanted.plan.trials)
+    assert [trial.spec for trial in directory.results().trials] == list(wanted.schedule.trials)
     started = sorted(directory.results().trials, key=lambda trial: trial.started_ns)
     assert {trial.spec.index for trial in started} == set(range(12))
 

@@ -11,18 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.campaign import runner as campaign
-from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Visits
-from netbench.campaign.reference_throughput import Maxima
-from netbench.campaign.runner import make_request, resume, start
+from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
+from netbench.campaign.record import Record, Results
+from netbench.campaign.runner import make_request, measure_all, resume, start
 from netbench.errors import TestbedError
+from netbench.model.events import Event, TrialFinished, UutFailed
 from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.plan.trials import make_plan
 from netbench.results.directory import ResultDirectory
-from netbench.results.events import Announcer
 from tests.unit.fakes import FakeTestbed, Fate
 from tests.unit.inputs import profile, topology
-from tests.unit.test_campaign_walk import events, run, stop_at
+from tests.unit.test_campaign import events, run, stop_at
 
 UUTS = tuple({"name": name, "kind": "raw"} for name in ("a", "b", "c"))
 DIES = Fate(uut_error="guest b: QEMU was killed by signal 9")
@@ -88,7 +87,7 @@ def test_it_is_on_record_when_and_why(testbed, directory):
     failed, stored = events(directory)[5:7]
     assert (failed["why"], stored["verdict"]) == ("no carrier", "invalid")
     keys = [event["key"] for event in events(directory) if event["kind"] == "trial-stored"]
-    assert keys == [trial.key for trial in request().plan.trials]
+    assert keys == [trial.key for trial in request().schedule.trials]
 
 
 def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(testbed, directory):
@@ -107,7 +106,7 @@ def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(testbe
     assert testbed.calls == []
 
 
-def test_a_uut_that_dies_in_a_trial_is_brought_up_anew_and_the_trial_repeated(testbed, directory):
+def test_a_uut_that_dies_in_a_trial_is_restarted_and_the_trial_repeated(testbed, directory):
     testbed.fates["b"] = [Fate(), DIES]
     results = run(directory, request(repetitions=3, retries=1))
     assert ups(testbed) == {"a": 1, "b": 2, "c": 1}
@@ -120,7 +119,7 @@ def test_a_uut_that_dies_in_a_trial_is_brought_up_anew_and_the_trial_repeated(te
     assert testbed.calls[where : where + 4] == ["up b", "down b", "up b", "down b"]
 
 
-def test_without_retries_it_is_brought_up_anew_for_the_next_trial(testbed, directory):
+def test_without_retries_it_is_restarted_for_the_next_trial(testbed, directory):
     testbed.fates["b"] = [DIES]
     results = run(directory, request(repetitions=2, retries=0))
     first, second = of(results, "b")
@@ -190,7 +189,7 @@ def test_every_visit_is_a_new_chance(testbed, directory):
     """Interleaved, a UUT is visited about once a repetition."""
     testbed.refusals["b"] = ["out of memory"]
     wanted = request(repetitions=4, order="interleaved")
-    visits = [list(trials) for name, trials in groupby(wanted.plan.trials, lambda trial: trial.uut) if name == "b"]
+    visits = [list(trials) for name, trials in groupby(wanted.schedule.trials, lambda trial: trial.uut) if name == "b"]
     assert len(visits) > 1
     results = run(directory, wanted)
     verdicts = {trial.spec: trial.verdict.value for trial in of(results, "b")}
@@ -268,13 +267,13 @@ class Notes:
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.told: list[Event] = []
 
     def add(self, trial) -> None:
         self.kept.append(trial)
 
-    def maxima(self):
-        return ()
+    def keys(self):
+        return set()
 
     def keep_facts(self, uut, facts) -> None:
         pass
@@ -283,7 +282,7 @@ class Notes:
         pass
 
     def on(self, event) -> None:
-        self.told.append((event.kind, event.details))
+        self.told.append(event)
 
 
 FATES = st.sampled_from([Fate(), DIES, UNREAD])
@@ -293,7 +292,8 @@ FATES = st.sampled_from([Fate(), DIES, UNREAD])
 @given(st.lists(FATES, max_size=20), st.lists(st.sampled_from(["", "", "", "refused"]), max_size=6), st.integers(0, 3))
 def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusals, retries):
     lab, wanted = topology(), profile(repetitions=5, retries=retries, order="sequential")
-    trials = make_plan(lab, wanted).trials
+    schedule = make_request(lab, wanted).schedule
+    trials = schedule.trials or ()
     testbed = FakeTestbed(stream_paths(lab), fates)
     testbed.refusals["bridge"] = list(refusals)
     notes: Any = Notes()
@@ -301,27 +301,28 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusal
     with tempfile.TemporaryDirectory() as place:
         directory = ResultDirectory(Path(place))
         directory.captures.mkdir()
-        visits = Visits(fake, lab, wanted, directory, notes, Announcer([notes]), Maxima(notes), count(1))
-        visits.measure(lab.uuts[0], iter(trials))
+        record = Record(directory, notes, Results(notes), [notes])
+        boots = Boots(fake, wanted, directory.captures, record, count(1))
+        measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})
         assert list(directory.captures.iterdir()) == []
     assert [kept.spec for kept in notes.kept] == list(trials)
     assert all(1 <= kept.attempt <= retries + 1 for kept in notes.kept)
     assert testbed.calls.count("up bridge") == testbed.calls.count("down bridge") <= testbed.trials + 1
-    finished = [details for kind, details in notes.told if kind == "trial-finished"]
+    finished = [event for event in notes.told if isinstance(event, TrialFinished)]
     assert len(finished) == testbed.trials
     for kept in notes.kept:
-        mine = [details for details in finished if details["key"] == kept.spec.key]
+        mine = [event for event in finished if event.key == kept.spec.key]
         if kept.streams:
-            assert [details["attempt"] for details in mine] == list(range(1, kept.attempt + 1))
-            assert mine[-1]["verdict"] == kept.verdict.value
-            assert all(details["verdict"] == "invalid" for details in mine[:-1])
+            assert [event.attempt for event in mine] == list(range(1, kept.attempt + 1))
+            assert mine[-1].verdict == kept.verdict.value
+            assert all(event.verdict == "invalid" for event in mine[:-1])
         else:
             assert [reason.kind for reason in kept.reasons] == [ReasonKind.UUT_FAILED]
     given_up = [bool(kept.streams) for kept in notes.kept]
     assert given_up == sorted(given_up, reverse=True), "once given up, nothing more is measured"
-    died = "".join("x" if any("uut-failed" in str(why) for why in one["reasons"]) else "." for one in finished)
+    died = "".join("x" if any("uut-failed" in str(why) for why in one.reasons) else "." for one in finished)
     assert "x" * (MOST_FAILURES + 1) not in died
-    failed = [details for kind, details in notes.told if kind == "uut-failed"]
+    failed = [event for event in notes.told if isinstance(event, UutFailed)]
     assert len(failed) == (0 if all(given_up) else 1)
 
 

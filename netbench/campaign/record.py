@@ -1,0 +1,87 @@
+"""What is kept of a campaign while it runs: results, facts, warnings, consoles, events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.events import Event, Observer, TrialStored
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Warning, WarningKind
+from netbench.results.directory import ResultDirectory
+from netbench.results.store import Store
+
+
+class Results(Mapping[str, TrialResult]):
+    """The results of a store by key of their trials, each read when it is asked for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys = dict.fromkeys(store.keys())
+
+    def __getitem__(self, key: str) -> TrialResult:
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._store.trial(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, result: TrialResult) -> None:
+        """Store one more; TestbedError when it cannot be written."""
+        self._store.add(result)
+        self._keys[result.spec.key] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Where a campaign writes; TestbedError when it cannot."""
+
+    directory: ResultDirectory
+    store: Store
+    results: Results
+    observers: Sequence[Observer]
+
+    def tell(self, event: Event) -> None:
+        """Tell all observers, in order."""
+        for observer in self.observers:
+            observer.on(event)
+
+    def keep(self, result: TrialResult) -> None:
+        """Store a result."""
+        self.results.add(result)
+        spec = result.spec
+        if _short_of_load(result):
+            text = (
+                f"UUT {spec.uut}, scenario {spec.scenario}: in some trials the sources of a neighbour sent less than "
+                "was intended. What is said of the neighbour's load refers to what they did send."
+            )
+            self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
+        self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+
+    def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
+        """Note what a UUT and the neighbours beside it say of themselves."""
+        self.store.keep_facts(uut, facts)
+        if "emulated" in facts:
+            text = (
+                f"The CPU of UUT {uut} is emulated ({facts['emulated']}): its numbers describe the emulator, not the "
+                "virtual machine monitor. Use a host where KVM works for numbers to be quoted."
+            )
+            self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])
+
+    def keep_console(self, guest: str, text: str) -> None:
+        """Keep what a guest wrote to its console before it failed."""
+        self.directory.keep_console(guest, text)
+
+
+def _short_of_load(result: TrialResult) -> bool:
+    """Whether a neighbour's sources sent less than they were asked to."""
+    return any(
+        counts.intended_frames is not None and counts.sent_frames < counts.intended_frames * (1 - result.spec.tolerance)
+        for guest in result.neighbours
+        for counts in guest.streams
+    )

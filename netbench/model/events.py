@@ -1,0 +1,114 @@
+"""What happens in a campaign, as it is told to the console, the log and tests alike."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened; `kind` is its name in events.jsonl, its fields are the details there."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStarted(Event):
+    """Trials are about to be measured. `planned` and `expected_s` are None where results decide what comes next."""
+
+    kind = "campaign-started"
+    topology: str
+    profile: str
+    planned: int | None
+    done: int
+    expected_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignFinished(Event):
+    """Everything is measured."""
+
+    kind = "campaign-finished"
+    trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignStopped(Event):
+    """It was stopped, or the testbed broke; what was measured is kept."""
+
+    kind = "campaign-stopped"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class UutReady(Event):
+    """A UUT forwards."""
+
+    kind = "uut-ready"
+    uut: str
+
+
+@dataclass(frozen=True, slots=True)
+class UutFailed(Event):
+    """A UUT was given up: what is left of its trials on this boot is not measured."""
+
+    kind = "uut-failed"
+    uut: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursReady(Event):
+    """These neighbours are there beside a UUT."""
+
+    kind = "neighbours-ready"
+    uut: str
+    neighbours: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NeighboursFailed(Event):
+    """These neighbours were given up: trials on this boot that need them are not measured."""
+
+    kind = "neighbours-failed"
+    uut: str
+    neighbours: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStarted(Event):
+    """A trial begins; attempts are counted from 1."""
+
+    kind = "trial-started"
+    key: str
+    index: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinished(Event):
+    """It was made; whether it is kept or made again follows."""
+
+    kind = "trial-finished"
+    key: str
+    index: int
+    attempt: int
+    verdict: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialStored(Event):
+    """Its result is on disk."""
+
+    kind = "trial-stored"
+    key: str
+    index: int
+    verdict: str
+
+
+class Observer(Protocol):
+    """Anything that wants to know."""
+
+    def on(self, event: Event) -> None:
+        """Take note of an event."""

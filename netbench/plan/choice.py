@@ -1,0 +1,99 @@
+"""Which UUTs and scenarios are chosen, and whether the topology can play them."""
+
+from collections.abc import Sequence
+
+from netbench.errors import UsageError
+from netbench.model.profile import Profile
+from netbench.model.scenario import Network, Off, Scenario
+from netbench.model.topology import Topology
+from netbench.model.units import Load, LoadKind
+from netbench.plan.costs import Costs
+from netbench.plan.schedule import Wanted
+
+
+def choose(
+    topology: Topology,
+    profile: Profile,
+    uuts: Sequence[str] = (),
+    scenarios: Sequence[str] = (),
+    costs: Costs | None = None,
+) -> Wanted:
+    """What a campaign of these UUTs and scenarios (empty: all) is to measure.
+
+    UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot play.
+    """
+    chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
+    cases = _chosen_scenarios(profile, scenarios)
+    for case in cases:
+        _refuse_unfit(topology, profile, case)
+    return Wanted(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
+
+
+def most_sources(topology: Topology, profile: Profile) -> int:
+    """The largest number of sources of the victim in any trial."""
+    return max(number for case in profile.scenarios for number in source_numbers(topology, profile, case))
+
+
+def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
+    """Loads that no link of this nominal rate can carry, as text for a warning or an error."""
+    found = []
+    for stream in topology.own_streams:
+        rate = topology.stream_link(stream).rate
+        for load in profile.loads:
+            for size in profile.frame_sizes:
+                fps = load.fps(size, rate)
+                line = Load(LoadKind.SHARE, 100).fps(size, rate)
+                assert line is not None
+                if fps is not None and fps > line * 1.000001:
+                    found.append(f"{load} at {size} bytes on {stream.source} (line rate {line:,.0f} frames/s)")
+    return found
+
+
+def source_numbers(topology: Topology, profile: Profile, case: Scenario) -> tuple[int, ...]:
+    """The numbers of the victim's sources in a scenario."""
+    there = len(topology.own_streams)
+    if case.streams:
+        return case.streams
+    if profile.streams == "each":
+        return tuple(range(1, there + 1))
+    return profile.streams or (there,)
+
+
+def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
+    where = f"profile {profile.name}: scenario {case.name}"
+    known = [neighbour.name for neighbour in topology.neighbours]
+    if not known and not (isinstance(case.activity, Off) and not case.neighbours):
+        raise UsageError(
+            f"{where} needs a second guest, and topology {topology.name} has no `neighbours`; add one, take a topology "
+            "that has (netns-vmm), or choose with --scenario"
+        )
+    for name in case.neighbours:
+        if name not in known:
+            raise UsageError(
+                f"{where}: topology {topology.name} has no neighbour {name!r}; there are {', '.join(known)}"
+            )
+    to_forward = [one for one in topology.neighbours if isinstance(case.of(one.name), Network)]
+    silent = [one.name for one in to_forward if not one.streams]
+    if silent and (len(silent) == len(to_forward) or set(silent) & set(case.neighbours)):
+        raise UsageError(f"{where}: neighbour {silent[0]} has no streams to forward; name some in the topology")
+    asked, there = max(source_numbers(topology, profile, case)), len(topology.own_streams)
+    if asked > there:
+        raise UsageError(
+            f"{where}: streams: {asked} sources are asked for, the UUTs of topology {topology.name} have {there}"
+        )
+
+
+def _chosen_scenarios(profile: Profile, wanted: Sequence[str]) -> list[Scenario]:
+    """The scenarios of these names; the beginning of a name, up to a hyphen, stands for all that begin so."""
+    known = [scenario.name for scenario in profile.scenarios]
+    names: list[str] = []
+    for name in wanted:
+        names += [one for one in known if one == name or one.startswith(f"{name}-")] or [name]
+    return [profile.scenario(name) for name in _chosen("scenario", names, known)]
+
+
+def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise UsageError(f"there is no {what} {unknown[0]!r} here; there are {', '.join(known)}")
+    return [name for name in known if name in wanted] if wanted else list(known)

@@ -1,0 +1,53 @@
+"""How long a campaign takes, about."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from netbench.model.pace import Pace
+from netbench.model.scenario import Idle
+from netbench.model.trial import TrialSpec
+
+_NO_TIME = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
+
+    `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further stream in a trial; `guests`
+    has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that.
+    """
+
+    start_s: float = 0.0
+    trial_s: float = 0.16
+    stream_s: float = 0.08
+    guests: Mapping[str, Pace] = field(default_factory=dict)
+
+    def expected_s(self, trials: Iterable[TrialSpec]) -> float:
+        """How long these trials should take, in that order, in seconds; guests brought up included."""
+        expected = self.start_s
+        for (uut, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.boot)):
+            expected += self._of(uut).bring_up_s
+            for neighbours, beside in groupby(on_one_boot, key=lambda trial: [one.name for one in trial.neighbours]):
+                expected += sum(self._of(f"{uut}.{name}").bring_up_s for name in neighbours)
+                expected += sum(map(self._trial_s, beside))
+        return expected
+
+    def _trial_s(self, trial: TrialSpec) -> float:
+        expected = trial.duration_s + trial.settle_before_s + trial.settle_after_s
+        expected += self.trial_s + self._of(trial.uut).trial_s + (len(trial.streams) - 1) * self.stream_s
+        longest_s = trial.settle_before_s + trial.duration_s
+        for one in trial.neighbours:
+            pace = self._of(f"{trial.uut}.{one.name}")
+            if one.streams:
+                longest_s = max(longest_s, one.duration_s)
+                expected += pace.trial_s + len(one.streams) * self.stream_s
+            elif one.load is not None:
+                expected += pace.idle_s + pace.load_s + (one.load.cpu + one.load.vm) * pace.worker_s
+            elif isinstance(one.activity, Idle):
+                expected += pace.idle_s
+        return expected + longest_s - trial.settle_before_s - trial.duration_s
+
+    def _of(self, guest: str) -> Pace:
+        return self.guests.get(guest, _NO_TIME)

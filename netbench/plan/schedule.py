@@ -1,0 +1,124 @@
+"""The seam between a campaign and what it measures next: all trials known beforehand, or chosen by results so far."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from netbench.config.plugins import SCHEDULES, plugins
+from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
+from netbench.model.topology import Topology
+from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
+from netbench.model.units import Load
+from netbench.plan.costs import Costs
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a campaign is to measure: these UUTs, by name, in these scenarios of a profile."""
+
+    topology: Topology
+    profile: Profile
+    uuts: tuple[str, ...]
+    scenarios: tuple[Scenario, ...]
+    costs: Costs = field(default_factory=Costs)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams of a victim."""
+        return tuple(stream.name for stream in self.topology.own_streams)
+
+    def trial(
+        self,
+        uut: str,
+        scenario: Scenario,
+        frame_size: int,
+        load: Load,
+        repetition: int,
+        *,
+        index: int,
+        sources: int = 0,
+        phase: int = 1,
+        boot: int = 1,
+    ) -> TrialSpec:
+        """A trial with so many of the victim's streams (0: all), and otherwise as the profile says.
+
+        Trials that follow each other with the same `boot` are measured on one start of the UUT.
+        """
+        profile, streams = self.profile, self.streams[: sources or None]
+        victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, profile.duration)
+        neighbours = [
+            _task(profile, one.name, does, one.streams, profile.neighbours_duration)
+            for one in self.topology.neighbours
+            if not isinstance(does := self.topology.activity(scenario, one.name), Off)
+        ]
+        return TrialSpec(
+            index=index,
+            uut=uut,
+            scenario=scenario.name,
+            guests=(victim, *neighbours),
+            repetition=repetition,
+            phase=phase,
+            boot=boot,
+            settle_before_s=profile.settle.before,
+            settle_after_s=profile.settle.after,
+            drain_limit_s=profile.drain_limit,
+            tolerance=profile.tolerance,
+            max_lateness_s=profile.max_lateness,
+        )
+
+
+class NoOptions(BaseModel):
+    """A schedule without options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Schedule(ABC):
+    """Hands out trials, one after the other. Named in a profile by its kind, as installed in `netbench.schedules`."""
+
+    Options: ClassVar[type[BaseModel]] = NoOptions  # how a profile describes this kind of schedule
+
+    def __init__(self, wanted: Wanted, options: BaseModel) -> None:
+        """UsageError when it cannot measure what is wanted."""
+        self.wanted = wanted
+        self.options = options
+
+    @abstractmethod
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
+        """What follows, given the results so far by key of their trials; None when everything is measured.
+
+        A result instead of a trial says why that one cannot be measured, and is stored for it. Whatever is handed out
+        is in the results when this is called again, also in another process after the campaign was stopped: what
+        follows must depend on nothing but the results.
+        """
+
+    @property
+    def trials(self) -> Sequence[TrialSpec] | None:
+        """All trials in order, where they are known beforehand; None where they depend on results."""
+        return None
+
+    def expected_s(self, done: Collection[str]) -> float | None:
+        """How long all but the trials with these keys should take, in seconds; None where nobody knows."""
+        if self.trials is None:
+            return None
+        return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
+
+
+def make_schedule(wanted: Wanted) -> Schedule:
+    """The schedule that a profile describes; UsageError when it cannot measure what is wanted."""
+    spec = wanted.profile.schedule
+    kind = plugins(SCHEDULES)[spec.kind]
+    schedule: Schedule = kind(wanted, kind.Options.model_validate(spec.options))
+    return schedule
+
+
+def _task(profile: Profile, name: str, activity: Activity, streams: Sequence[str], duration_s: float) -> GuestTask:
+    if not isinstance(activity, Network):
+        return GuestTask(name, activity)
+    load = activity.load
+    traffic = None if load is None else Frames(activity.frame_size, load, profile.flows, profile.seed)
+    return GuestTask(name, activity, tuple(streams), traffic, duration_s)

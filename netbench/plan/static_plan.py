@@ -1,0 +1,123 @@
+"""The schedule of a profile's own lists: every scenario, frame size and load, known before the first frame is sent."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from pydantic import BaseModel
+
+from netbench.errors import UsageError
+from netbench.model.scenario import SHARED_IDLE, Network, Scenario
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.plan.choice import source_numbers
+from netbench.plan.order import Cell, Order
+from netbench.plan.schedule import Schedule, Wanted
+from netbench.statistics.reference_throughput import find_maximum
+
+MAX_TRIALS = 1_000_000
+_NO_MAXIMUM = (
+    "the neighbours' load is a share of the maximum in shared-idle, and no trial that counts has found that maximum"
+)
+
+
+class StaticPlan(Schedule):
+    """All trials of a campaign in a fixed order, the same for the same seed.
+
+    `interleaved` measures every UUT in each repetition, in shuffled order; on each boot, the scenarios that need the
+    same neighbours beside the UUT are shuffled together, so that drift of the machine spreads over all of them.
+    `sequential` finishes one UUT before the next, as written. `random` shuffles everything. Where neighbours forward a
+    share of a maximum, the trials that find it come first.
+    """
+
+    def __init__(self, wanted: Wanted, options: BaseModel | None = None) -> None:
+        """UsageError for too many trials."""
+        super().__init__(wanted, options or self.Options())
+        self._planned = tuple(_planned(wanted))
+        self._at = 0
+        self._maxima: dict[tuple[str, int], float] = {}
+
+    @property
+    def trials(self) -> tuple[TrialSpec, ...]:
+        """All of them; a load that is a share of a maximum is not known beforehand."""
+        return self._planned
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
+        """The first that is missing."""
+        while self._at < len(self._planned) and self._planned[self._at].key in results:
+            self._at += 1
+        if self._at == len(self._planned):
+            return None
+        trial = self._planned[self._at]
+        sizes = {share.frame_size for guest in trial.guests if (share := guest.unknown_share)}
+        maxima = {size: self._maximum(trial.uut, size, results) for size in sizes}
+        if None in maxima.values():
+            reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", _NO_MAXIMUM)
+            return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
+        return trial.with_maxima({size: fps for size, fps in maxima.items() if fps is not None})
+
+    def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> float | None:
+        """What was found while the neighbours were idle: all of that was planned to be measured by now."""
+        if (uut, frame_size) not in self._maxima:
+            finding = [
+                trial.key
+                for trial in self._planned
+                if (trial.uut, trial.scenario, trial.frame_size) == (uut, SHARED_IDLE, frame_size)
+            ]
+            found = find_maximum((results[key] for key in finding if key in results), uut, frame_size)
+            if found is None:
+                return None
+            self._maxima[uut, frame_size] = found.fps
+        return self._maxima[uut, frame_size]
+
+
+def _planned(wanted: Wanted) -> Iterator[TrialSpec]:
+    profile, cases = wanted.profile, wanted.scenarios
+    sources = sum(len(source_numbers(wanted.topology, profile, case)) for case in cases)
+    total = len(wanted.uuts) * sources * len(profile.frame_sizes) * len(profile.loads) * profile.repetitions
+    if total > MAX_TRIALS:
+        raise UsageError(f"profile {profile.name}: that makes {total:,} trials; at most {MAX_TRIALS:,} are possible")
+    first = _cells_of_maxima(wanted)
+    others = [cell for case in cases for cell in _cells(wanted, case) if cell not in first]
+    phases = [phase for phase in (first, others) if phase]
+    boots = Order(wanted.topology, profile).boots(wanted.uuts, phases)
+    if profile.reboot == "visit":  # a UUT that is there already is not started again
+        boots = (
+            (uut, phase, [one for _, _, measured in same for one in measured])
+            for (uut, phase), same in groupby(boots, key=lambda boot: boot[:2])
+        )
+    index = 0
+    for boot, (uut, phase, measured) in enumerate(boots, start=1):
+        for cell, repetition in measured:
+            yield wanted.trial(
+                uut,
+                profile.scenario(cell.scenario),
+                cell.frame_size,
+                cell.load,
+                repetition,
+                index=index,
+                sources=cell.sources,
+                phase=phase,
+                boot=boot,
+            )
+            index += 1
+
+
+def _cells(wanted: Wanted, case: Scenario) -> list[Cell]:
+    return [
+        Cell(case.name, number, size, load)
+        for number in source_numbers(wanted.topology, wanted.profile, case)
+        for size in wanted.profile.frame_sizes
+        for load in wanted.profile.loads
+    ]
+
+
+def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
+    """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
+    topology, profile = wanted.topology, wanted.profile
+    activities = [
+        topology.activity(case, neighbour.name) for case in wanted.scenarios for neighbour in topology.neighbours
+    ]
+    sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
+    fewest = min(source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
+    return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
