@@ -23,7 +23,8 @@ from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import run_checked
-from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
 INTERFACE = "tx"
@@ -66,11 +67,11 @@ def require_tools() -> None:
 
 
 @contextmanager
-def veth_pair() -> Iterator[NamespaceHost]:
+def veth_pair() -> Iterator[Namespaced]:
     """A namespace of our own with a veth pair in it, gone afterwards."""
     name = f"nb-bench-{os.getpid()}"
     here = LocalHost("here", name)
-    inside = NamespaceHost("bench", name, name)
+    inside = Namespaced(LocalHost("bench", name), name)
     run_checked(here, ["ip", "netns", "add", name])
     try:
         for scope in ("all", "default"):
@@ -84,7 +85,7 @@ def veth_pair() -> Iterator[NamespaceHost]:
         run_checked(here, ["ip", "netns", "delete", name])
 
 
-def compare(host: NamespaceHost, rounds: int, seconds: float, frame_size: int) -> None:
+def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
     cpus = range(os.cpu_count() or 1)
     print(f"frames of {frame_size} bytes, {rounds} rounds of {seconds:g} s, medians in frames per second\n")
     print(f"{'maximum':<16}{'afpacket':>14}{'trafgen':>14}{'ratio':>10}")
@@ -136,7 +137,7 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
     )
 
 
-def send(host: NamespaceHost, cpus: Sequence[int], what: Traffic) -> Sent:
+def send(host: Namespaced, cpus: Sequence[int], what: Traffic) -> Sent:
     """One measurement of the afpacket source, one thread per CPU."""
     with closing(AfPacketSource(AfPacketSource.Options(threads=len(cpus)))) as source:
         source.open(host, INTERFACE, cpus)
@@ -150,7 +151,7 @@ def send(host: NamespaceHost, cpus: Sequence[int], what: Traffic) -> Sent:
     return sent
 
 
-def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: int) -> float:
+def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) -> float:
     """One measurement of trafgen at its best: no pacing, one process per CPU from CPU 0 on, which it pins."""
     frames -= frames % processes
     packet = "{" + ",".join(map(str, build_frame(traffic(frame_size, None, 1)))) + "}"
@@ -165,7 +166,7 @@ def trafgen_fps(host: NamespaceHost, processes: int, frame_size: int, frames: in
     return sum(packets / (seconds + microseconds / 1e6) for seconds, microseconds, packets in reports)
 
 
-def tx_packets(host: NamespaceHost) -> int:
+def tx_packets(host: Namespaced) -> int:
     return int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_packets"))
 
 

@@ -10,7 +10,8 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.hosts.base import run_checked
-from netbench.hosts.local import NamespaceHost
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
@@ -87,13 +88,13 @@ def _broken(topology: Topology, active: ActiveGuest, breakage: Broken) -> Iterat
 
 def _do(topology: Topology, active: ActiveGuest, host: str, command: str) -> None:
     if host == "guest":
-        shell = active.ready.inside
-        assert shell is not None
-        assert shell.run(shlex.split(command)).exit_code == 0
+        inside = active.ready.inside
+        assert inside is not None
+        assert inside.run(shlex.split(command)).exit_code == 0
     elif host:
         netns = topology.netns(host)
         assert netns is not None
-        run_checked(NamespaceHost(host, "", netns), shlex.split(command))
+        run_checked(Namespaced(LocalHost(host, ""), netns), shlex.split(command))
 
 
 def _summary(result: TrialResult) -> Said:

@@ -1,11 +1,16 @@
 """The seam between what is to be done and where it is done."""
 
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
 from netbench.errors import TestbedError
+
+
+class GoneError(TestbedError):
+    """Nobody is at the other end any more: most likely the machine has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,10 @@ class Process(Protocol):
 
 
 class Host(Protocol):
-    """A place where commands run and files are read and written."""
+    """A place where commands run and files are read and written: this machine, a guest, a namespace of either."""
+
+    def __str__(self) -> str:
+        """How messages call it: `host source`, `guest vm1`."""
 
     @property
     def name(self) -> str:
@@ -68,7 +76,7 @@ class Host(Protocol):
 
     @property
     def netns(self) -> str | None:
-        """Its named network namespace on this machine; None for the one netbench itself runs in."""
+        """Its named network namespace on its machine; None outside all."""
 
     @property
     def shares_files(self) -> bool:
@@ -96,10 +104,46 @@ class Host(Protocol):
         """
 
 
+class Connection(Host, Protocol):
+    """A host at the other end of something that must be waited for and closed. GoneError where nobody is there."""
+
+    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
+        """Return once it answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
+
+    def close(self) -> None:
+        """End the conversation; harmless when called twice."""
+
+
 def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> str:
     """The output of a command that must succeed; TestbedError with its own words when it does not."""
     done = host.run(argv, stdin=stdin, timeout_s=timeout_s)
     if done.exit_code != 0:
         words = done.stderr.strip() or done.stdout.strip() or "no message"
-        raise TestbedError(f"host {host.name}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {words}")
+        raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {words}")
     return done.stdout
+
+
+class FilesByCommand:
+    """Files of hosts that only run commands."""
+
+    def read(self: Host, path: str) -> str:
+        return run_checked(self, ["cat", path])
+
+    def write(self: Host, path: str, text: str) -> None:
+        # Not tee: that of busybox calls every errno an I/O error.
+        run_checked(self, ["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], stdin=text)
+
+
+class FetchByCommand(FilesByCommand):
+    """As FilesByCommand, and fetching."""
+
+    def fetch(self: Host, path: str, target: Path) -> None:
+        save(target, b64decode(run_checked(self, ["base64", path], timeout_s=120.0)))
+
+
+def save(target: Path, data: bytes) -> None:
+    """Write a file of this machine; TestbedError when it cannot be written."""
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise TestbedError(f"{target} cannot be written: {error.strerror}") from error

@@ -1,7 +1,12 @@
-"""The seam between the code and the passing of time."""
+"""The seam between the code and the passing of time, and waiting for something no longer than it may take."""
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+_ATTEMPTS = 5
+# What time stamps of frames can show.
+_RESOLUTION_NS = 1000
 
 
 class Clock(Protocol):
@@ -21,13 +26,48 @@ class SystemClock:
     """The clocks of this machine."""
 
     def monotonic_ns(self) -> int:
-        """CLOCK_MONOTONIC."""
         return time.monotonic_ns()
 
     def realtime_ns(self) -> int:
-        """CLOCK_REALTIME."""
         return time.time_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float, every_s: float = 0.02) -> bool:
+    """Whether a condition came true within a time; it is looked at once at least, and again every so often."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every_s)
+    return True
+
+
+class ClockReading(NamedTuple):
+    """Between what bounds CLOCK_REALTIME - CLOCK_MONOTONIC was, in ns."""
+
+    least_ns: int
+    most_ns: int
+
+
+def read_clocks(clock: Clock) -> ClockReading:
+    """Both clocks at one moment, as nearly as some attempts tell."""
+    return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
+
+
+def clock_set_ns(before: ClockReading, after: ClockReading) -> int:
+    """By how much CLOCK_REALTIME was set between two readings: forward, or back (negative); 0 where it was not.
+
+    NTP and adjtime(3) slow down or speed up both clocks alike (clock_gettime(2)), so their difference changes only
+    when the time is set, or the machine slept.
+    """
+    least, most = after.least_ns - before.most_ns, after.most_ns - before.least_ns
+    return (least + most) // 2 if least > _RESOLUTION_NS or most < -_RESOLUTION_NS else 0
+
+
+def _attempt(clock: Clock) -> ClockReading:
+    earlier = clock.monotonic_ns()
+    realtime = clock.realtime_ns()
+    return ClockReading(realtime - clock.monotonic_ns(), realtime - earlier)

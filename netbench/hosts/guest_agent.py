@@ -1,79 +1,96 @@
-"""The way into a guest that runs QEMU's guest agent (qemu-ga)."""
+"""A guest reached through QEMU's guest agent (qemu-ga) inside it."""
 
-import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import Ended
+from netbench.hosts.base import Completed, FetchByCommand
+from netbench.hosts.clock import wait_until
 from netbench.hosts.qmp import QmpConnection
 
 _POLL_S = 0.02
-_PATIENCE_S = 2.0
+_PING_S = 2.0
 # What a service of the guest has as PATH need not hold the tools of root.
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class GuestAgentShell:
-    """A conversation with the guest agent of one guest, over the socket at `path`."""
+class GuestAgentHost(FetchByCommand):
+    """A guest whose agent is at the other end of the socket at `path`; messages call it `title`."""
 
-    def __init__(self, guest: str, path: Path) -> None:
-        self._guest = guest
+    def __init__(self, name: str, title: str, path: Path) -> None:
+        self._name = name
+        self._title = title
         self._path = path
         self._connection: QmpConnection | None = None
 
-    def hello(self, timeout_s: float, hopeless: Callable[[], str]) -> None:
-        """Return once the agent answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                # A new connection each time: what was asked before the agent listened is answered later, or never.
-                self._connection = QmpConnection(f"{self._guest}: its guest agent", self._path, greets=False)
-                self._connection.command("guest-ping", timeout_s=_PATIENCE_S)
-                return
-            except TestbedError as error:
-                self.close()
-                why = hopeless()
-                if why:
-                    raise TestbedError(why) from error
-                if time.monotonic() > deadline:
-                    raise TestbedError(
-                        f"{self._guest}: its guest agent did not answer within {timeout_s:g} s of its start; "
-                        "does the image run qemu-ga?"
-                    ) from error
-                time.sleep(_POLL_S)
+    def __str__(self) -> str:
+        return self._title
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 20.0) -> Ended:
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def netns(self) -> None:
+        return None
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
+        if not wait_until(lambda: self._answers(hopeless), limit_s, _POLL_S):
+            raise TestbedError(
+                f"{self}: its guest agent did not answer within {limit_s:g} s of its start; does the image run qemu-ga?"
+            )
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         """Run a command to its end (`guest-exec` of the QEMU Guest Agent Protocol Reference)."""
-        deadline = time.monotonic() + timeout_s
         wanted = {"path": "/usr/bin/env", "arg": list(argv), "env": [_PATH], "capture-output": True}
         if stdin:
-            wanted["input-data"] = b64encode(stdin).decode()
+            wanted["input-data"] = b64encode(stdin.encode()).decode()
         pid = self._ask("guest-exec", wanted)["pid"]
-        while True:
-            status = self._ask("guest-exec-status", {"pid": pid})
-            if status["exited"]:
-                return _ended(status)
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{self._guest}: `{' '.join(argv)}` did not end within {timeout_s:g} s")
-            time.sleep(_POLL_S)
+        status: dict[str, Any] = {}
+
+        def exited() -> bool:
+            status.update(self._ask("guest-exec-status", {"pid": pid}))
+            return bool(status["exited"])
+
+        if not wait_until(exited, timeout_s, _POLL_S):
+            raise TestbedError(f"{self}: `{' '.join(argv)}` did not end within {timeout_s:g} s")
+        code = -int(status["signal"]) if "signal" in status else int(status["exitcode"])
+        return Completed(tuple(argv), code, _text(status.get("out-data", "")), _text(status.get("err-data", "")))
+
+    def spawn(self, argv: Sequence[str]) -> NoReturn:
+        """It cannot: the agent's protocol knows no conversation with a command that runs."""
+        raise TestbedError(f"{self}: its guest agent cannot talk with `{argv[0]}` while it runs; use the channel `ssh`")
 
     def close(self) -> None:
-        """End the conversation; harmless when called twice."""
         if self._connection is not None:
             with suppress(TestbedError):
                 self._connection.close()
             self._connection = None
 
+    def _answers(self, hopeless: Callable[[], str]) -> bool:
+        try:
+            # A new connection each time: what was asked before the agent listened is answered later, or never.
+            self._connection = QmpConnection(f"{self}: its guest agent", self._path, greets=False)
+            self._connection.command("guest-ping", timeout_s=_PING_S)
+        except TestbedError as error:
+            self.close()
+            if why := hopeless():
+                raise TestbedError(why) from error
+            return False
+        return True
+
     def _ask(self, command: str, arguments: dict[str, object]) -> Any:  # noqa: ANN401 - QMP's own types
         if self._connection is None:
-            raise TestbedError(f"{self._guest}: nobody said hello to its guest agent")
+            raise TestbedError(f"{self}: its guest agent was not waited for")
         return self._connection.command(command, arguments)
 
 
-def _ended(status: dict[str, Any]) -> Ended:
-    code = -int(status["signal"]) if "signal" in status else int(status["exitcode"])
-    return Ended(code, b64decode(status.get("out-data", "")), b64decode(status.get("err-data", "")))
+def _text(data: str) -> str:
+    return b64decode(data).decode(errors="replace")

@@ -4,7 +4,7 @@ Both versions of control groups: v1's `cpu` controller (sched-design-CFS.rst, sc
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netbench.errors import MissingError, TestbedError
@@ -54,13 +54,6 @@ def find_controller(host: Host) -> CpuController:
 def door(host: Host, controller: CpuController, group: str) -> str:
     """The file by which a process of a host enters a group."""
     return f"{_outside(host)}{controller.directory}/{group}/cgroup.procs"
-
-
-def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:
-    """The command that runs `argv`, and all it will start, on these CPUs (empty: any) and in a group (empty: none)."""
-    bound = ["taskset", "-c", ",".join(map(str, cpus)), *argv] if cpus else list(argv)
-    # The process 0 is the one that writes.
-    return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', door, *bound] if door else bound
 
 
 def _mounted(host: Host) -> CpuController | None:

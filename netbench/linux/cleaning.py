@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.base import Host
-from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.linux.changes import AddNamespace, Machine
 from netbench.linux.journal import Journal
@@ -52,5 +53,5 @@ def _hosts(journal: Journal) -> dict[str | None, Host]:
     hosts: dict[str | None, Host] = {None: LocalHost("local", journal.run_id)}
     for _, change in journal.pending:
         if isinstance(change, AddNamespace):
-            hosts[change.name] = NamespaceHost(change.name, journal.run_id, change.name)
+            hosts[change.name] = Namespaced(LocalHost(change.name, journal.run_id), change.name)
     return hosts

@@ -86,4 +86,4 @@ class GuestKernel:
         try:
             return parse_hops(printed, namespaces, points, forwarding)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise TestbedError(f"host {host.name}: its counters of hops make no sense: {error}") from error
+            raise TestbedError(f"{host}: its counters of hops make no sense: {error}") from error

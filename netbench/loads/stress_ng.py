@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
-from netbench.hosts.shell import Shell, run_in_guest
+from netbench.hosts.base import Completed, Host
 from netbench.linux.process_stat import USER_HZ
 from netbench.loads.sessions import Process, kill_command, parse_processes, read_command
 from netbench.model.scenario import Stress
@@ -47,11 +47,11 @@ class StressLoad:
     over it), and end by themselves when the first of them dies (PR_SET_PDEATHSIG).
     """
 
-    def __init__(self, guest: str, shell: Shell, stress: Stress, *, gives_way: bool = False) -> None:
+    def __init__(self, guest: str, host: Host, stress: Stress, *, gives_way: bool = False) -> None:
         """`gives_way`: to everything else in the guest, which must have a kernel of its own."""
         self._gives_way = gives_way
         self._guest = guest
-        self._shell = shell
+        self._host = host
         self._stress = stress
         self._what = f"{guest}: its load `{stress}`"
         self._session: int | None = None
@@ -63,8 +63,8 @@ class StressLoad:
         deadline = time.monotonic() + _START_S
         while not (crew := self._look()).at_work:
             if not crew.led:
-                run_in_guest(self._shell, self._guest, ("stress-ng", "--dry-run", *options))
-                raise TestbedError(f"{self._what} ended at once, and does not say why")
+                why = _words(self._host.run(("stress-ng", "--dry-run", *options)))
+                raise TestbedError(f"{self._what} ended at once: {why or 'it does not say why'}")
             if time.monotonic() > deadline:
                 raise TestbedError(f"{self._what} is not at work {_START_S:g} s after its start: {crew}")
             time.sleep(_POLL_S)
@@ -92,14 +92,13 @@ class StressLoad:
                 time.sleep(_POLL_S)
 
     def _launch(self, options: Sequence[str]) -> int:
-        done = self._shell.run(("sh", "-c", _LAUNCH, "sh", *options), timeout_s=_ANSWER_S)
+        done = self._host.run(("sh", "-c", _LAUNCH, "sh", *options), timeout_s=_ANSWER_S)
         if done.exit_code == _NOT_FOUND:
             raise TestbedError(
                 f"{self._guest}: there is no stress-ng for its load; install the package stress-ng there"
             )
         if done.exit_code != 0 or not done.stdout.strip().isdigit():
-            words = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace") or "no message"
-            raise TestbedError(f"{self._what} cannot start: exit code {done.exit_code}: {words}")
+            raise TestbedError(f"{self._what} cannot start: {_words(done) or 'it says no number'}")
         return int(done.stdout)
 
     def _options(self) -> Iterator[str]:
@@ -112,7 +111,7 @@ class StressLoad:
             yield from ("--vm", str(self._stress.vm), "--vm-method", "write64", "--vm-bytes", f"{self._vm_kib()}K")
 
     def _vm_kib(self) -> int:
-        meminfo = run_in_guest(self._shell, self._guest, ("cat", "/proc/meminfo"))
+        meminfo = self._host.read("/proc/meminfo")
         available = re.search(r"^MemAvailable: +(\d+) kB$", meminfo, re.MULTILINE)
         if available is None:
             raise TestbedError(f"{self._guest}: its kernel does not tell how much memory is available")
@@ -124,8 +123,14 @@ class StressLoad:
         return _crew(self._processes(read_command(self._session)), self._session, self._stress)
 
     def _processes(self, command: Sequence[str]) -> list[Process]:
-        done = self._shell.run(command, timeout_s=_ANSWER_S)
-        return parse_processes(done.exit_code, done.stdout.decode(errors="replace"), self._guest)
+        done = self._host.run(command, timeout_s=_ANSWER_S)
+        return parse_processes(done.exit_code, done.stdout, self._guest)
+
+
+def _words(done: Completed) -> str:
+    """What a command says of its failure, empty when it did not fail."""
+    words = done.stderr.strip() or done.stdout.strip() or "no message"
+    return f"exit code {done.exit_code}: {words}" if done.exit_code else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
-from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import (
@@ -291,7 +292,8 @@ def _host(topology: Topology, name: str, run_id: str) -> Host | None:
     netns = topology.netns(name)
     if topology.machine(name) is not None:
         return None
-    return NamespaceHost(name, run_id, netns) if netns else LocalHost(name, run_id)
+    here = LocalHost(name, run_id)
+    return Namespaced(here, netns) if netns else here
 
 
 def _known_paths(topology: Topology, kernel: Kernel) -> tuple[StreamPath, ...]:

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from netbench.errors import MachineGoneError
 from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import VmHost, VmNamespaceHost
+from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import Explained, Namespaced
 from netbench.hosts.signals import shielded
 from netbench.images.library import find_image
 from netbench.linux.kernel_by_command import GuestKernel
@@ -14,7 +16,7 @@ from netbench.model.topology import VmSpec
 from netbench.vmm.acceleration import choose
 from netbench.vmm.describe import guest_facts, image_name
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, planned_boot
-from netbench.vmm.qemu_process import Qemu, hello
+from netbench.vmm.qemu_process import Qemu
 
 
 class RunningVm:
@@ -35,9 +37,8 @@ class RunningVm:
 
     def host(self, name: str, netns: str | None) -> Host:
         """A host of the topology that is this VM, or a namespace inside it."""
-        if netns is None:
-            return VmHost(name, self._channel, self._qemu.death_just_now)
-        return VmNamespaceHost(name, self._channel, self._qemu.death_just_now, netns)
+        host = _reached(name, self._qemu, self._channel)
+        return Namespaced(host, netns) if netns else host
 
 
 @contextmanager
@@ -55,8 +56,9 @@ def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator
     try:
         qemu.start(here)
         channel = AgentChannel(qemu.guest, qemu.connect())
-        hello(qemu, channel, spec.boot_limit)
-        kernel = run_checked(VmHost(name, channel, qemu.death_just_now), ["uname", "-r"]).strip()
+        host = _reached(name, qemu, channel)
+        host.await_answer(spec.boot_limit, qemu.hopeless)
+        kernel = run_checked(host, ["uname", "-r"]).strip()
         facts = {"vm": name, **guest_facts(here, acceleration, image_name(spec.image), kernel)}
         facts |= {"cpus": str(spec.cpus), "memory": f"{spec.memory} MiB"}
         yield RunningVm(name, qemu, channel, spec, facts)
@@ -65,6 +67,10 @@ def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator
             if channel is not None:
                 channel.close()
             qemu.stop()
+
+
+def _reached(name: str, qemu: Qemu, channel: AgentChannel) -> Explained:
+    return Explained(AgentHost(name, channel), qemu.death_just_now, MachineGoneError)
 
 
 def planned_vm(name: str, spec: VmSpec) -> VirtualMachine:

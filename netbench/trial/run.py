@@ -7,8 +7,7 @@ from math import inf
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.clock import Clock
-from netbench.hosts.clock_reading import clock_set_ns, read_clocks
+from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
 from netbench.model.paths import StreamPath
 from netbench.model.points import INSIDE, Hops

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
-from netbench.hosts.shell import Shell
 from netbench.linux.changes import Change
 from netbench.linux.kernel import Kernel
 from netbench.model.entitlement import Entitlement
@@ -90,7 +89,7 @@ class Ready:
 
     next_hop_macs: Mapping[str, str]
     quiet_time_s: float
-    inside: Shell | None = None
+    inside: Host | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
 

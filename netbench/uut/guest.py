@@ -1,10 +1,10 @@
-"""A Linux guest that is to forward, whatever runs it: told how by way of a shell, waited for, and read."""
+"""A Linux guest that is to forward, whatever runs it: told how by way of a host, waited for, and read."""
 
-import time
 from collections.abc import Callable, Sequence
 
 from netbench.errors import TestbedError
-from netbench.hosts.shell import Shell, run_in_guest
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
 from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_link import list_command, parse_links
 from netbench.linux.nics import NicCounters
@@ -21,47 +21,45 @@ _POLL_S = 0.05
 class Guest:
     """A guest that has booted. Every method raises TestbedError, naming it, when it does not do what it should."""
 
-    def __init__(self, name: str, shell: Shell, paths: Sequence[StreamPath], model: str) -> None:
+    def __init__(self, name: str, host: Host, paths: Sequence[StreamPath], model: str) -> None:
         """`model` is that of its NICs."""
         self._name = name
         self._model = model
-        self._shell = shell
+        self._host = host
         self._paths = tuple(paths)
         self.nics = self._find_nics()
 
     @property
     def kernel(self) -> str:
         """The release of its kernel."""
-        return run_in_guest(self._shell, self._name, ("uname", "-r")).strip()
+        return run_checked(self._host, ("uname", "-r")).strip()
 
     def forward(self, how: str) -> None:
         """Have it `bridge` or `route`; returns once its NICs have a carrier and forward."""
         for command in forwarding_commands(self._paths, self.nics, how):
-            run_in_guest(self._shell, self._name, command.argv, command.stdin.encode())
-        deadline = time.monotonic() + _CARRIER_S
-        while not all(forwards(nic) for name, nic in self._links().items() if name in self._interfaces):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{self._name}: its NICs have no carrier after {_CARRIER_S:g} s")
-            time.sleep(_POLL_S)
+            run_checked(self._host, command.argv, stdin=command.stdin)
+        if not wait_until(self._forwards, _CARRIER_S, _POLL_S):
+            raise TestbedError(f"{self._name}: its NICs have no carrier after {_CARRIER_S:g} s")
 
     def await_reception(self, send: Callable[[StreamPath], None]) -> None:
         """Return once every ingress NIC has taken the frames that `send` sends it, one a call."""
         before = self._received()
         for path in self._paths:
             send(path)
-        deadline = time.monotonic() + _RECEPTION_S
-        while not all(now > before[stream] for stream, now in self._received().items()):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{self._name}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
-            time.sleep(_POLL_S)
+
+        def received() -> bool:
+            return all(now > before[stream] for stream, now in self._received().items())
+
+        if not wait_until(received, _RECEPTION_S, _POLL_S):
+            raise TestbedError(f"{self._name}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
     def counters(self) -> GuestCounters:
         """All its counters, read at nearly one moment."""
-        return parse_counters(run_in_guest(self._shell, self._name, read_command(self._interfaces)), self._name)
+        return parse_counters(run_checked(self._host, read_command(self._interfaces)), self._name)
 
     def cpu_s(self) -> float:
         """CPU time it has used since it was started, in seconds, as its kernel counts it."""
-        text = run_in_guest(self._shell, self._name, ("cat", "/proc/stat"))
+        text = run_checked(self._host, ("cat", "/proc/stat"))
         try:
             return busy_s(text)
         except (ValueError, IndexError) as error:
@@ -70,6 +68,9 @@ class Guest:
     @property
     def _interfaces(self) -> list[str]:
         return [name for own in self.nics.values() for name in (own.ingress, own.egress)]
+
+    def _forwards(self) -> bool:
+        return all(forwards(nic) for name, nic in self._links().items() if name in self._interfaces)
 
     def _received(self) -> dict[str, int]:
         counted = self.counters().nics
@@ -91,7 +92,7 @@ class Guest:
             ) from None
 
     def _links(self) -> dict[str, NicCounters]:
-        text = run_in_guest(self._shell, self._name, list_command())
+        text = run_checked(self._host, list_command())
         try:
             return parse_links(text)
         except (ValueError, LookupError, TypeError) as error:

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.base import run_checked
-from netbench.hosts.guest_agent import GuestAgentShell
-from netbench.hosts.shell import Shell
-from netbench.hosts.ssh import SshShell, free_port
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Connection, run_checked
+from netbench.hosts.composed import Explained
+from netbench.hosts.guest_agent import GuestAgentHost
+from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.model.pace import Pace
@@ -44,7 +45,7 @@ from netbench.vmm.qemu_command import (
     qemu_program,
     vm_directory,
 )
-from netbench.vmm.qemu_process import ExplainedShell, Qemu
+from netbench.vmm.qemu_process import Qemu
 
 _PLANNED_SSH_PORT = 2222
 _EMULATED_PACE = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
@@ -57,7 +58,7 @@ class _Running:
     """What there is of a guest that was started; `guest` once it has booted, and the bridges its host NICs are in."""
 
     qemu: Qemu
-    shell: Shell | None = None
+    inside: Connection | None = None
     guest: Guest | None = None
     attached: dict[Place, int] = field(default_factory=dict)
 
@@ -144,14 +145,14 @@ class QemuGuest(UnitUnderTest):
         self._running = _Running(Qemu(machine, files))
         self._running.qemu.start(site.host)
         self._running.qemu.pin(self._options.pin.vcpus, self._options.pin.io)
-        self._running.shell = self._way_in(self._running.qemu, files)
+        self._running.inside = self._way_in(self._running.qemu, files)
 
     def ready(self) -> Ready:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
         site, running = self._provisioned
-        assert running.shell is not None
-        running.shell.hello(self._options.boot_limit, running.qemu.hopeless)
-        running.guest = Guest(running.qemu.guest, running.shell, site.paths, self._options.nic)
+        assert running.inside is not None
+        running.inside.await_answer(self._options.boot_limit, running.qemu.hopeless)
+        running.guest = Guest(running.qemu.guest, running.inside, site.paths, self._options.nic)
         if site.paths:
             running.guest.forward(self._options.forward)
             await_forwarding(site.machine, host_places(site.paths))
@@ -161,7 +162,7 @@ class QemuGuest(UnitUnderTest):
             self._towards(site.paths),
             # A tap's queue holds 1000 frames, and an emulated guest takes its time.
             _EMULATED_QUIET_TIME_S if self._acceleration.emulated else _QUIET_TIME_S,
-            running.shell,
+            running.inside,
             self._describe(running.guest, site),
         )
 
@@ -193,8 +194,8 @@ class QemuGuest(UnitUnderTest):
         with ExitStack() as stack:
             if self._running is not None:
                 stack.callback(self._running.qemu.stop)
-                if self._running.shell is not None:
-                    stack.callback(self._running.shell.close)
+                if self._running.inside is not None:
+                    stack.callback(self._running.inside.close)
         self._running = None
         super().destroy()
 
@@ -261,16 +262,18 @@ class QemuGuest(UnitUnderTest):
         wanted = self._options.vhost
         return wanted == "on" or (wanted == "auto" and self._options.nic == "virtio-net-pci" and VHOST_DEVICE.exists())
 
-    def _way_in(self, qemu: Qemu, files: RunFiles) -> Shell:
-        shell: Shell
+    def _way_in(self, qemu: Qemu, files: RunFiles) -> Connection:
+        name, title = self.site.assignment.name, qemu.guest
+        guest: Connection
         match self._options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
-                shell = SshShell(qemu.guest, self.site.host, files.directory, self._ssh_port, user, Path(key), host_key)
+                port, directory = self._ssh_port, files.directory
+                guest = SshHost(name, title, self.site.host, directory, port, user, Path(key), host_key)
             case GuestAgentChannel():
-                shell = GuestAgentShell(qemu.guest, files.channel)
+                guest = GuestAgentHost(name, title, files.channel)
             case None:
-                shell = AgentChannel(qemu.guest, qemu.connect())
-        return ExplainedShell(qemu, shell)
+                guest = AgentHost(name, AgentChannel(title, qemu.connect()))
+        return Explained(guest, qemu.death_just_now)
 
     def _send_into_tap(self, path: StreamPath) -> None:
         run_checked(self.site.host, probe_command(tap_name(path, "ingress"), guest_mac(path, "ingress")))

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from netbench.hosts.composed import Confined
 from netbench.linux.changes import Change
-from netbench.linux.host_shell import HostShell
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import Hops
@@ -62,7 +62,7 @@ class Raw(UnitUnderTest):
         return Ready(
             next_hop_macs=bridged if self._forward == "bridge" else routed,
             quiet_time_s=_QUIET_TIME_S,
-            inside=HostShell(site.host, own.entitlement.cpus, entry),
+            inside=Confined(site.host, own.entitlement.cpus, entry),
             facts=entitlement_facts(own.entitlement),
         )
 

@@ -5,17 +5,19 @@ A device file says little: inside another hypervisor /dev/kvm may open and every
 
 import json
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
+from netbench.hosts.composed import Explained
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import Qemu, hello
+from netbench.vmm.qemu_process import Qemu
 
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -72,11 +74,9 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
     qemu = Qemu(machine, files)
     try:
         qemu.start(host)
-        channel = AgentChannel(qemu.guest, qemu.connect())
-        try:
-            hello(qemu, channel, limit_s)
-        finally:
-            channel.close()
+        guest = Explained(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)
+        with closing(guest):
+            guest.await_answer(limit_s, qemu.hopeless)
     except TestbedError as error:
         return Acceleration("tcg", f"/dev/kvm is there, but no guest boots under it: {error}")
     finally:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.linux.cgroups import confined
+from netbench.hosts.composed import confined
 from netbench.linux.state import STATE_DIRECTORY
 
 AGENT_PORT = "netbench.agent"

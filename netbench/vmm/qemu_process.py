@@ -5,14 +5,12 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import ChannelGoneError, Ended
 from netbench.hosts.base import Host, Process
-from netbench.hosts.shell import Shell
 from netbench.linux.process_stat import USER_HZ, read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qemu_monitor import Monitor
@@ -177,40 +175,3 @@ class Qemu:
         console = self.console().splitlines()
         trouble = [line for line in console if _TROUBLE.search(line)]
         return next((said[-1] for said in (trouble, console) if said), "")
-
-
-class ExplainedShell:
-    """The way into a guest, that tells how the guest ended where that is why it does not answer."""
-
-    def __init__(self, qemu: Qemu, shell: Shell) -> None:
-        self._qemu = qemu
-        self._shell = shell
-
-    def hello(self, timeout_s: float, hopeless: Callable[[], str]) -> None:
-        """Return once the guest answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
-        with explained(self._qemu):
-            self._shell.hello(timeout_s, hopeless)
-
-    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 20.0) -> Ended:
-        """Run a command to its end; the exit code is the caller's to judge."""
-        with explained(self._qemu):
-            return self._shell.run(argv, stdin, timeout_s)
-
-    def close(self) -> None:
-        """End the conversation; harmless when called twice."""
-        self._shell.close()
-
-
-@contextmanager
-def explained(qemu: Qemu) -> Iterator[None]:
-    """Say how the guest ended, if it did, instead of that nobody is there any more."""
-    try:
-        yield
-    except ChannelGoneError as error:
-        raise TestbedError(qemu.death_just_now() or str(error)) from error
-
-
-def hello(qemu: Qemu, shell: Shell, limit_s: float) -> None:
-    """Return once a guest that was started answers; TestbedError says why it does not, as soon as that is known."""
-    with explained(qemu):
-        shell.hello(limit_s, qemu.hopeless)

@@ -15,17 +15,15 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import VmHost, VmNamespaceHost
-from netbench.hosts.base import Completed, Host, run_checked
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Completed, Connection, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock
-from netbench.hosts.guest_agent import GuestAgentShell
-from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.composed import Confined, Explained, Namespaced
+from netbench.hosts.guest_agent import GuestAgentHost
+from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
-from netbench.hosts.shell import Shell
-from netbench.hosts.ssh import SshShell
+from netbench.hosts.ssh import SshHost
 from netbench.linux.changes import Change
-from netbench.linux.host_shell import HostShell
 from netbench.linux.kernel import Kernel
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.linux.transaction import Transaction
@@ -45,7 +43,6 @@ from netbench.uut.qemu import QemuGuest
 from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
-from netbench.vmm.qemu_process import ExplainedShell
 from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 
@@ -58,16 +55,17 @@ BEHIND = [
     *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
-    *((Host, kind) for kind in (LocalHost, NamespaceHost, VmHost, VmNamespaceHost, FakeHost)),
+    *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
     *((Kernel, kind) for kind in (Transaction, GuestKernel)),
-    *((Shell, kind) for kind in (AgentChannel, ExplainedShell, GuestAgentShell, HostShell, SshShell)),
+    *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshHost)),
     *((Neighbour, kind) for kind in (Idle, StressLoad)),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]
 
 
 def members(seam) -> dict[str, object]:
-    return {name: member for name, member in vars(seam).items() if not name.startswith("_")}
+    found = {name: member for base in seam.__mro__[::-1] for name, member in vars(base).items()}
+    return {name: member for name, member in found.items() if not name.startswith("_")}
 
 
 def wire() -> FakeWire:
@@ -98,7 +96,7 @@ def test_the_types_agree():
     sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
     sinks: list[Sink] = [TcpdumpSink(), FakeSink(wire())]
     uuts: list[UnitUnderTest] = [Raw(RawOptions()), QemuGuest(QemuOptions()), External(ExternalOptions()), FakeUut([])]
-    hosts: list[Host] = [LocalHost("local", "x"), NamespaceHost("n", "x", "nb-x"), FakeHost()]
+    hosts: list[Host] = [LocalHost("local", "x"), Namespaced(LocalHost("n", "x"), "nb-x"), FakeHost()]
     clocks: list[Clock] = [SystemClock(), FakeClock()]
     assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 4, 3, 2]
 
@@ -230,7 +228,7 @@ def test_ctrl_c_at_the_terminal_does_not_reach_a_spawned_process():
 
 
 def test_a_namespace_that_is_gone_is_named():
-    gone = NamespaceHost("n", "x", "nb-no-such-namespace")
+    gone = Namespaced(LocalHost("n", "x"), "nb-no-such-namespace")
     for use in (gone.run, gone.spawn):
         with pytest.raises(MachineGoneError, match="host n: its namespace nb-no-such-namespace is gone"):
             use(["echo", "hello"])

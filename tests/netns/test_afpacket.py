@@ -16,7 +16,9 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frames import flow_ports
-from netbench.hosts.local import NamespaceHost
+from netbench.hosts.base import Process
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root
@@ -26,12 +28,12 @@ SNAP_BYTES = 80  # all that identifies a frame
 SOON_NS = 20_000_000
 
 
-class Lab(NamespaceHost):
+class Lab(Namespaced):
     """A namespace of the test's own with veth pairs tx0–rx0, tx1–rx1; remembers what was spawned in it."""
 
     def __init__(self, netns: str) -> None:
-        super().__init__("lab", netns, netns)
-        self.spawned: list[subprocess.Popen[str]] = []
+        super().__init__(LocalHost("lab", netns), netns)
+        self.spawned: list[Process] = []
 
     def spawn(self, argv):
         process = super().spawn(argv)

@@ -95,11 +95,11 @@ class Burnt:
 
 def burn(uut: ActiveGuest, begin: float) -> Burnt:
     """Have it compute from a moment on, of CLOCK_MONOTONIC: later than it takes to start Python."""
-    shell = uut.ready.inside
-    assert shell is not None
-    done = shell.run([sys.executable, "-c", BURN, str(begin), str(begin + BURN_S)])
+    inside = uut.ready.inside
+    assert inside is not None
+    done = inside.run([sys.executable, "-c", BURN, str(begin), str(begin + BURN_S)])
     assert done.exit_code == 0, done.stderr
-    cpu_s, _, rest = done.stdout.decode().partition(" ")
+    cpu_s, _, rest = done.stdout.partition(" ")
     allowed = next(line.split()[1] for line in rest.splitlines() if line.startswith("Cpus_allowed_list:"))
     return Burnt(float(cpu_s), rest, allowed)
 
@@ -128,9 +128,9 @@ def test_a_load_is_bound_weighed_and_limited_without_streams_too(yard):
 
 def test_a_group_is_removed_once_its_last_process_has_ended(yard):
     with yard.uut(raw("route"), "u", (), Entitlement(weight=50)) as uut:
-        shell = uut.ready.inside
-        assert shell is not None
-        shell.run(["sh", "-c", "sleep 0.7 </dev/null >/dev/null 2>&1 &"])
+        inside = uut.ready.inside
+        assert inside is not None
+        inside.run(["sh", "-c", "sleep 0.7 </dev/null >/dev/null 2>&1 &"])
         assert len(groups()) == 1
     assert groups() == []
 
@@ -160,9 +160,9 @@ def hold() -> None:
     with fresh_yard() as yard:
         entitled = Entitlement((usable_cpus()[0],), weight=50, limit=0.5)
         with yard.uut(raw("bridge"), "u", yard.paths[:1], entitled) as uut, yard.uut(reference("bridge", 1), "u.n"):
-            shell = uut.ready.inside
-            assert shell is not None
-            shell.run(["sh", "-c", "sleep 600 </dev/null >/dev/null 2>&1 &"])
+            inside = uut.ready.inside
+            assert inside is not None
+            inside.run(["sh", "-c", "sleep 600 </dev/null >/dev/null 2>&1 &"])
             print("ready", flush=True)
             time.sleep(600)
 

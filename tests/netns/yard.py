@@ -9,7 +9,8 @@ from pathlib import Path
 
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.local import LocalHost, NamespaceHost
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes
 from netbench.linux.changes import Machine
 from netbench.linux.journal import Journal
@@ -90,7 +91,7 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
     wanted = topology(2, name=name)
     journal = Journal.create(name)
     hosts: dict[str, Host] = {
-        host: NamespaceHost(host, journal.run_id, f"nb-{name}-{host}") for host in ("source", "uut", "sink")
+        host: Namespaced(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
     }
     with Netlink() as netlink:
         by_netns: dict[str | None, Host] = {host.netns: host for host in hosts.values()}

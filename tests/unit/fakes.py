@@ -448,6 +448,9 @@ class FakeHost:
         self.files = files or {}
         self.commands: list[tuple[str, ...]] = []
 
+    def __str__(self) -> str:
+        return "host fake"
+
     @property
     def name(self) -> str:
         """Its name."""
@@ -477,7 +480,7 @@ class FakeHost:
     def read(self, path: str) -> str:
         """The text of a file."""
         if path not in self.files:
-            raise TestbedError(f"host {self.name}: {path} cannot be read: No such file or directory")
+            raise TestbedError(f"{self}: {path} cannot be read: No such file or directory")
         return self.files[path]
 
     def write(self, path: str, text: str) -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.composed import confined
 from netbench.hosts.local import LocalHost
-from netbench.linux.cgroups import CpuController, confined, door, find_controller
+from netbench.linux.cgroups import CpuController, door, find_controller
 from netbench.linux.changes import AddCgroup, Machine, from_json, to_json
 from netbench.linux.changes import cgroup as groups
 from netbench.model.entitlement import Entitlement

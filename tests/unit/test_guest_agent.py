@@ -1,4 +1,4 @@
-"""The way into a guest by QEMU's guest agent, on a small server that runs commands as the agent would."""
+"""A guest reached by QEMU's guest agent, on a small server that runs commands as the agent would."""
 
 import subprocess
 import threading
@@ -8,8 +8,8 @@ from base64 import b64decode, b64encode
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.guest_agent import GuestAgentShell
-from netbench.hosts.shell import run_in_guest
+from netbench.hosts.base import Completed
+from netbench.hosts.guest_agent import GuestAgentHost
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 
@@ -68,52 +68,44 @@ def server(tmp_path, agent):
 
 
 @pytest.fixture
-def shell(tmp_path, server):
-    shell = GuestAgentShell("guest g", tmp_path / "agent")
-    shell.hello(20, str)
-    yield shell
-    shell.close()
+def guest(tmp_path, server):
+    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    guest.await_answer(20, str)
+    yield guest
+    guest.close()
 
 
-def test_a_command_its_input_output_and_exit_code(shell, server):
-    done = shell.run(["sh", "-c", "cat; echo err >&2; exit 7"], b"in\xff\n")
-    assert (done.exit_code, done.stdout, done.stderr) == (7, b"in\xff\n", b"err\n")
+def test_a_command_its_input_output_and_exit_code(guest, server):
+    done = guest.run(["sh", "-c", "cat; echo err >&2; exit 7"], stdin="in\xff\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (7, "in\xff\n", "err\n")
     assert [name for name, _ in server.asked] == ["guest-ping", "guest-exec", "guest-exec-status", "guest-exec-status"]
 
 
-def test_a_command_that_says_nothing_and_one_that_a_signal_ends(shell):
-    assert shell.run(["true"]) == (0, b"", b"")
-    assert shell.run(["sh", "-c", "kill -TERM $$"]).exit_code == -15
+def test_a_command_that_says_nothing_and_one_that_a_signal_ends(guest):
+    assert guest.run(["true"]) == Completed(("true",), 0, "", "")
+    assert guest.run(["sh", "-c", "kill -TERM $$"]).exit_code == -15
 
 
-def test_words_are_not_interpreted_and_a_command_reads_nothing_unless_told(shell, server):
-    assert shell.run(["printf", "%s|", "a b", "$HOME", "*", ""]).stdout == b"a b|$HOME|*||"
+def test_words_are_not_interpreted_and_a_command_reads_nothing_unless_told(guest, server):
+    assert guest.run(["printf", "%s|", "a b", "$HOME", "*", ""]).stdout == "a b|$HOME|*||"
     (arguments,) = [arguments for name, arguments in server.asked if name == "guest-exec"]
     assert "input-data" not in arguments
 
 
-def test_the_tools_of_root_are_found(shell, agent):
-    shell.run(["true"])
+def test_the_tools_of_root_are_found(guest, agent):
+    guest.run(["true"])
     (path,) = agent.environment
     assert path.startswith("PATH=")
     assert {"/sbin", "/usr/sbin", "/usr/bin", "/bin"} <= set(path.removeprefix("PATH=").split(":"))
 
 
-def test_a_command_that_must_succeed(shell):
-    assert run_in_guest(shell, "guest g", ("cat",), b"x") == "x"
-    with pytest.raises(TestbedError, match=r"^guest g: `sh -c echo no >&2; exit 3` failed with exit code 3: no$"):
-        run_in_guest(shell, "guest g", ("sh", "-c", "echo no >&2; exit 3"))
-    with pytest.raises(TestbedError, match="failed with exit code 1: no message"):
-        run_in_guest(shell, "guest g", ("false",))
-
-
-def test_a_command_that_does_not_end_in_time(shell, agent):
+def test_a_command_that_does_not_end_in_time(guest, agent):
     agent.hangs = True
     with pytest.raises(TestbedError, match="^guest g: `sleep 0.01` did not end within 0.2 s$"):
-        shell.run(["sleep", "0.01"], timeout_s=0.2)
+        guest.run(["sleep", "0.01"], timeout_s=0.2)
 
 
-def test_an_agent_that_may_not_run_commands_says_so(shell, agent, monkeypatch):
+def test_an_agent_that_may_not_run_commands_says_so(guest, agent, monkeypatch):
     """Red Hat's has `guest-exec` switched off."""
 
     def refuse(wanted):
@@ -121,10 +113,10 @@ def test_an_agent_that_may_not_run_commands_says_so(shell, agent, monkeypatch):
 
     monkeypatch.setattr(agent, "_start", refuse)
     with pytest.raises(TestbedError, match=r"guest g: its guest agent: Command guest-exec has been disabled"):
-        shell.run(["true"])
+        guest.run(["true"])
 
 
-def test_a_guest_that_dies_meanwhile(shell, agent, monkeypatch):
+def test_a_guest_that_dies_meanwhile(guest, agent, monkeypatch):
     """QEMU closes the socket."""
 
     def die(wanted):
@@ -132,18 +124,18 @@ def test_a_guest_that_dies_meanwhile(shell, agent, monkeypatch):
 
     monkeypatch.setattr(agent, "_start", die)
     with pytest.raises(TestbedError, match="guest g: its guest agent: .*"):
-        shell.run(["true"])
+        guest.run(["true"])
 
 
-def test_nobody_said_hello(tmp_path):
-    shell = GuestAgentShell("guest g", tmp_path / "agent")
-    with pytest.raises(TestbedError, match="nobody said hello"):
-        shell.run(["true"])
-    shell.close()
-    shell.close()
+def test_an_agent_that_was_not_waited_for(tmp_path):
+    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    with pytest.raises(TestbedError, match="was not waited for"):
+        guest.run(["true"])
+    guest.close()
+    guest.close()
 
 
-def test_hello_waits_for_an_agent_that_comes_later(tmp_path, agent):
+def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
     """First there is no socket at all, then nobody who answers; each try is a new connection."""
     servers: list[FakeQmp] = []
     agent.deaf = True
@@ -156,20 +148,20 @@ def test_hello_waits_for_an_agent_that_comes_later(tmp_path, agent):
 
     coming = threading.Timer(0.1, come)
     coming.start()
-    shell = GuestAgentShell("guest g", tmp_path / "agent")
-    shell.hello(30, str)
-    assert shell.run(["true"]).exit_code == 0
+    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    guest.await_answer(30, str)
+    assert guest.run(["true"]).exit_code == 0
     assert servers[0].connections >= 3
-    shell.close()
+    guest.close()
     coming.join()
     servers[0].close()
 
 
-def test_hello_gives_up_in_time_or_as_soon_as_there_is_no_hope(tmp_path, agent):
-    shell = GuestAgentShell("guest g", tmp_path / "agent")
+def test_waiting_gives_up_in_time_or_as_soon_as_there_is_no_hope(tmp_path, agent):
+    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
     with pytest.raises(TestbedError, match="did not answer within 0.2 s of its start; does the image run qemu-ga"):
-        shell.hello(0.2, str)
+        guest.await_answer(0.2, str)
     with pytest.raises(TestbedError, match="^QEMU has ended$"):
-        shell.hello(60, lambda: "QEMU has ended")
-    with pytest.raises(TestbedError, match="nobody said hello"):
-        shell.run(["true"])
+        guest.await_answer(60, lambda: "QEMU has ended")
+    with pytest.raises(TestbedError, match="was not waited for"):
+        guest.run(["true"])

@@ -3,15 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import ChannelGoneError
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import Qemu, hello
+from netbench.vmm.qemu_process import Qemu
 from tests.unit.fake_qmp import FakeQmp, Refusal
 from tests.unit.fakes import FakeHost
 
@@ -205,42 +203,3 @@ def test_a_cpu_that_is_not_there_is_named(started):
     _, guest = started()
     with pytest.raises(TestbedError, match="guest g cannot be pinned to CPUs 9999: Invalid argument"):
         guest.pin([(9999,)], ())
-
-
-class Deaf:
-    """A way into a guest that nobody answers, or that is gone."""
-
-    def __init__(self, error: type[TestbedError]) -> None:
-        self._error = error
-
-    def hello(self, timeout_s, hopeless):
-        deadline = time.monotonic() + 20
-        while self._error is TestbedError and not hopeless() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        raise self._error(hopeless() or "guest g: it is gone")
-
-    def run(self, argv, stdin=b"", timeout_s=20.0):
-        raise AssertionError
-
-    def close(self):
-        pass
-
-
-def test_saying_hello_to_a_guest_that_died_says_how(started):
-    host, guest = started()
-    host.processes[0].kill()
-    with pytest.raises(TestbedError, match="^guest g: QEMU was killed by signal 9$"):
-        hello(guest, Deaf(ChannelGoneError), 20)
-
-
-def test_saying_hello_to_a_guest_that_will_never_answer(started, tmp_path):
-    _, guest = started()
-    (tmp_path / "console.log").write_text(PANIC)
-    with pytest.raises(TestbedError, match="^guest g: .*Kernel panic"):
-        hello(guest, Deaf(TestbedError), 20)
-
-
-def test_a_channel_that_is_gone_though_qemu_runs(started):
-    _, guest = started()
-    with pytest.raises(TestbedError, match="^guest g: it is gone$"):
-        hello(guest, Deaf(ChannelGoneError), 20)

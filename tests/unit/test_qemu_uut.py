@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import ChannelGoneError, Ended
-from netbench.hosts.base import Completed
+from netbench.hosts.base import Completed, GoneError, run_checked
 from netbench.images.library import Image
 from netbench.linux.changes import AddCgroup, AddRunDirectory
 from netbench.linux.nics import NicCounters
@@ -41,6 +40,7 @@ class FakeQemu:
         self.machine = machine
         self.guest = f"guest {machine.name}"
         self.dead = ""
+        self.died = ""  # as somebody learns who has seen a sign of it
         self.pins: list[object] = []
 
     def start(self, host) -> None:
@@ -56,7 +56,7 @@ class FakeQemu:
         return self.dead
 
     def death_just_now(self) -> str:
-        return self.dead
+        return self.died
 
     def require_running(self) -> None:
         if self.dead:
@@ -69,11 +69,13 @@ class FakeQemu:
         LOG.append("stop")
 
 
-class FakeShell:
+class FakeGuest(FakeHost):
     """A guest that knows its NICs, the MACs of QEMU's command line among them, and its counters."""
 
-    def __init__(self, guest, qemu) -> None:
-        self.told: list[tuple[str, bytes]] = []
+    def __init__(self, name, channel) -> None:
+        super().__init__()
+        _, qemu = channel
+        self.told: list[tuple[str, str]] = []
         self.gone = False
         macs = [nic.mac for nic in qemu.machine.nics]
         # The last of the command line is the first in this guest.
@@ -83,17 +85,23 @@ class FakeShell:
         self.received = dict.fromkeys((link["ifname"] for link in self.links), 0)
         self.counters = ""
 
-    def hello(self, timeout_s, hopeless) -> None:
+    def __str__(self) -> str:
+        return "guest g"
+
+    def await_answer(self, limit_s, hopeless) -> None:
         assert hopeless() == ""
 
-    def run(self, argv, stdin=b"", timeout_s=20.0) -> Ended:
+    def read(self, path) -> str:
+        return run_checked(self, ["cat", path])
+
+    def run(self, argv, *, stdin="", timeout_s=30.0) -> Completed:
         if self.gone:
-            raise ChannelGoneError("guest g: it is gone")
+            raise GoneError("guest g: it is gone")
         self.told.append((" ".join(argv), stdin))
         counters = self.counters or text(dev=_dev(self.received))
         answers = {"ip -j": json.dumps(self.links), "uname": "6.1.0-31\n", "sh -c": counters}
         said = next((said for start, said in answers.items() if " ".join(argv).startswith(start)), "")
-        return Ended(0, said.encode(), b"")
+        return Completed(tuple(argv), 0, said, "")
 
     def close(self) -> None:
         LOG.append("close")
@@ -122,8 +130,8 @@ class TapHost(FakeHost):
         done = super().run(argv, stdin=stdin, timeout_s=timeout_s)
         if argv[0] == sys.executable and not self._life.deaf:
             mac = argv[-1]
-            (name,) = [link["ifname"] for link in self._life.shell.links if link["address"] == mac]
-            self._life.shell.received[name] += 1
+            (name,) = [link["ifname"] for link in self._life.inside.links if link["address"] == mac]
+            self._life.inside.received[name] += 1
         return done
 
 
@@ -158,10 +166,11 @@ class Life:
         self.tried: list[tuple[str, str]] = []
         self.deaf = False
         self.qemu: FakeQemu
-        self.shell: FakeShell
+        self.inside: FakeGuest
         monkeypatch.setattr(qemu, "choose", self._choose)
         monkeypatch.setattr(qemu, "Qemu", self._start)
-        monkeypatch.setattr(qemu, "AgentChannel", self._reach)
+        monkeypatch.setattr(qemu, "AgentChannel", lambda title, connected: (title, connected))
+        monkeypatch.setattr(qemu, "AgentHost", self._reach)
         for module in (qemu, describe):
             monkeypatch.setattr(module, "find_image", self._image)
         monkeypatch.setattr(forwarding, "_CARRIER_S", 0.05)
@@ -187,9 +196,9 @@ class Life:
         self.qemu = FakeQemu(machine, files)
         return self.qemu
 
-    def _reach(self, guest, qemu):
-        self.shell = FakeShell(guest, qemu)
-        return self.shell
+    def _reach(self, name, channel):
+        self.inside = FakeGuest(name, channel)
+        return self.inside
 
     def _image(self, name):
         place = Path("/images") / name
@@ -210,7 +219,7 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     assert directory.path.endswith("-uut-g")
     planned = planned_commands(guest.uut, guest.own)
     assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
-    for command, _ in guest.shell.told:
+    for command, _ in guest.inside.told:
         if not command.startswith(("ip -j", "uname", "sh -c")):
             assert f"guest: {command}" in [line.partition("\n")[0] for line in planned]
 
@@ -252,7 +261,7 @@ def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
     ready = guest.uut.ready()
     assert guest.qemu.machine.nics == ()
     assert [type(change) for change in guest.kernel.made] == [AddRunDirectory]
-    assert not any(command.startswith(("sysctl", "ip -batch", "bridge")) for command, _ in guest.shell.told)
+    assert not any(command.startswith(("sysctl", "ip -batch", "bridge")) for command, _ in guest.inside.told)
     reading = guest.uut.read()
     assert {hop.stream for hop in reading.hops} == {""}
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
@@ -261,12 +270,12 @@ def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
 
 def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
     guest = life().bring_up()
-    shell = guest.ready.inside
-    assert shell.run(["uname", "-r"]).stdout == b"6.1.0-31\n"
-    guest.shell.gone = True
-    guest.qemu.death_just_now = lambda: "QEMU was killed by signal 9"
+    inside = guest.ready.inside
+    assert inside.run(["uname", "-r"]).stdout == "6.1.0-31\n"
+    guest.inside.gone = True
+    guest.qemu.died = "QEMU was killed by signal 9"
     with pytest.raises(TestbedError, match="^QEMU was killed by signal 9$"):
-        shell.run(["true"])
+        inside.run(["true"])
     guest.uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):
         guest.uut.read()
@@ -274,7 +283,7 @@ def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
 
 def test_nics_are_told_apart_by_their_macs(life):
     guest = life(forward="route").bring_up()
-    (batch,) = [stdin.decode().splitlines() for command, stdin in guest.shell.told if command == "ip -batch -"]
+    (batch,) = [stdin.splitlines() for command, stdin in guest.inside.told if command == "ip -batch -"]
     assert f"address add {PATHS[0].ingress_ip}/24 dev eth3" in batch
     assert f"address add {PATHS[0].egress_ip}/24 dev eth2" in batch
     assert f"address add {PATHS[1].ingress_ip}/24 dev eth1" in batch
@@ -284,7 +293,7 @@ def test_nics_are_told_apart_by_their_macs(life):
 def test_a_guest_without_a_driver_says_so(life):
     guest = life(nic="vmxnet3")
     guest.provision()
-    guest.shell.links = [link for link in guest.shell.links if link["ifname"] != "eth3"]
+    guest.inside.links = [link for link in guest.inside.links if link["ifname"] != "eth3"]
     mac = guest_mac(PATHS[0], "ingress")
     with pytest.raises(TestbedError, match=f"^guest g has no NIC {mac}: its kernel has no driver for vmxnet3$"):
         guest.uut.ready()
@@ -294,10 +303,10 @@ def test_a_guest_without_a_driver_says_so(life):
 def test_a_guest_whose_tools_are_others_says_what_it_needs(life, listing):
     guest = life()
     guest.provision()
-    guest.shell.links = None
-    run = guest.shell.run
-    guest.shell.run = lambda argv, *more, **named: (
-        Ended(0, listing.encode(), b"") if argv[:2] == ["ip", "-j"] else run(argv, *more, **named)
+    guest.inside.links = None
+    run = guest.inside.run
+    guest.inside.run = lambda argv, *more, **named: (
+        Completed((), 0, listing, "") if argv[:2] == ["ip", "-j"] else run(argv, *more, **named)
     )
     with pytest.raises(TestbedError, match="guest g: its list of links makes no sense; it needs iproute2"):
         guest.uut.ready()
@@ -306,7 +315,7 @@ def test_a_guest_whose_tools_are_others_says_what_it_needs(life, listing):
 def test_a_guest_whose_nics_stay_down_is_not_ready(life):
     guest = life()
     guest.provision()
-    guest.shell.links[0] = {**guest.shell.links[0], "operstate": "DOWN"}
+    guest.inside.links[0] = {**guest.inside.links[0], "operstate": "DOWN"}
     with pytest.raises(TestbedError, match="^guest g: its NICs have no carrier after 0.05 s$"):
         guest.uut.ready()
 
@@ -334,7 +343,7 @@ def test_a_guest_is_ready_once_frames_reach_it(life):
 def counted(guest):
     dev = DEV.replace("eth0", "eth3").replace("eth1", "eth2").splitlines(keepends=True)
     more = [line.replace("eth2", name) for name in ("eth0", "eth1") for line in dev if "eth2" in line]
-    guest.shell.counters = text(dev="".join([*dev, *more]), drivers=DRIVERS.replace("eth0", "eth3"))
+    guest.inside.counters = text(dev="".join([*dev, *more]), drivers=DRIVERS.replace("eth0", "eth3"))
 
 
 def test_hops_are_read_in_the_order_of_the_path(life):
@@ -351,24 +360,24 @@ def test_hops_are_read_in_the_order_of_the_path(life):
     assert list(dict.fromkeys(streams)) == ["s1", "s2", ""]
     assert streams == sorted(streams, key=["s1", "s2", ""].index)
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
-    (command, *_) = [command for command, _ in guest.shell.told if command.startswith("sh -c")]
+    (command, *_) = [command for command, _ in guest.inside.told if command.startswith("sh -c")]
     assert command.split()[-4:] == ["eth3", "eth2", "eth1", "eth0"]
 
 
 def test_a_guest_that_is_not_well_is_not_asked(life):
     guest = life().bring_up()
-    asked = len(guest.shell.told)
+    asked = len(guest.inside.told)
     guest.qemu.dead = "guest g is not running: QEMU says 'paused'"
     with pytest.raises(TestbedError, match="QEMU says 'paused'"):
         guest.uut.read()
-    assert len(guest.shell.told) == asked
+    assert len(guest.inside.told) == asked
 
 
 @pytest.mark.parametrize(("death", "says"), [("QEMU was killed by signal 9", "killed"), ("", "it is gone")])
 def test_a_guest_that_dies_while_it_is_asked_says_how(life, death, says):
     guest = life().bring_up()
-    guest.shell.gone = True
-    guest.qemu.death_just_now = lambda: death
+    guest.inside.gone = True
+    guest.qemu.died = death
     with pytest.raises(TestbedError, match=says):
         guest.uut.read()
 
@@ -434,7 +443,7 @@ def test_a_guest_is_ended_though_the_conversation_cannot_be(life, monkeypatch):
     def fail():
         raise TestbedError("SSH hangs")
 
-    guest.shell.close = fail
+    guest.inside.close = fail
     LOG.clear()
     with pytest.raises(TestbedError, match="SSH hangs"):
         guest.uut.destroy()

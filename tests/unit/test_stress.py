@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import Ended
+from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
-from netbench.linux.host_shell import HostShell
 from netbench.loads import stress_ng as module
 from netbench.loads.base import Neighbour
 from netbench.loads.idle import Idle
@@ -24,28 +23,21 @@ from netbench.loads.sessions import Process, parse_processes
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
 from tests.netns.watching import wait_for
+from tests.unit.fakes import FakeHost
 
 RUN = f"nbt-stress-{os.getpid()}"
 SMALL = "MemTotal: 999999 kB\nMemAvailable:  40000 kB\n"
 
 
-class Machine:
+class Machine(LocalHost):
     """This machine with as much memory as a test says."""
 
     def __init__(self, meminfo=SMALL):
-        self._shell = HostShell(LocalHost("here", RUN))
+        super().__init__("here", RUN)
         self._meminfo = meminfo
 
-    def hello(self, timeout_s, hopeless):
-        self._shell.hello(timeout_s, hopeless)
-
-    def run(self, argv, stdin=b"", timeout_s=20.0):
-        if argv == ("cat", "/proc/meminfo"):
-            return Ended(0, self._meminfo.encode(), b"")
-        return self._shell.run(argv, stdin, timeout_s)
-
-    def close(self):
-        self._shell.close()
+    def read(self, path):
+        return self._meminfo if path == "/proc/meminfo" else super().read(path)
 
 
 @pytest.fixture
@@ -212,7 +204,7 @@ def test_a_stress_ng_that_refuses_says_why_itself(stand_in):
 
 def test_a_stress_ng_that_ends_at_once_without_a_word(stand_in):
     stand_in("ends")
-    with pytest.raises(TestbedError, match="`stress-ng --cpu 2 --vm 1` ended at once, and does not say why"):
+    with pytest.raises(TestbedError, match="`stress-ng --cpu 2 --vm 1` ended at once: it does not say why"):
         load().start()
 
 
@@ -254,20 +246,15 @@ def test_no_workers_of_a_kind_means_none(stress_ng, cpu, vm):
     running.stop()
 
 
-class Undying:
+class Undying(FakeHost):
     """A guest whose processes wait for a disk for ever."""
 
     def __init__(self, text="77 (stress-ng) D 1 77 77 0 -1 0 0 0 0 0 5 5 0 0 20 0\n", exit_code=0):
-        self._ended = Ended(exit_code, text.encode(), b"")
+        super().__init__()
+        self._ended = Completed((), exit_code, text, "")
 
-    def hello(self, timeout_s, hopeless):
-        pass
-
-    def run(self, argv, stdin=b"", timeout_s=20.0):
-        return self._ended if "grep" in argv[2] else Ended(0, b"77\n", b"")
-
-    def close(self):
-        pass
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        return self._ended if "grep" in argv[2] else Completed((), 0, "77\n", "")
 
 
 def test_a_process_that_cannot_be_killed_is_reported(monkeypatch):

@@ -15,7 +15,7 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import Qemu, hello
+from netbench.vmm.qemu_process import Qemu
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 
@@ -143,7 +143,7 @@ def booted(image, memory_mib):
         qemu.start(UnmarkedHost("here", "nbt-image"))
         channel = AgentChannel(qemu.guest, qemu.connect())
         try:
-            hello(qemu, channel, 60)
+            channel.hello(60, qemu.hopeless)
             yield channel
         finally:
             channel.close()

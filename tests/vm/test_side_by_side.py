@@ -47,10 +47,10 @@ def allowed(pid: int) -> set[str]:
 
 def cost_of_being_busy(uut: ActiveGuest) -> float:
     """CPU time in seconds that this machine has spent on a guest which computes for BUSY_S seconds of its own."""
-    shell = uut.ready.inside
-    assert shell is not None
+    inside = uut.ready.inside
+    assert inside is not None
     before, begin = uut.uut.read().cpu_s["host"], time.monotonic()
-    done = shell.run(["timeout", str(BUSY_S), "sh", "-c", "while :; do :; done"], timeout_s=60)
+    done = inside.run(["timeout", str(BUSY_S), "sh", "-c", "while :; do :; done"], timeout_s=60)
     assert done.exit_code != 0, "it was stopped"
     return (uut.uut.read().cpu_s["host"] - before) / (time.monotonic() - begin)
 
@@ -96,11 +96,11 @@ def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
         with yard.uut(pinned, "g.second", (s2,), everywhere) as second:
             assert allowed(pid_of(yard, "g.second")) == {str(first_cpu), str(last_cpu)}
             assert yard.forwarded(first, s1) == yard.forwarded(second, s2) == FRAMES
-            shell = second.ready.inside
-            assert shell is not None
+            inside = second.ready.inside
+            assert inside is not None
             os.kill(pid_of(yard, "g.second"), signal.SIGKILL)
             with pytest.raises(TestbedError, match=r"guest g\.second: QEMU was killed by signal 9"):
-                shell.run(["true"])
+                inside.run(["true"])
             assert yard.forwarded(second, s2) == 0
             assert yard.forwarded(first, s1) == FRAMES
         assert yard.forwarded(first, s1) == FRAMES
@@ -126,7 +126,7 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
         assert active.ready.inside
         done = active.ready.inside.run(["python3", "-I", "-S", "-c", burn + tell], timeout_s=60)
         assert done.exit_code == 0, done.stderr
-        cpu_s, *words = done.stdout.decode().split()
+        cpu_s, *words = done.stdout.split()
         assert float(cpu_s) / BUSY_S < 0.45, "a fifth of a CPU"
         assert "0::/nb-0123456789ab-u" in words
         assert words[words.index("Cpus_allowed_list:") + 1] == "1"

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import Ended
 from netbench.hosts.base import run_checked
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
@@ -17,23 +16,6 @@ from tests.netns.watching import wait_for
 from tests.vm.lab import UnmarkedHost
 
 pytestmark = pytest.mark.vm
-
-
-class HostAsShell:
-    """What a guest's shell does, by way of a VM that is a host."""
-
-    def __init__(self, host):
-        self._host = host
-
-    def hello(self, timeout_s, hopeless):
-        pass
-
-    def run(self, argv, stdin=b"", timeout_s=20.0):
-        done = self._host.run(argv, stdin=stdin.decode(), timeout_s=timeout_s)
-        return Ended(done.exit_code, done.stdout.encode(), done.stderr.encode())
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +47,7 @@ def test_the_papers_loads_run_are_watched_and_are_gone_after(guest):
     """One after the other: what is unpacked when first wanted stays, and nothing is added to it."""
     before = None
     for workers, processes in ((Stress(cpu=1), 2), (Stress(cpu=8, vm=4), 17), (Stress(cpu=8, vm=4), 17)):
-        load = StressLoad("guest small", HostAsShell(guest), workers)
+        load = StressLoad("guest small", guest, workers)
         load.start()
         assert len(stress_processes(guest)) == processes
         first, busy_first = load.cpu_s(), busy_s(guest)
@@ -83,7 +65,7 @@ def test_the_papers_loads_run_are_watched_and_are_gone_after(guest):
 
 
 def test_a_worker_that_dies_in_the_guest_is_noticed_one_that_is_replaced_is_not(guest):
-    load = StressLoad("guest small", HostAsShell(guest), Stress(cpu=1, vm=1))
+    load = StressLoad("guest small", guest, Stress(cpu=1, vm=1))
     load.start()
     found = stress_processes(guest)
     parents = {parent for _, _, parent in found}
@@ -103,5 +85,5 @@ def test_a_worker_that_dies_in_the_guest_is_noticed_one_that_is_replaced_is_not(
 def test_a_guest_without_stress_ng_says_so(guest):
     do(guest, "mv /usr/bin/stress-ng /tmp/aside")
     with pytest.raises(TestbedError, match="^guest small: there is no stress-ng for its load; install the package"):
-        StressLoad("guest small", HostAsShell(guest), Stress(cpu=1)).start()
+        StressLoad("guest small", guest, Stress(cpu=1)).start()
     do(guest, "mv /tmp/aside /usr/bin/stress-ng")

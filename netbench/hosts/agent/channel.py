@@ -12,6 +12,7 @@ from typing import NamedTuple
 from netbench.errors import TestbedError
 from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.program import LONGEST_BODY, VERSION
+from netbench.hosts.base import Completed, GoneError
 
 _PIECE_BYTES = 1 << 16
 _HELLO_AGAIN_S = 0.2
@@ -22,20 +23,8 @@ _NONCE = b"netbench"
 Handler = Callable[[Message | None], None]
 
 
-class ChannelGoneError(TestbedError):
-    """Nobody is at the other end any more: most likely the guest has died."""
-
-
 class NoAnswerError(TestbedError):
     """An answer did not come in time."""
-
-
-class Ended(NamedTuple):
-    """How a command ended (-N: by signal N), and what it wrote."""
-
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
 
 
 class Clocks(NamedTuple):
@@ -46,15 +35,15 @@ class Clocks(NamedTuple):
 
 
 class AgentChannel:
-    """A conversation with the agent of one guest over a connected stream socket.
+    """A conversation with the agent of one machine over a connected stream socket; messages call it `machine`.
 
-    Every method raises TestbedError, naming the guest, when the guest does not answer in time, and ChannelGoneError
-    when the channel is gone.
+    Every method raises TestbedError, naming it, when it does not answer in time, and GoneError when the channel is
+    gone.
     One thread sends and another receives, so that neither end ever waits for the other to read.
     """
 
-    def __init__(self, guest: str, connected: socket.socket) -> None:
-        self._guest = guest
+    def __init__(self, machine: str, connected: socket.socket) -> None:
+        self.machine = machine
         self._socket = connected
         self._outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         self._lock = threading.Lock()  # over the handlers and `_gone`
@@ -78,13 +67,13 @@ class AgentChannel:
                 if why:
                     raise TestbedError(why)
                 if time.monotonic() > deadline:
-                    raise TestbedError(f"{self._guest} did not answer within {timeout_s:g} s of its start")
+                    raise TestbedError(f"{self.machine} did not answer within {timeout_s:g} s of its start")
                 self.send(b"H", number, _NONCE)
         finally:
             self.forget(number)
         self._refuse_gone()
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Ended:
+    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Completed:
         """Run a command to its end."""
         what = f"`{' '.join(argv)}`"
         written = {b"O": bytearray(), b"S": bytearray()}
@@ -107,8 +96,9 @@ class AgentChannel:
                     self.send(b"K", number, b"9")
                 raise
         if ending.kind == b"F":
-            raise TestbedError(f"{self._guest}: {what} cannot start: {ending.body.decode()}")
-        return Ended(int(ending.body), bytes(written[b"O"]), bytes(written[b"S"]))
+            raise TestbedError(f"{self.machine}: {what} cannot start: {ending.body.decode()}")
+        stdout, stderr = (bytes(written[kind]).decode(errors="replace") for kind in (b"O", b"S"))
+        return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
     def get(self, path: str, timeout_s: float = _ANSWER_S) -> bytes:
         """The bytes of a file."""
@@ -171,7 +161,7 @@ class AgentChannel:
             self.send(kind, number, body)
             ending = answer(timeout_s, f"{path} was not {verb}")
         if ending.kind == b"F":
-            raise TestbedError(f"{self._guest}: {path} cannot be {verb}: {ending.body.decode()}")
+            raise TestbedError(f"{self.machine}: {path} cannot be {verb}: {ending.body.decode()}")
 
     @contextmanager
     def _asking(self, last: Callable[[Message], bool]) -> Iterator[tuple[int, Callable[[float, str], Message]]]:
@@ -183,9 +173,9 @@ class AgentChannel:
             try:
                 message = ending.get(timeout=timeout_s)
             except Empty:
-                raise NoAnswerError(f"{self._guest}: {otherwise} within {timeout_s:g} s") from None
+                raise NoAnswerError(f"{self.machine}: {otherwise} within {timeout_s:g} s") from None
             if message is None:
-                raise ChannelGoneError(f"{self._guest}: {self._gone}")
+                raise GoneError(f"{self.machine}: {self._gone}")
             return message
 
         try:
@@ -195,7 +185,7 @@ class AgentChannel:
 
     def _refuse_gone(self) -> None:
         if self._gone:
-            raise ChannelGoneError(f"{self._guest}: {self._gone}")
+            raise GoneError(f"{self.machine}: {self._gone}")
 
     def _lose(self, why: str) -> None:
         with self._lock:

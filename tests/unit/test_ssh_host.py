@@ -1,5 +1,6 @@
-"""The way into a guest by SSH, with a stand-in for `ssh` that says what it was asked for."""
+"""A guest reached by SSH, with a stand-in for `ssh` that says what it was asked for."""
 
+import base64
 import shlex
 import socket
 from itertools import pairwise
@@ -9,7 +10,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.hosts.ssh import SshShell, free_port
+from netbench.hosts.ssh import SshHost, free_port
 from tests.unit.fakes import FakeHost
 
 DENIED = "root@127.0.0.1: Permission denied (publickey).\n"
@@ -17,7 +18,7 @@ CHANGED = "@@@@@\nIT IS POSSIBLE THAT SOMEONE IS DOING SOMETHING NASTY!\nHost ke
 RESET = "kex_exchange_identification: read: Connection reset by peer\n"
 
 
-class SshHost(FakeHost):
+class Machine(FakeHost):
     """A host whose ssh gives the answers in order, the last one again and again."""
 
     def __init__(self, *answers: tuple[int, str, str]) -> None:
@@ -34,12 +35,13 @@ class SshHost(FakeHost):
 
 @pytest.fixture
 def reach(tmp_path):
-    """A shell on a host that gives these answers."""
+    """A guest on a machine that gives these answers."""
 
     def reach(*answers):
-        host = SshHost(*answers)
+        host = Machine(*answers)
         key = tmp_path / "a key"
-        return host, SshShell("guest g", host, tmp_path, 40022, "admin", key, "ssh-ed25519 AAAAC3 root@image\n")
+        guest = SshHost("g", "guest g", host, tmp_path, 40022, "admin", key, "ssh-ed25519 AAAAC3 root@image\n")
+        return host, guest
 
     return reach
 
@@ -49,8 +51,8 @@ def settings_of(command):
 
 
 def test_only_the_key_that_was_given_lets_us_in_and_only_that_guest_is_let_in(reach, tmp_path):
-    host, shell = reach((0, "", ""))
-    shell.run(["uname", "-r"])
+    host, guest = reach((0, "", ""))
+    guest.run(["uname", "-r"])
     (command,) = host.commands
     assert command[:3] == ("ssh", "-F", "none")
     assert command[-6:] == ("-i", str(tmp_path / "a key"), "-p", "40022", "admin@127.0.0.1", "uname -r")
@@ -66,77 +68,91 @@ def test_only_the_key_that_was_given_lets_us_in_and_only_that_guest_is_let_in(re
 )
 def test_every_word_reaches_the_command_as_it_is(reach, words):
     """The server gives one text to a shell."""
-    host, shell = reach((0, "", ""))
-    shell.run(words)
+    host, guest = reach((0, "", ""))
+    guest.run(words)
     assert shlex.split(host.commands[0][-1]) == words
 
 
 def test_a_command_its_input_output_and_exit_code(reach):
-    host, shell = reach((3, "out\n", "err\n"))
-    assert shell.run(["cat"], b"in\n") == (3, b"out\n", b"err\n")
+    host, guest = reach((3, "out\n", "err\n"))
+    assert guest.run(["cat"], stdin="in\n") == Completed(("cat",), 3, "out\n", "err\n")
     assert host.inputs == ["in\n"]
 
 
 def test_a_connection_that_fails_is_no_exit_code_of_the_command(reach):
-    _, shell = reach((255, "", "client_loop: send disconnect: Broken pipe\n"))
+    _, guest = reach((255, "", "client_loop: send disconnect: Broken pipe\n"))
     with pytest.raises(TestbedError, match="^guest g: SSH failed: client_loop: send disconnect: Broken pipe$"):
-        shell.run(["true"])
-    _, shell = reach((255, "", ""))
+        guest.run(["true"])
+    _, guest = reach((255, "", ""))
     with pytest.raises(TestbedError, match="guest g: SSH failed: no message"):
-        shell.run(["true"])
+        guest.run(["true"])
 
 
-def test_hello_tries_until_it_is_let_in(reach):
-    host, shell = reach((255, "", RESET), (255, "", RESET), (0, "", ""))
-    shell.hello(60, str)
+def test_waiting_tries_until_it_is_let_in(reach):
+    host, guest = reach((255, "", RESET), (255, "", RESET), (0, "", ""))
+    guest.await_answer(60, str)
     assert len(host.commands) == 3
     assert {command[-1] for command in host.commands} == {"true"}
 
 
-def test_hello_does_not_insist_where_the_host_key_is_another(reach):
-    host, shell = reach((255, "", CHANGED))
-    with pytest.raises(TestbedError, match=r"no way in by SSH within 60 s of its start: .*key verification failed"):
-        shell.hello(60, str)
+def test_waiting_does_not_insist_where_the_host_key_is_another(reach):
+    host, guest = reach((255, "", CHANGED))
+    with pytest.raises(TestbedError, match=r"no way in by SSH: .*key verification failed"):
+        guest.await_answer(60, str)
     assert len(host.commands) == 1
 
 
-def test_hello_insists_where_the_key_is_not_known_yet(reach):
+def test_waiting_insists_where_the_key_is_not_known_yet(reach):
     """Some images install it late in their boot."""
-    host, shell = reach((255, "", DENIED), (255, "", DENIED), (0, "", ""))
-    shell.hello(60, str)
+    host, guest = reach((255, "", DENIED), (255, "", DENIED), (0, "", ""))
+    guest.await_answer(60, str)
     assert len(host.commands) == 3
-    _, shell = reach((255, "", DENIED))
+    _, guest = reach((255, "", DENIED))
     with pytest.raises(TestbedError, match=r"no way in by SSH within 0.1 s of its start: .*Permission denied"):
-        shell.hello(0.1, str)
+        guest.await_answer(0.1, str)
 
 
-def test_hello_gives_up_in_time_with_the_last_words(reach):
-    host, shell = reach((255, "", RESET))
+def test_waiting_gives_up_in_time_with_the_last_words(reach):
+    host, guest = reach((255, "", RESET))
     with pytest.raises(TestbedError, match="within 0.1 s of its start: kex_exchange_identification: .* reset by peer"):
-        shell.hello(0.1, str)
+        guest.await_answer(0.1, str)
     assert len(host.commands) >= 1
-    _, shell = reach((1, "", ""))
+    _, guest = reach((1, "", ""))
     with pytest.raises(TestbedError, match="within 0 s of its start: exit code 1"):
-        shell.hello(0, str)
+        guest.await_answer(0, str)
 
 
-def test_hello_ends_as_soon_as_there_is_no_hope(reach):
-    _, shell = reach((255, "", RESET))
+def test_waiting_ends_as_soon_as_there_is_no_hope(reach):
+    _, guest = reach((255, "", RESET))
     with pytest.raises(TestbedError, match="^QEMU has ended$"):
-        shell.hello(60, lambda: "QEMU has ended")
+        guest.await_answer(60, lambda: "QEMU has ended")
+
+
+def test_files_by_commands(reach, tmp_path):
+    host, guest = reach((0, base64.b64encode(b"\xff\0").decode(), ""))
+    guest.fetch("/a file", tmp_path / "here")
+    assert (tmp_path / "here").read_bytes() == b"\xff\0"
+    guest.write("/x", "text")
+    guest.read("/x")
+    assert [command[-1] for command in host.commands] == [
+        "base64 '/a file'",
+        "dd of=/x bs=1M iflag=fullblock status=none",
+        "cat /x",
+    ]
+    assert host.inputs[1] == "text"
 
 
 def test_the_connection_that_is_kept_is_ended(reach, tmp_path):
-    host, shell = reach((0, "", ""))
-    shell.close()
+    host, guest = reach((0, "", ""))
+    guest.close()
     assert host.commands == [], "there is none"
     (tmp_path / "s").touch()
-    shell.close()
+    guest.close()
     (command,) = host.commands
     assert command[-2:] == ("-O", "exit")
     assert settings_of(command)["ControlPath"] == str(tmp_path / "s")
     (tmp_path / "s").unlink()
-    shell.close()
+    guest.close()
     assert len(host.commands) == 1
 
 

@@ -1,4 +1,4 @@
-"""The way into a UUT that is this machine's own kernel: real commands, and how they are bound."""
+"""Hosts made of others: real commands, and how they are bound; and how a machine died."""
 
 import os
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.composed import Confined
 from netbench.hosts.local import LocalHost
-from netbench.linux.host_shell import HostShell
 from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
@@ -16,28 +16,22 @@ from netbench.uut.raw import Raw, RawOptions
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology
 
-HERE = LocalHost("uut", "netbench-host-shell-test")
+HERE = LocalHost("uut", "netbench-composed-test")
 FIRST = min(os.sched_getaffinity(0))
 
 
-def test_a_command_its_input_output_and_exit_code():
-    shell = HostShell(HERE)
-    shell.hello(0.0, str)
-    assert shell.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], "ä\n".encode()) == (3, "ä\n".encode(), b"wrong\n")
-    with pytest.raises(TestbedError, match="host uut: .* did not end within 0.1 s"):
-        shell.run(["sleep", "5"], timeout_s=0.1)
-    shell.close()
-
-
 def test_a_command_and_all_it_starts_are_bound_to_cpus():
-    said = HostShell(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
-    assert said.stdout.split() == [b"Cpus_allowed_list:", str(FIRST).encode()]
+    said = Confined(HERE, [FIRST]).run(["sh", "-c", "grep Cpus_allowed_list /proc/self/status | cat"])
+    assert said.argv[0] == "sh"
+    assert said.stdout.split() == ["Cpus_allowed_list:", str(FIRST)]
+    process = Confined(HERE, [FIRST]).spawn(["grep", "Cpus_allowed_list", "/proc/self/status"])
+    assert process.communicate(timeout=20)[0].split()[1] == str(FIRST)
 
 
 def test_a_command_that_cannot_enter_its_group_does_not_run(tmp_path):
-    done = HostShell(HERE, (), f"{tmp_path}/gone/cgroup.procs").run(["touch", str(tmp_path / "ran")])
+    done = Confined(HERE, (), f"{tmp_path}/gone/cgroup.procs").run(["touch", str(tmp_path / "ran")])
     assert done.exit_code != 0
-    assert b"gone/cgroup.procs" in done.stderr
+    assert "gone/cgroup.procs" in done.stderr
     assert not (tmp_path / "ran").exists()
 
 
@@ -52,7 +46,7 @@ class Nothing:
 
 
 @pytest.mark.parametrize("paths", [stream_paths(topology()), ()], ids=["with streams", "without"])
-def test_the_shell_of_a_kernel_is_that_of_its_host_within_what_it_may_take(paths):
+def test_what_is_run_inside_a_kernel_is_run_on_its_host_within_what_it_may_take(paths):
     uut, host = Raw(RawOptions()), HERE
     kernel: Any = Nothing()
     hosts: Any = {"uut": host, "source": FakeHost()}
@@ -60,7 +54,7 @@ def test_the_shell_of_a_kernel_is_that_of_its_host_within_what_it_may_take(paths
     ready = uut.ready()
     assert ready.inside
     said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])
-    assert said.stdout.split()[1] == str(FIRST).encode()
+    assert said.stdout.split()[1] == str(FIRST)
     assert ready.facts == {"host_cpus": str(FIRST)}
     uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):

@@ -1,4 +1,4 @@
-"""A VM as a host, on the real agent as a process of this machine: commands, files, and what a death explains."""
+"""A machine reached through its agent, here the real one as a process: commands, files, and what a death explains."""
 
 import signal
 import socket
@@ -12,8 +12,9 @@ from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.agent import host
 from netbench.hosts.agent import program as agent
 from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import VmHost, VmNamespaceHost
+from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import run_checked
+from netbench.hosts.composed import Explained, Namespaced
 from netbench.linux.changes import AddNamespace
 from netbench.linux.kernel_by_command import GuestKernel
 
@@ -30,8 +31,8 @@ class Guest:
         theirs.close()
         self.death = ""
         self.channel = AgentChannel("guest lab", ours)
-        self.channel.hello(20)
-        self.host = VmHost("uut", self.channel, lambda: self.death)
+        self.host = Explained(AgentHost("uut", self.channel), lambda: self.death, MachineGoneError)
+        self.host.await_answer(20, str)
 
     def die(self, death=DEATH) -> None:
         """End the agent, and with it the channel."""
@@ -44,7 +45,7 @@ class Guest:
 def guest():
     guest = Guest()
     yield guest
-    guest.channel.close()
+    guest.host.close()
     guest.process.kill()
     guest.process.wait(20)
 
@@ -53,7 +54,7 @@ def test_commands_with_their_input_output_and_exit_code(guest):
     done = guest.host.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], stdin="ä\n")
     assert (done.argv[0], done.exit_code, done.stdout, done.stderr) == ("sh", 3, "ä\n", "wrong\n")
     assert run_checked(guest.host, ["echo", "a b"]) == "a b\n"
-    with pytest.raises(TestbedError, match="host uut: `sh -c exit 3` failed with exit code 3: no message"):
+    with pytest.raises(TestbedError, match="guest lab: `sh -c exit 3` failed with exit code 3: no message"):
         run_checked(guest.host, ["sh", "-c", "exit 3"])
     assert guest.host.run(["printf", r"\377"]).stdout == "\N{REPLACEMENT CHARACTER}", "whatever a guest prints is text"
 
@@ -139,7 +140,7 @@ def _with(run, stand_in):
 
 
 def test_a_namespace_inside_a_guest(guest, commands, tmp_path):
-    inside = VmNamespaceHost("sink", guest.channel, lambda: guest.death, "nb-lab-sink")
+    inside = Namespaced(AgentHost("sink", guest.channel), "nb-lab-sink")
     assert (inside.name, inside.netns, inside.shares_files) == ("sink", "nb-lab-sink", False)
     done = inside.run(["echo", "hello"])
     assert (done.argv, done.stdout) == (("echo", "hello"), "hello\n")

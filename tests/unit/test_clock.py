@@ -2,8 +2,7 @@
 
 import pytest
 
-from netbench.hosts.clock import SystemClock
-from netbench.hosts.clock_reading import ClockReading, clock_set_ns, read_clocks
+from netbench.hosts.clock import ClockReading, SystemClock, clock_set_ns, read_clocks
 
 S = 1_000_000_000
 

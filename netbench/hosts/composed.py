@@ -1,0 +1,147 @@
+"""Hosts made of another host: a network namespace of it, part of its CPUs, and one that tells how its machine died."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.base import Completed, Connection, FilesByCommand, GoneError, Host, Process
+from netbench.hosts.local import require_tool
+
+
+class _Inner:
+    """What a host made of another one has from it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def __str__(self) -> str:
+        return str(self._host)
+
+    @property
+    def name(self) -> str:
+        return self._host.name
+
+    @property
+    def netns(self) -> str | None:
+        return self._host.netns
+
+    @property
+    def shares_files(self) -> bool:
+        return self._host.shares_files
+
+    def read(self, path: str) -> str:
+        return self._host.read(path)
+
+    def write(self, path: str, text: str) -> None:
+        self._host.write(path, text)
+
+    def fetch(self, path: str, target: Path) -> None:
+        self._host.fetch(path, target)
+
+
+class Namespaced(FilesByCommand, _Inner):
+    """A named network namespace of a host; files and CPUs are those of the host.
+
+    `ip netns exec` also gives each command the namespace's own /sys, so that /sys/class/net and
+    /proc/sys/net tell of the namespace and not of the machine. MachineGoneError where there is none of that name on
+    this machine.
+    """
+
+    def __init__(self, host: Host, netns: str) -> None:
+        super().__init__(host)
+        self._netns = netns
+
+    def __str__(self) -> str:
+        return f"host {self.name}"
+
+    @property
+    def netns(self) -> str | None:
+        return self._netns
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        return replace(self._host.run(self._command(argv), stdin=stdin, timeout_s=timeout_s), argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._host.spawn(self._command(argv))
+
+    def _command(self, argv: Sequence[str]) -> list[str]:
+        if self.shares_files:
+            require_tool(argv[0])
+            if not Path("/run/netns", self._netns).exists():
+                raise MachineGoneError(f"{self}: its namespace {self._netns} is gone: somebody deleted it")
+        return ["ip", "netns", "exec", self._netns, *argv]
+
+
+class Confined(_Inner):
+    """A host whose commands run on some of its CPUs (empty: any) and in a control group.
+
+    `door` is the file by which processes enter that group; empty: none.
+    """
+
+    def __init__(self, host: Host, cpus: Sequence[int] = (), door: str = "") -> None:
+        super().__init__(host)
+        self._cpus = tuple(cpus)
+        self._door = door
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        done = self._host.run(confined(argv, self._cpus, self._door), stdin=stdin, timeout_s=timeout_s)
+        return replace(done, argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._host.spawn(confined(argv, self._cpus, self._door))
+
+
+class Explained(_Inner):
+    """A connection that says how its machine died, where that is why nobody answers.
+
+    `death` says it, waiting a moment for the machine's end; empty when it still runs. Then `error` is raised.
+    """
+
+    def __init__(self, host: Connection, death: Callable[[], str], error: type[TestbedError] = TestbedError) -> None:
+        super().__init__(host)
+        self._connection = host
+        self._death = death
+        self._error = error
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        with self._explained():
+            return self._host.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        with self._explained():
+            return self._host.spawn(argv)
+
+    def read(self, path: str) -> str:
+        with self._explained():
+            return self._host.read(path)
+
+    def write(self, path: str, text: str) -> None:
+        with self._explained():
+            self._host.write(path, text)
+
+    def fetch(self, path: str, target: Path) -> None:
+        with self._explained():
+            self._host.fetch(path, target)
+
+    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
+        with self._explained():
+            self._connection.await_answer(limit_s, hopeless)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except GoneError as error:
+            raise self._error(self._death() or str(error)) from error
+
+
+def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:
+    """The command that runs `argv`, and all it will start, on these CPUs (empty: any) and in a group (empty: none)."""
+    bound = ["taskset", "-c", ",".join(map(str, cpus)), *argv] if cpus else list(argv)
+    # The process 0 is the one that writes.
+    return ["sh", "-c", 'echo 0 >"$0" && exec "$@"', door, *bound] if door else bound
