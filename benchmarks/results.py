@@ -59,9 +59,10 @@ def trials() -> Iterator[TrialResult]:
                 index=index,
                 neighbours=(beside,) if scenario == "shared-spread" else (),
                 hops=tuple(HopCount("guest softnet", f"counter_{number}", "repeated", 0) for number in range(8)),
-                cpu_s={"guest": 0.5 + repetition / 1000, "host": 1.5, "machine": 1.9},
+                cpu_s={"guest": 0.5 + repetition / 1000, "host": 1.5},
+                machine_cpu_s=1.9,
                 steps_s={"arm": 0.1, "send": 1.0, "drain": 0.1, "observe": 1.2},
-                lifetime=repetition,
+                boot=repetition,
             )
             index += 1
 

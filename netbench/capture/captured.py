@@ -1,10 +1,63 @@
-"""What a capture holds: how many frames of each stream, when and how fast, and everything else."""
+"""Which frames of a capture can be a stream's own, and what a capture holds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netbench.model.counts import Extent, LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
+
+# How far a frame's time stamp may lie outside the time its source says it sent in.
+STAMP_TOLERANCE_NS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a trial knows about one stream: which frames can be its own.
+
+    `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
+    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, or with 0;
+    early stamps are those of EarlyStamps.
+    """
+
+    stream: str
+    src_ip: str
+    dst_ip: str
+    frame_size: int
+    sent_frames: int
+    sent_from_ns: int
+    sent_until_ns: int
+    first_sequence: int = 0
+    stamped: bool = True
+    stamped_early: bool = False
+
+    @property
+    def sequence(self) -> range:
+        """The sequence numbers that were sent."""
+        return range(self.first_sequence, self.first_sequence + self.sent_frames)
+
+    @property
+    def stamps_us(self) -> range:
+        """The time stamps that its frames can bear, in microseconds since 1970."""
+        if not self.stamped:
+            return range(1)
+        earliest = (self.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
+        return range(earliest, (self.sent_until_ns + STAMP_TOLERANCE_NS) // 1000 + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What is known of one stream before it is sent, as far as it tells its frames from others.
+
+    A frame stamped before `not_before_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. The other
+    fields are those of Expected.
+    """
+
+    stream: str
+    src_ip: str
+    dst_ip: str
+    frame_size: int
+    not_before_ns: int
+    stamped: bool = True
+    stamped_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +142,12 @@ class CaptureCounts:
     `too_short_frames` are those foreign ones whose captured bytes end before a pktgen header could.
     `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
     not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
-    of a truncated file. From `damaged_at` on, a byte offset, the file makes no sense (`damage` says
-    why) and was not read; counts are those of the frames before.
+    of a truncated file. From `damaged_at` on, a byte offset or None where nobody can tell, the file makes no sense
+    (`damage` says why) and was not read; counts are those of the frames before.
     """
 
     flavour: str
-    link_types: tuple[str, ...]
+    link_type: str
     snap_length: int | None
     span: Span
     foreign_frames: int
@@ -104,8 +157,6 @@ class CaptureCounts:
     leftover_bytes: int
     damaged_at: int | None
     damage: str
-    unknown_blocks: Mapping[int, int]
-    capture_dropped_frames: int | None
     streams: tuple[StreamCapture, ...]
 
     @property

@@ -6,17 +6,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.arrivals import arrivals
-from netbench.capture.captured import CaptureCounts, Span, StreamCapture
+from netbench.capture.captured import Awaited, CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.distribution import Distribution
-from netbench.capture.early_stamps import EarlyStamps
-from netbench.capture.expected import Awaited, Expected
-from netbench.capture.frames import LINKS, PairFrames, decode
-from netbench.capture.pcapfile import open_capture
-from netbench.capture.reading import FrameBatch, Reader
-from netbench.capture.reordering import ReorderingTracker
-from netbench.capture.sequence import Losses, SequenceTracker
-from netbench.capture.variation import VariationTally
+from netbench.capture.headers import LINKS, PairFrames, decode
+from netbench.capture.pcap import FrameBatch, PcapReader
+from netbench.capture.reading import open_capture
+from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals
+from netbench.capture.timing import EarlyStamps, VariationTally
 from netbench.errors import UsageError
 
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
@@ -58,12 +54,11 @@ class _SpanTally:
         self._first: int | None = None
         self._last: int | None = None
 
-    def add(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64] | None) -> None:
+    def add(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
         self._frames += len(sizes)
         self._bytes += int(sizes.sum())
         self._smallest, self._largest = _widen(self._smallest, self._largest, sizes)
-        if times_ns is not None:
-            self._first, self._last = _widen(self._first, self._last, times_ns)
+        self._first, self._last = _widen(self._first, self._last, times_ns)
 
     def span(self) -> Span:
         return Span(self._frames, self._bytes, self._smallest, self._largest, self._first, self._last)
@@ -97,7 +92,7 @@ class _StreamTally:
             batch = arrivals(frames.sequence, self._sequence.expected)
             copies = self._sequence.add(batch)
             self._reordering.add(batch.without(copies) if len(copies) else batch)
-            if frames.times_ns is not None and (self._expected is None or self._expected.stamped):
+            if self._expected is None or self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
 
@@ -231,13 +226,13 @@ class CaptureTally:
         fits = [self._streams[_pair(stream)].settle(stream) for stream in expected]
         return all(fits)
 
-    def counts(self, reader: Reader) -> CaptureCounts:
+    def counts(self, reader: PcapReader) -> CaptureCounts:
         """All counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
         return CaptureCounts(
             flavour=reader.flavour,
-            link_types=tuple(_link_name(number) for number in reader.link_types),
+            link_type=_link_name(reader.link_type),
             snap_length=reader.snap_length,
             span=span,
             foreign_frames=span.frames - self._ours - self._flush,
@@ -247,8 +242,6 @@ class CaptureTally:
             leftover_bytes=ending.leftover_bytes,
             damaged_at=ending.damaged_at,
             damage=ending.damage,
-            unknown_blocks=reader.unknown_blocks,
-            capture_dropped_frames=reader.dropped,
             streams=tuple(stream.capture() for stream in self._streams.values()),
         )
 

@@ -1,30 +1,17 @@
-"""Classic pcap files: microseconds or nanoseconds, either byte order, and the "modified" record header.
+"""Classic pcap, of a file or while it is made: microseconds or nanoseconds, either byte order, and "modified" records.
 
 The format is draft-ietf-opsawg-pcap; the modified one (a longer record header) is Alexey Kuznetzov's
-patched libpcap of the 1990s.
+patched libpcap of the 1990s. What is made for every batch is a NamedTuple: to make the class and its instances
+costs a fraction of a frozen dataclass's, which shows in the time a short capture takes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from io import RawIOBase
 from struct import Struct
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from netbench.capture.reading import (
-    NO_LIMIT,
-    SHORTEST_RUN,
-    WALK_RECORDS,
-    Ending,
-    FrameBatch,
-    field,
-    gather,
-    leading,
-    nonsense,
-    records,
-    sensible,
-)
-from netbench.capture.tick_clocks import SecondsClock
-from netbench.capture.window import Window
 
 FILE_HEADER_BYTES = 24
 # magic -> (words for it, nanoseconds of one fraction, bytes of a record header)
@@ -33,28 +20,143 @@ MAGICS = {
     0xA1B23C4D: ("pcap, nanoseconds", 1, 16),
     0xA1B2CD34: ("modified pcap, microseconds", 1000, 24),
 }
+# The snap length of a file that cuts nothing.
+NO_LIMIT = 2**32 - 1
 
 _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four bits, in 16-bit words
 _CAPTURED_AT = 8
 _ORIGINAL_AT = 12
 
+# libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
+_MAX_CAPTURED = 262_144
+# Segmentation offload hands over up to some hundred kilobytes as one "frame"; nothing comes near this.
+_MAX_ORIGINAL = 1 << 24
+# A run shorter than this is read faster record by record than as a batch of its own.
+_SHORTEST_RUN = 1024
+# Records that one walk collects before they are analysed together.
+_WALK_RECORDS = 8192
+# What of a record is ever looked at: the longest header, then at most 112 bytes of the frame.
+_GATHERED_BYTES = 136
+
+# Large enough that numpy's fixed cost per call is small beside the work on a window, and small enough
+# that it stays in the cache while one column after the other is read from it.
+WINDOW_BYTES = 1 << 22
+# The first bytes of a short record are copied at full width: what lies behind it is never used.
+_SLACK_BYTES = 256
+
+
+class FrameBatch(NamedTuple):
+    """Frames in the order of the file.
+
+    `frames` holds their first bytes, uint8 of shape (count, width). `captured` is how many bytes of a
+    frame the file has, one number for all or uint32 of shape (count,); of a row, bytes behind them are
+    not the frame's. `original` is how many bytes it had on the link, uint32 of shape (count,), of
+    which `fcs_bytes` are FCS. `snap_length` is where frames are cut, NO_LIMIT if nowhere. `times_ns` says when it was
+    captured, int64 of shape (count,), in nanoseconds since 1970.
+    """
+
+    link_type: int
+    fcs_bytes: int
+    snap_length: int
+    frames: NDArray[np.uint8]
+    captured: int | NDArray[np.uint32]
+    original: NDArray[np.uint32]
+    times_ns: NDArray[np.int64]
+
+
+class Ending(NamedTuple):
+    """How reading ended.
+
+    `leftover_bytes` follow the last whole record: 0 when the file is complete. `damage` says where the file stopped
+    making sense what is wrong, empty when it did not; `damaged_at` is that byte, None where nobody can tell.
+    """
+
+    leftover_bytes: int = 0
+    damaged_at: int | None = None
+    damage: str = ""
+
+
+class Window:
+    """The bytes of a file that are in memory, from the first one not yet consumed: constant memory, whatever the file.
+
+    `memory[start:stop]` holds them, `data` is the same memory for struct, and `offset` is the place of the
+    first of them in the file. Views on the memory are valid until the next fill().
+    """
+
+    def __init__(self, file: RawIOBase, size: int = WINDOW_BYTES) -> None:
+        self._file = file
+        self._allocate(size)
+        self.start = 0
+        self.stop = 0
+        self.offset = 0
+
+    @property
+    def available(self) -> int:
+        """How many bytes are in memory, not yet consumed."""
+        return self.stop - self.start
+
+    def fill(self, wanted: int) -> bool:
+        """Have at least `wanted` bytes available, reading on as needed; False when the file ends before."""
+        if self.available >= wanted:
+            return True
+        self._make_room(wanted)
+        while self.available < wanted:
+            count = self._file.readinto(self.data[self.stop : self._size])
+            if not count:
+                return False
+            self.stop += count
+        return True
+
+    def consume(self, count: int) -> None:
+        """Step over `count` available bytes."""
+        self.start += count
+        self.offset += count
+
+    def records(self, stride: int, count: int) -> NDArray[np.uint8]:
+        """The next `count` records of `stride` bytes each: a view, of shape (count, stride)."""
+        flat = self.memory[self.start : self.start + count * stride]
+        return flat.reshape(count, stride)
+
+    def gather(self, positions: Sequence[int]) -> NDArray[np.uint8]:
+        """The first bytes from each position of the memory, as many as are looked at: a copy, one row for each."""
+        count = len(self.memory) - _GATHERED_BYTES + 1
+        everywhere = np.ndarray((count,), f"V{_GATHERED_BYTES}", self.memory, 0, (1,))
+        rows = everywhere[np.array(positions, np.intp)]
+        return rows.view(np.uint8).reshape(len(positions), _GATHERED_BYTES)
+
+    def _make_room(self, wanted: int) -> None:
+        left = self.memory[self.start : self.stop]
+        if wanted > self._size:
+            self._allocate(wanted)
+        self.memory[: len(left)] = left
+        self.start, self.stop = 0, len(left)
+
+    def _allocate(self, size: int) -> None:
+        self._size = size
+        # glibc keeps freed blocks up to the size of the largest one that was ever freed, and returns others
+        # to the kernel (mallopt(3), M_MMAP_THRESHOLD). Freeing one of this size at once, untouched, makes it
+        # keep the arrays of a batch for the next one, which saves a page fault for every 4 KiB of them.
+        np.empty(size, np.uint8)
+        self.memory: NDArray[np.uint8] = np.zeros(size + _SLACK_BYTES, np.uint8)
+        self.data = self.memory.data
+
 
 class PcapReader:
-    """Reads one classic pcap file from a window that stands on the file's first byte."""
+    """Reads one capture from a window that stands on its first byte; its `ending` is known once batches() is exhausted.
+
+    `snap_length` is where frames are cut, in bytes, None when they are not; `flavour` the format in words.
+    """
 
     def __init__(self, window: Window, order: str) -> None:
         """`order` is struct's and numpy's sign of the byte order, "<" or ">"; the header is in the window."""
         magic, major, minor, _, _, snap_length, link = Struct(order + "IHHiIII").unpack_from(window.data, window.start)
-        words, fraction_ns, self._header = MAGICS[magic]
+        words, self._fraction_ns, self._header = MAGICS[magic]
         self.version = (major, minor)
         self.flavour = f"{words}, {'little' if order == '<' else 'big'}-endian"
-        self.link_types: tuple[int, ...] = (link & 0xFFFF,)
+        self.link_type: int = link & 0xFFFF
         self.snap_length: int | None = snap_length or None
-        self.dropped: int | None = None
-        self.unknown_blocks: dict[int, int] = {}
         self.ending = Ending()
         self._fcs_bytes = (link >> 28) * 2 if link & _FCS_KNOWN else 0
-        self._clock = SecondsClock(fraction_ns)
         self._word = np.dtype(order + "u4")
         self._length = Struct(order + "I")
         self._lengths = Struct(order + "II")
@@ -62,11 +164,14 @@ class PcapReader:
         window.consume(FILE_HEADER_BYTES)
 
     def batches(self) -> Iterator[FrameBatch]:
-        """All frames, in runs of one captured length where there are any."""
+        """All frames, in runs of one captured length where there are any; a batch is valid until the next is asked for.
+
+        OSError when they cannot be read.
+        """
         window = self._window
         while window.fill(self._header):
             captured, original = self._lengths.unpack_from(window.data, window.start + _CAPTURED_AT)
-            damage = nonsense(captured, original)
+            damage = _nonsense(captured, original)
             if damage:
                 self.ending = Ending(damaged_at=window.offset, damage=damage)
                 return
@@ -81,12 +186,12 @@ class PcapReader:
         """The records from here on that have this captured length; None for a few."""
         stride = self._header + captured
         most = self._window.available // stride
-        rows = records(self._window, stride, most)
-        count = leading(field(rows, self._word, _CAPTURED_AT) == captured)
-        if count < min(most, SHORTEST_RUN):
+        rows = self._window.records(stride, most)
+        count = _leading(field(rows, self._word, _CAPTURED_AT) == captured)
+        if count < min(most, _SHORTEST_RUN):
             return None
         original = field(rows[:count], self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = sensible(captured, original)
+        count = _sensible(captured, original)
         return self._batch(rows[:count], captured, original[:count]), count * stride
 
     def _walk(self) -> tuple[FrameBatch, int]:
@@ -94,17 +199,17 @@ class PcapReader:
         window, data, unpack = self._window, self._window.data, self._length.unpack_from
         positions: list[int] = []
         position, last = window.start, window.stop - self._header
-        while position <= last and len(positions) < WALK_RECORDS:
+        while position <= last and len(positions) < _WALK_RECORDS:
             following = position + self._header + unpack(data, position + _CAPTURED_AT)[0]
             if following > window.stop:
                 break
             positions.append(position)
             position = following
         positions.append(position)
-        rows = gather(window, positions[:-1])
+        rows = window.gather(positions[:-1])
         captured = field(rows, self._word, _CAPTURED_AT).astype(np.uint32)
         original = field(rows, self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = sensible(captured, original)
+        count = _sensible(captured, original)
         batch = self._batch(rows[:count], captured[:count], original[:count])
         return batch, positions[count] - window.start
 
@@ -112,11 +217,47 @@ class PcapReader:
         self, rows: NDArray[np.uint8], captured: int | NDArray[np.uint32], original: NDArray[np.uint32]
     ) -> FrameBatch:
         return FrameBatch(
-            link_type=self.link_types[0],
+            link_type=self.link_type,
             fcs_bytes=self._fcs_bytes,
             snap_length=self.snap_length or NO_LIMIT,
             frames=rows[:, self._header :],
             captured=captured,
             original=original,
-            times_ns=self._clock.nanoseconds(field(rows, self._word, 0), field(rows, self._word, 4)),
+            times_ns=self._times(rows),
         )
+
+    def _times(self, rows: NDArray[np.uint8]) -> NDArray[np.int64]:
+        times: NDArray[np.int64] = field(rows, self._word, 0).astype(np.int64)
+        times *= 1_000_000_000
+        fraction = field(rows, self._word, 4).astype(np.int64)
+        if self._fraction_ns != 1:
+            fraction *= self._fraction_ns
+        times += fraction
+        return times
+
+
+def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:
+    """The field at byte `at` of every row, as a view of shape (count,)."""
+    column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]
+    return column
+
+
+def _nonsense(captured: int, original: int) -> str:
+    """What is wrong with the two lengths of a record; empty when they can be true."""
+    if captured > _MAX_CAPTURED:
+        return f"a captured length of {captured} bytes, more than any capture tool writes ({_MAX_CAPTURED})"
+    if not 0 < original <= _MAX_ORIGINAL:
+        return f"a frame of {original} bytes"
+    if captured > original:
+        return f"{captured} bytes captured of a frame of {original}"
+    return ""
+
+
+def _sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
+    """How many leading records have lengths that _nonsense() finds nothing wrong with."""
+    return _leading((captured <= _MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= _MAX_ORIGINAL))
+
+
+def _leading(condition: NDArray[np.bool_]) -> int:
+    """How many leading elements are true."""
+    return len(condition) if condition.all() else int(condition.argmin())

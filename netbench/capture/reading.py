@@ -1,131 +1,126 @@
-"""What the readers of all capture formats share: the batches they yield and how they end.
+"""Opens a capture of any kind that can be read, and refuses the others in one clear line.
 
-In this package, what is made for every batch is a NamedTuple: to make the class and its instances
-costs a fraction of a frozen dataclass's, which shows in the time a short capture takes.
+Classic pcap is read here. Of pcapng, which has many more parts, tcpdump makes classic pcap on the way.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+import re
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import RawIOBase
+from pathlib import Path
+from typing import IO, cast
 
-import numpy as np
-from numpy.typing import NDArray
+from netbench.capture.pcap import FILE_HEADER_BYTES, MAGICS, Ending, FrameBatch, PcapReader, Window
+from netbench.errors import MissingError, UsageError
 
-from netbench.capture.window import Window
+_PCAPNG = b"\x0a\x0d\x0d\x0a"
+_PCAPNG_BLOCK_HEADER_BYTES = 8
+_PCAPNG_AS_PCAP = ["tcpdump", "-r", "-", "-w", "-", "--time-stamp-precision=nano"]
+_TRUNCATED = re.compile(r"truncated pcapng dump file; tried to read (\d+) bytes, only got (\d+)")
 
-# libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
-MAX_CAPTURED = 262_144
-# Segmentation offload hands over up to some hundred kilobytes as one "frame"; nothing comes near this.
-MAX_ORIGINAL = 1 << 24
-# A run shorter than this is read faster record by record than as a batch of its own.
-SHORTEST_RUN = 1024
-# Records that one walk collects before they are analysed together.
-WALK_RECORDS = 8192
-# What of a record is ever looked at: 28 bytes of block header, then at most 112 of the frame.
-GATHERED_BYTES = 144
-
-
-# The snap length of a file that cuts nothing.
-NO_LIMIT = 2**32 - 1
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"\xfd7zXZ": "unxz",
+    b"BZh": "bunzip2",
+    b"\x04\x22\x4d\x18": "unlz4",
+}
 
 
-class FrameBatch(NamedTuple):
-    """Frames in the order of the file.
+@contextmanager
+def open_capture(path: Path) -> Iterator[PcapReader]:
+    """The reader of the file at `path`; UsageError when it is no capture that can be read, or no such file.
 
-    `frames` holds their first bytes, uint8 of shape (count, width). `captured` is how many bytes of a
-    frame the file has, one number for all or uint32 of shape (count,); of a row, bytes behind them are
-    not the frame's. `original` is how many bytes it had on the link, uint32 of shape (count,), of
-    which `fcs_bytes` are FCS. `snap_length` is where its interface cuts frames, NO_LIMIT if nowhere,
-    one number or one each. `times_ns` says when it was captured, int64 of shape (count,), in
-    nanoseconds since 1970; None where the file does not tell.
+    Reading errors while the file is open are UsageErrors too. MissingError for pcapng where there is no tcpdump.
     """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise UsageError(f"{path}: not a regular file; write the capture to a file first")
+        with path.open("rb", buffering=0) as file:
+            start = file.read(len(_PCAPNG))
+            file.seek(0)
+            if start == _PCAPNG:
+                with _pcapng_reader(file, str(path)) as reader:
+                    yield reader
+            else:
+                yield read_stream(file, str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
-    link_type: int
-    fcs_bytes: int
-    snap_length: int | NDArray[np.uint32]
-    frames: NDArray[np.uint8]
-    captured: int | NDArray[np.uint32]
-    original: NDArray[np.uint32]
-    times_ns: NDArray[np.int64] | None
 
+def read_stream(file: RawIOBase, name: str) -> PcapReader:
+    """The reader of a capture that comes in through `file`, whose header it waits for; `name` is for messages.
 
-class Ending(NamedTuple):
-    """How reading ended.
-
-    `leftover_bytes` follow the last whole record: 0 when the file is complete. `damage` says what is
-    wrong at byte `damaged_at`, where the file stopped making sense; None and empty when it did not.
+    UsageError when it is no capture; its batches may raise OSError.
     """
+    window = Window(file)
+    reader = PcapReader(window, _byte_order(window, name))
+    if reader.version[0] != 2:
+        major, minor = reader.version
+        raise UsageError(f"{name}: pcap version {major}.{minor}; only 2.x can be read")
+    return reader
 
-    leftover_bytes: int = 0
-    damaged_at: int | None = None
-    damage: str = ""
+
+def _byte_order(window: Window, name: str) -> str:
+    whole_header = window.fill(FILE_HEADER_BYTES)
+    start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
+    if not start:
+        raise UsageError(f"{name}: empty; no capture tool has written to it")
+    for sign, tool in _COMPRESSED.items():
+        if start.startswith(sign):
+            raise UsageError(f"{name}: compressed; unpack it first with {tool}")
+    magics = {"<": int.from_bytes(start[:4], "little"), ">": int.from_bytes(start[:4], "big")}
+    orders = [order for order, magic in magics.items() if magic in MAGICS]
+    if not orders:
+        raise UsageError(f"{name}: neither pcap nor pcapng; see what it is with: file {name}")
+    if not whole_header:
+        raise UsageError(f"{name}: ends or is damaged within its file header")
+    return orders[0]
 
 
-class Reader(Protocol):
-    """One capture file being read, whatever its format."""
+class _PcapngReader(PcapReader):
+    """What tcpdump makes of a pcapng file, and how it says that the file ends."""
 
-    @property
-    def flavour(self) -> str:
-        """The format in words: container, time resolution, byte order."""
-
-    @property
-    def ending(self) -> Ending:
-        """How the file ended; known once batches() is exhausted."""
-
-    @property
-    def link_types(self) -> tuple[int, ...]:
-        """Link types of the interfaces in the file, without repetition."""
-
-    @property
-    def snap_length(self) -> int | None:
-        """The largest snap length of its interfaces in bytes; None when frames are not cut."""
-
-    @property
-    def dropped(self) -> int | None:
-        """Frames that the capturing side says it dropped; None where it does not say."""
-
-    @property
-    def unknown_blocks(self) -> dict[int, int]:
-        """How many blocks were skipped because their type is not known, by type."""
+    def __init__(self, window: Window, order: str, tcpdump: "subprocess.Popen[bytes]", name: str) -> None:
+        super().__init__(window, order)
+        self.flavour = "pcapng"
+        self._tcpdump, self._name = tcpdump, name
 
     def batches(self) -> Iterator[FrameBatch]:
-        """All frames; a batch is valid until the next one is asked for."""
+        yield from super().batches()
+        complaint = _complaint(self._tcpdump)
+        if truncated := _TRUNCATED.search(complaint):
+            wanted, got = map(int, truncated.groups())
+            within_block = wanted != _PCAPNG_BLOCK_HEADER_BYTES
+            self.ending = Ending(leftover_bytes=got + (_PCAPNG_BLOCK_HEADER_BYTES if within_block else 0))
+        elif complaint.startswith("an interface has a "):
+            raise UsageError(f"{self._name}: {complaint}; make one file of each interface first, with Wireshark")
+        elif complaint:
+            self.ending = Ending(damage=complaint)
 
 
-def nonsense(captured: int, original: int) -> str:
-    """What is wrong with the two lengths of a record; empty when they can be true."""
-    if captured > MAX_CAPTURED:
-        return f"a captured length of {captured} bytes, more than any capture tool writes ({MAX_CAPTURED})"
-    if not 0 < original <= MAX_ORIGINAL:
-        return f"a frame of {original} bytes"
-    if captured > original:
-        return f"{captured} bytes captured of a frame of {original}"
-    return ""
+@contextmanager
+def _pcapng_reader(file: IO[bytes], name: str) -> Iterator[_PcapngReader]:
+    pipe = subprocess.PIPE
+    try:
+        # The file is its stdin: whatever user tcpdump turns into, and wherever it may read.
+        tcpdump = subprocess.Popen(_PCAPNG_AS_PCAP, stdin=file, stdout=pipe, stderr=pipe, bufsize=0)
+    except FileNotFoundError as error:
+        raise MissingError(f"{name}: pcapng is read by tcpdump, which is not here: apt-get install tcpdump") from error
+    with tcpdump:
+        try:
+            window = Window(cast(RawIOBase, tcpdump.stdout))
+            if not window.fill(FILE_HEADER_BYTES):
+                raise UsageError(f"{name}: {_complaint(tcpdump) or 'tcpdump makes nothing of it'}")
+            yield _PcapngReader(window, _byte_order(window, name), tcpdump, name)
+        finally:
+            tcpdump.kill()  # nothing to one that has ended
 
 
-def sensible(captured: NDArray[np.uint32] | int, original: NDArray[np.uint32]) -> int:
-    """How many leading records have lengths that nonsense() finds nothing wrong with."""
-    return leading((captured <= MAX_CAPTURED) & (original >= np.maximum(captured, 1)) & (original <= MAX_ORIGINAL))
-
-
-def leading(condition: NDArray[np.bool_]) -> int:
-    """How many leading elements are true."""
-    return len(condition) if condition.all() else int(condition.argmin())
-
-
-def records(window: Window, stride: int, count: int) -> NDArray[np.uint8]:
-    """The next `count` records of `stride` bytes each: a view on the window, of shape (count, stride)."""
-    flat = window.memory[window.start : window.start + count * stride]
-    return flat.reshape(count, stride)
-
-
-def gather(window: Window, positions: Sequence[int]) -> NDArray[np.uint8]:
-    """The first GATHERED_BYTES from each position of the window's memory: a copy, one row for each."""
-    everywhere = np.ndarray((len(window.memory) - GATHERED_BYTES + 1,), f"V{GATHERED_BYTES}", window.memory, 0, (1,))
-    rows = everywhere[np.array(positions, np.intp)]
-    return rows.view(np.uint8).reshape(len(positions), GATHERED_BYTES)
-
-
-def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:
-    """The field at byte `at` of every row, as a view of shape (count,)."""
-    column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]
-    return column
+def _complaint(tcpdump: "subprocess.Popen[bytes]") -> str:
+    """Its last words, once it has ended; empty when it was content."""
+    assert tcpdump.stderr is not None
+    words = tcpdump.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+    return words.removeprefix("tcpdump: ").removeprefix("pcap_loop: ") if tcpdump.wait() else ""

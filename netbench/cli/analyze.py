@@ -35,7 +35,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
     document = {
         "file": str(path),
         "format": counts.flavour,
-        "link_types": list(counts.link_types),
+        "link_types": [counts.link_type],
         "snap_length_bytes": counts.snap_length,
         "frames": counts.frames,
         "pktgen_frames": counts.pktgen_frames,
@@ -43,13 +43,11 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "flush_frames": counts.flush_frames,
         "too_short_frames": counts.too_short_frames,
         "odd_length_frames": counts.odd_length_frames,
-        "capture_dropped_frames": counts.capture_dropped_frames,
         **_span_json(counts.span, counts.span.rate(counts.frames)),
         "truncated": counts.truncated,
         "leftover_bytes": counts.leftover_bytes,
         "damaged_at": counts.damaged_at,
         "damage": counts.damage or None,
-        "unknown_blocks": {f"0x{kind:08x}": count for kind, count in counts.unknown_blocks.items()},
         "streams": [_stream_json(stream) for stream in counts.streams],
         "warnings": list(_warnings(counts)),
     }
@@ -127,7 +125,7 @@ def _text(path: Path, counts: "CaptureCounts") -> str:
 
 def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
     snap = "frames not cut" if counts.snap_length is None else f"snap length {counts.snap_length:,} bytes"
-    yield "format", "; ".join((counts.flavour, ", ".join(counts.link_types) or "no interface", snap))
+    yield "format", "; ".join((counts.flavour, counts.link_type, snap))
     span, rate = counts.span, counts.span.rate(counts.frames)
     yield (
         "frames",
@@ -153,8 +151,6 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
     )
     if counts.flush_frames:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
-    if counts.capture_dropped_frames is not None:
-        yield "dropped", f"{counts.capture_dropped_frames:,} frames, by the capture's own statistics"
 
 
 _COUNT_HEADS = (
@@ -224,9 +220,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _warnings(counts: "CaptureCounts") -> Iterator[str]:
-    if counts.damaged_at is not None:
+    if counts.damage:
+        where = "" if counts.damaged_at is None else f" at byte {counts.damaged_at:,}"
         yield (
-            f"damaged at byte {counts.damaged_at:,}: {counts.damage}. "
+            f"damaged{where}: {counts.damage}. "
             "The counts are those of the frames before it; capture again, or cut the file there."
         )
     if counts.truncated:
@@ -239,8 +236,6 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
             f"{counts.odd_length_frames:,} frames were captured neither whole nor up to the snap length: "
             "another tool has cut them, or the file is damaged and no number above can be trusted."
         )
-    for kind, count in counts.unknown_blocks.items():
-        yield f"{count:,} blocks of the unknown type 0x{kind:08x} were skipped, and frames in them, if any."
     if any(stream.delay and (stream.delay.smallest_ns or 0) < 0 for stream in counts.streams):
         yield "frames were captured before they were sent: source and sink do not share a clock."
 

@@ -14,11 +14,13 @@ class Source(Protocol):
 
     Order of calls: commands() at any time; open() once; then nearest_fps(), stamps(), prepare(), start(), wait()
     for each trial; close() at the end.
-    A source that dies raises TestbedError from prepare(), or says so in `Sent.error`.
+    A source that dies raises TestbedError from prepare(), or says so in `Sent.error`. Whoever derives from this class
+    need only say what is not as usual.
     """
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """What open() would do, as commands, for `--dry-run`; nothing is touched."""
+        return []
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""
@@ -26,15 +28,19 @@ class Source(Protocol):
     @property
     def kind(self) -> str:
         """What really sends, once it is open: the name of a generator that chooses nothing."""
+        return type(self).__name__
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of this source, known once it is open; mostly nothing."""
+        return []
 
     def nearest_fps(self, fps: float, frame_size: int) -> float:
         """The rate this source can pace that is nearest to `fps` frames/s: what is intended of it instead."""
+        return fps
 
     def stamps(self, traffic: Traffic) -> Stamps:
         """How it will stamp these frames."""
+        return Stamps()
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial; nothing is sent yet. Returns when the source is ready."""
@@ -47,6 +53,7 @@ class Source(Protocol):
 
     def close(self) -> None:
         """End the source; harmless when called twice or before open()."""
+        return
 
 
 class Generator(Protocol):
@@ -56,6 +63,7 @@ class Generator(Protocol):
 
     def unfit(self, host: Host) -> str:
         """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
+        return ""
 
     def source(self) -> Source:
         """A source, not open yet."""

@@ -72,7 +72,7 @@ class Sink(Protocol):
 
     Order of calls: commands() and writes() at any time; open() once; then arm(), armed(), stop(), received() for each
     trial; close() at the end. What goes wrong with it in a trial is said in `Received`; TestbedError is for a host
-    that is gone.
+    that is gone. Whoever derives from this class need only say what is not as usual.
     """
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
@@ -101,6 +101,7 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """End it; harmless when called twice or before open()."""
+        return
 
 
 class SinkKind(Protocol):

@@ -15,9 +15,8 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
-from netbench.capture.captured import CaptureCounts
+from netbench.capture.captured import Awaited, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
-from netbench.capture.expected import Awaited, Expected
 from netbench.capture.live import LiveCapture
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
@@ -254,7 +253,7 @@ def _counted(ended: _Ended, incoming: Incoming, sent: Sent) -> Received:
         counts = ended.live.counts(expected) if ended.live else analyze_capture(file, [expected])
     except UsageError as error:
         return replace(nothing, error=str(error))
-    is_whole = not (counts.truncated or counts.damage or counts.odd_length_frames or counts.unknown_blocks)
+    is_whole = not (counts.truncated or counts.damage or counts.odd_length_frames)
     if not is_whole or counts.frames != ended.captured:
         where = "what tcpdump wrote" if ended.live else str(file)
         return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")

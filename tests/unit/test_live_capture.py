@@ -12,12 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netbench.capture import pipe as pipe_module
-from netbench.capture.captured import CaptureCounts
+from netbench.capture import live as live_module
+from netbench.capture.captured import Awaited, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
-from netbench.capture.expected import Awaited, Expected
-from netbench.capture.live import LiveCapture
-from netbench.capture.pipe import GatheringPipe
+from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
@@ -35,7 +33,7 @@ def ours(seq: int, sent_ns: int = SENT_NS, size: int = 128) -> Frame:
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
     """Pieces as small as they come."""
-    monkeypatch.setattr(pipe_module, "_GATHER_S", 0.0)
+    monkeypatch.setattr(live_module, "_GATHER_S", 0.0)
 
 
 def hear(content: bytes, pieces: list[int], awaited: Awaited = AWAITED) -> LiveCapture:
@@ -162,8 +160,8 @@ def test_a_flush_frame_says_that_all_before_it_is_there():
 
 
 def test_a_flush_is_not_kept_waiting_for_more(monkeypatch):
-    monkeypatch.setattr(pipe_module, "_GATHER_S", 60.0)
-    monkeypatch.setattr(pipe_module, "_STEP_S", 60.0)
+    monkeypatch.setattr(live_module, "_GATHER_S", 60.0)
+    monkeypatch.setattr(live_module, "_STEP_S", 60.0)
     end, start = os.pipe()
     live = LiveCapture(AWAITED)
     live.begin(end, ())
@@ -175,7 +173,7 @@ def test_a_flush_is_not_kept_waiting_for_more(monkeypatch):
 
 def test_what_comes_in_drops_is_read_in_draughts(monkeypatch):
     """Half of the pipe at a time, and what is left at its end."""
-    monkeypatch.setattr(pipe_module, "_GATHER_S", 60.0)
+    monkeypatch.setattr(live_module, "_GATHER_S", 60.0)
     end, start = os.pipe()
     pipe = GatheringPipe(end)
 
@@ -218,8 +216,8 @@ def test_it_runs_where_it_is_told_to():
 MEASURE = """
 import os, resource, sys, threading
 import numpy as np
-from netbench.capture.expected import Awaited, Expected
-from netbench.capture.live import LiveCapture
+from netbench.capture.captured import Awaited, Expected
+from netbench.capture.live import GatheringPipe, LiveCapture
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
 count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])

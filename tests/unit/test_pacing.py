@@ -10,7 +10,7 @@ from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Halt, Paced, U
 
 def blocks(pacer) -> list[range]:
     handed = []
-    while (block := pacer.claim()) is not None:
+    while (block := pacer.next_block()) is not None:
         handed.append(block)
     return handed
 
@@ -23,20 +23,20 @@ def numbers(handed: list[range]) -> list[int]:
 def test_paced_hands_out_every_frame_once_and_in_order(frames, fps):
     pacer = Paced(frames, fps, time.monotonic_ns(), Halt())
     assert numbers(blocks(pacer)) == list(range(frames))
-    assert pacer.claim() is None
+    assert pacer.next_block() is None
 
 
 def test_no_block_comes_before_its_first_frame_is_due():
     start_ns = time.monotonic_ns() + 5_000_000
     pacer = Paced(500, 10_000.0, start_ns, Halt())
-    while (block := pacer.claim()) is not None:
+    while (block := pacer.next_block()) is not None:
         assert time.monotonic_ns() >= start_ns + block.start * 100_000
 
 
 @pytest.mark.parametrize(("fps", "frames"), [(1e3, 1), (39_999, 1), (1e5, 5), (1e6, 50), (1e8, 256)])
 def test_a_block_is_what_is_due_within_50_us_and_never_more_than_256_frames(fps, frames):
     pacer = Paced(10_000, fps, time.monotonic_ns() + 2_000_000, Halt())
-    handed = len(pacer.claim() or ())
+    handed = len(pacer.next_block() or ())
     overdue = 1 + int(fps * pacer.max_lateness_ns / 1e9)  # this machine may have been busy
     assert frames <= handed <= min(max(frames, overdue), MAX_BLOCK_FRAMES)
 
@@ -78,7 +78,7 @@ def test_unpaced_hands_out_full_blocks_until_the_time_is_up():
     start_ns = time.monotonic_ns() + 1_000_000
     pacer = Unpaced(0.01, start_ns, Halt())
 
-    first = pacer.claim()
+    first = pacer.next_block()
     assert first == range(MAX_BLOCK_FRAMES)
     assert time.monotonic_ns() >= start_ns
     rest = blocks(pacer)
@@ -96,8 +96,8 @@ def test_a_halt_ends_the_wait_for_the_start(fps):
     pacer = Unpaced(1.0, far_ns, halt) if fps is None else Paced(10, fps, far_ns, halt)
     threading.Timer(0.05, halt.set, ["enough"]).start()
 
-    assert pacer.claim() is None
-    assert pacer.claim() is None
+    assert pacer.next_block() is None
+    assert pacer.next_block() is None
     assert halt.reason == "enough"
 
 

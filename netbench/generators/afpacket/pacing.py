@@ -1,6 +1,6 @@
 """When which frames are due: blocks of consecutive frames, handed out at the right moment.
 
-A pacer is shared by the threads of a source; they call `claim` one at a time, under a lock.
+A pacer is shared by the threads of a source; they call `next_block` one at a time, under a lock.
 """
 
 import select
@@ -62,7 +62,7 @@ class Pacer(Protocol):
     max_burst_frames: int  # most frames handed out without a wait in between
     max_lateness_ns: int
 
-    def claim(self) -> range | None:
+    def next_block(self) -> range | None:
         """The next frames to send, as soon as they are due; None when there are no more, or when halted."""
 
     def end_ns(self, sent: int) -> int:
@@ -88,7 +88,7 @@ class Paced:
         self._next = 0
         self._burst_frames = 0
 
-    def claim(self) -> range | None:
+    def next_block(self) -> range | None:
         """A block of about 50 µs; when late, all that is overdue, up to 256 frames."""
         first = self._next
         if first >= self._frames:
@@ -125,7 +125,7 @@ class Unpaced:
         self._halt = halt
         self._next = 0
 
-    def claim(self) -> range | None:
+    def next_block(self) -> range | None:
         """A full block, until the time is up."""
         first = self._next
         now_ns = time.monotonic_ns() if first else self._halt.wait_until(self.start_ns)

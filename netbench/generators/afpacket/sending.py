@@ -16,11 +16,11 @@ from netbench.model.traffic import Sent, Traffic
 _FULL = (errno.ENOBUFS, errno.EAGAIN)
 
 # A trial that takes longer than this many times its duration, and some seconds, is given up.
-_PATIENCE = 3
+_MOST_TIMES = 3
 _GRACE_S = 2
 
 
-class _Lane:
+class _Sender:
     """What one thread sends with, and what it sent."""
 
     def __init__(self, fd: int, cpu: int | None, traffic: Traffic) -> None:
@@ -37,15 +37,17 @@ class Trial:
     """The frames of one trial, built; `run` sends them once.
 
     One thread for each of `fds`, packet sockets bound to the interface, the n-th pinned to the n-th of
-    `cpus` in turn. The threads claim consecutive blocks of one numbering, so that the sequence numbers
+    `cpus` in turn. The threads take consecutive blocks of one numbering, so that the sequence numbers
     of all threads together are 0 … sent − 1.
     """
 
     def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int]) -> None:
         self.halt = Halt()
         self._traffic = traffic
-        self._lanes = [_Lane(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)]
-        self._claiming = threading.Lock()
+        self._senders = [
+            _Sender(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)
+        ]
+        self._pacing = threading.Lock()
         self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME
 
     def run(self, at_ns: int) -> Sent:
@@ -56,9 +58,9 @@ class Trial:
             pacer = Unpaced(traffic.duration_s, at_ns, self.halt)
         else:
             pacer = Paced(traffic.frames, traffic.fps, at_ns, self.halt)
-        patience_s = _PATIENCE * traffic.duration_s + _GRACE_S
-        give_up_ns = max(at_ns, time.monotonic_ns()) + round(patience_s * 1e9)
-        threads = [threading.Thread(target=self._send, args=(lane, pacer, give_up_ns)) for lane in self._lanes]
+        longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
+        give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
+        threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]
         gc.disable()  # a collection in the middle would show as lateness
         try:
             for thread in threads:
@@ -69,63 +71,63 @@ class Trial:
             gc.enable()
         return self._result(pacer)
 
-    def _send(self, lane: _Lane, pacer: Pacer, give_up_ns: int) -> None:
+    def _send(self, sender: _Sender, pacer: Pacer, give_up_ns: int) -> None:
         """The life of one thread."""
         try:
-            if lane.cpu is not None:
-                os.sched_setaffinity(0, {lane.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
-            while (count := self._claim(lane, pacer)) and self._hand_over(lane, count, give_up_ns):
+            if sender.cpu is not None:
+                os.sched_setaffinity(0, {sender.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
+            while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
         except Exception as error:  # nobody above a thread could catch it
             self.halt.set(f"the sending thread failed: {error!r}")
 
-    def _claim(self, lane: _Lane, pacer: Pacer) -> int:
+    def _next_block(self, sender: _Sender, pacer: Pacer) -> int:
         """Wait for the next block and stamp it; the number of its frames, 0 at the end.
 
         The wait and the stamp are under the lock, so that send times rise with sequence numbers, and
         only one thread at a time spins on the clock.
         """
-        with self._claiming:
-            block = pacer.claim()
+        with self._pacing:
+            block = pacer.next_block()
             if block is None:
                 return 0
             count = len(block)
             now_ns = time.time_ns()
             if block.start == 0:
                 self._first_ns = (time.monotonic_ns(), now_ns)
-            lane.frames.stamp(block.start, count, now_ns)
+            sender.frames.stamp(block.start, count, now_ns)
             return count
 
-    def _hand_over(self, lane: _Lane, count: int, give_up_ns: int) -> bool:
+    def _hand_over(self, sender: _Sender, count: int, give_up_ns: int) -> bool:
         """Give a stamped block to the kernel, to its last frame; False when that has become impossible."""
         done = 0
         while done < count:
-            taken = lane.messages.send(lane.fd, done, count - done)
-            lane.returned_ns = time.monotonic_ns()
+            taken = sender.messages.send(sender.fd, done, count - done)
+            sender.returned_ns = time.monotonic_ns()
             if taken > 0:
                 done += taken
-                lane.sent += taken
+                sender.sent += taken
                 continue
-            lane.errors += 1
+            sender.errors += 1
             if -taken not in _FULL:
                 self.halt.set(f"sending failed: {errno.errorcode[-taken]} ({os.strerror(-taken)})")
-            if self.halt.is_set() or lane.returned_ns > give_up_ns:
+            if self.halt.is_set() or sender.returned_ns > give_up_ns:
                 break
-        if lane.returned_ns > give_up_ns:
-            self.halt.set(f"given up, for sending took longer than {_PATIENCE} times the duration and {_GRACE_S} s")
+        if sender.returned_ns > give_up_ns:
+            self.halt.set(f"given up, for sending took longer than {_MOST_TIMES} times the duration and {_GRACE_S} s")
         return done == count
 
     def _result(self, pacer: Pacer) -> Sent:
-        frames = sum(lane.sent for lane in self._lanes)
+        frames = sum(sender.sent for sender in self._senders)
         error = self.halt.reason
         if frames:
-            returned_ns = max(lane.returned_ns for lane in self._lanes)
+            returned_ns = max(sender.returned_ns for sender in self._senders)
             end_ns = max(returned_ns, pacer.end_ns(frames))
             self.halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
         return Sent(
             frames=frames,
-            errors=sum(lane.errors for lane in self._lanes),
+            errors=sum(sender.errors for sender in self._senders),
             # From the due time, not from the first send: a late first frame does not raise the rate.
             duration_s=(end_ns - pacer.start_ns) / 1e9 if frames else 0.0,
             first_ns=first_ns if frames else None,

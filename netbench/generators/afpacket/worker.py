@@ -62,7 +62,7 @@ class _Worker:
             self._sending.join()
 
     def _bind(self) -> None:
-        # Anew for each trial: an interface of the same name may have taken the place of the first.
+        # Again for each trial: an interface of the same name may have taken the place of the first.
         for each in self._sockets:
             each.bind((self._interface, 0))
 

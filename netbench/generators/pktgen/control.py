@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
+from netbench.generators.pktgen.settings import Settings
 from netbench.hosts.base import Host, Process
 
 # An idle kernel thread looks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.
@@ -31,12 +32,9 @@ _ARM = "queue_xmit"
 # What a setting is called in the device file, where that is not the command's own name.
 _SHOWN_AS = {"pkt_size": ("min_pkt_size", "max_pkt_size")}
 
-# Commands of a device and their arguments; names of flags, which are in capitals, with `on` or `off`.
-Settings = Mapping[str, str]
-
 
 @dataclass(slots=True)
-class Seat:
+class Sender:
     """A device of ours. `wanted` is what the next run needs, `told` what the kernel knows; None: has no device."""
 
     device: str
@@ -61,14 +59,14 @@ class _Round:
     reports: dict[str, Device | None] = field(default_factory=dict)
 
 
-class Station:
-    """The control of pktgen in one namespace."""
+class Control:
+    """pktgen in one namespace."""
 
     def __init__(self, host: Host, used: Counter[int]) -> None:
         """`used` counts the devices on each CPU of the machine, those of its other namespaces too."""
         self._files = PktgenFiles(host)
         self._used = used
-        self._seats: list[Seat] = []
+        self._senders: list[Sender] = []
         self._round: _Round | None = None
         self.loaded_by_us = False  # the kernel module
 
@@ -81,7 +79,7 @@ class Station:
             return ""
         return f"the kernel of host {host} has no pktgen: neither loaded nor loadable"
 
-    def take_seat(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> Seat:
+    def add_device(self, interface: str, cpus: Sequence[int], xmit_mode: str, settings: Settings) -> Sender:
         """Add a device on the least used of the kernel threads of `cpus`, or of all when there are none named.
 
         A second device of an interface needs a thread of its own.
@@ -98,47 +96,47 @@ class Station:
                 raise TestbedError(
                     f"host {self._files.host.name} has no pktgen thread on CPU {cpu}, only on {_listed(threads)}"
                 )
-        taken = {seat.device for seat in self._seats}
+        taken = {sender.device for sender in self._senders}
         free = [cpu for cpu in cpus or threads if f"{interface}@{cpu}" not in taken]
         if not free:
             where = f"{interface} of host {self._files.host.name}"
             raise TestbedError(f"{where} can have but one thread on each of the CPUs {_listed(cpus or threads)}")
         cpu = min(free, key=self._used.__getitem__)
-        seat = Seat(f"{interface}@{cpu}", cpu, xmit_mode, settings)
-        self._seats.append(seat)
+        sender = Sender(f"{interface}@{cpu}", cpu, xmit_mode, settings)
+        self._senders.append(sender)
         self._used[cpu] += 1
         try:
-            self._set_up(seat)
+            self._set_up(sender)
         except TestbedError:
-            self.leave_seat(seat)
+            self.remove_device(sender)
             raise
-        return seat
+        return sender
 
-    def leave_seat(self, seat: Seat) -> None:
+    def remove_device(self, sender: Sender) -> None:
         """Remove a device. Those of other sources on its thread go with it, and come back when they are needed."""
-        if seat not in self._seats:
+        if sender not in self._senders:
             return
         self._abandon_round()
         try:
-            if seat.told is not None:
-                self._clear(seat.cpu)
+            if sender.told is not None:
+                self._clear(sender.cpu)
         finally:
-            self._seats.remove(seat)
-            self._used[seat.cpu] -= 1
+            self._senders.remove(sender)
+            self._used[sender.cpu] -= 1
 
-    def prepare(self, seat: Seat, settings: Settings, length_s: float | None) -> None:
+    def prepare(self, sender: Sender, settings: Settings, length_s: float | None) -> None:
         """Have a device ready for the next run; `length_s` is None when it ends by its count.
 
         Raises TestbedError when the kernel refuses a setting or takes another value than it was given.
         """
         current = self._round
-        if current is None or current.started_s is not None or seat.device in current.lengths:
+        if current is None or current.started_s is not None or sender.device in current.lengths:
             current = self._new_round()
-        seat.wanted = settings
-        self._set_up(seat)
-        current.lengths[seat.device] = length_s
+        sender.wanted = settings
+        self._set_up(sender)
+        current.lengths[sender.device] = length_s
 
-    def start(self, seat: Seat, at_monotonic_ns: int) -> None:
+    def start(self, sender: Sender, at_monotonic_ns: int) -> None:
         """Note that a source is to start; the last one of the round starts all.
 
         Then waits for `at_monotonic_ns` where that is this machine's clock. What goes wrong is told by finish().
@@ -146,7 +144,7 @@ class Station:
         current = self._round
         if current is None or current.over:
             return
-        current.ready.add(seat.device)
+        current.ready.add(sender.device)
         if current.ready != current.lengths.keys():
             return
         try:
@@ -162,13 +160,13 @@ class Station:
             current.writer.stdin.write("start\n")
             current.writer.stdin.flush()
 
-    def finish(self, seat: Seat, timeout_s: float) -> tuple[Device | None, str]:
+    def finish(self, sender: Sender, timeout_s: float) -> tuple[Device | None, str]:
         """The state of a device after the run, and what went wrong; None when nothing is known of it.
 
         Runs without a count are stopped when their time is up, others after `timeout_s`.
         """
         current = self._round
-        if current is None or seat.device not in current.ready:
+        if current is None or sender.device not in current.ready:
             return None, "pktgen was not told to start"
         if current.ready != current.lengths.keys():
             waiting = ", ".join(sorted(current.lengths.keys() - current.ready))
@@ -176,15 +174,15 @@ class Station:
         if not current.over:
             self._see_through(current, timeout_s)
             current.over = True
-        return current.reports.get(seat.device), current.error
+        return current.reports.get(sender.device), current.error
 
     def _new_round(self) -> _Round:
         self._abandon_round()
         present = self._files.devices()
         self._refuse_foreign(present)
-        for seat in self._seats:
-            if seat.device not in present:
-                seat.told = None  # its interface was removed, and the kernel removed the device
+        for sender in self._senders:
+            if sender.device not in present:
+                sender.told = None  # its interface was removed, and the kernel removed the device
         self._round = _Round(self._files.host.spawn(["tee", f"{DIRECTORY}/{CONTROL}"]))
         return self._round
 
@@ -203,12 +201,12 @@ class Station:
 
     def _remove_idle(self, current: _Round) -> None:
         """Remove the devices that have no part in a round, and bring back those that went with them."""
-        idle = [seat for seat in self._seats if seat.told is not None and seat.device not in current.lengths]
-        for cpu in {seat.cpu for seat in idle}:
+        idle = [sender for sender in self._senders if sender.told is not None and sender.device not in current.lengths]
+        for cpu in {sender.cpu for sender in idle}:
             self._clear(cpu)
-        for seat in self._seats:
-            if seat.told is None and seat.device in current.lengths:
-                self._set_up(seat)
+        for sender in self._senders:
+            if sender.told is None and sender.device in current.lengths:
+                self._set_up(sender)
 
     def _see_through(self, current: _Round, timeout_s: float) -> None:
         """Wait for the end of a run, or bring it about, and read the devices."""
@@ -291,39 +289,41 @@ class Station:
             return str(trouble)
         return str(error) if there else f"pktgen's device {name} is gone, as happens when its interface is removed"
 
-    def _set_up(self, seat: Seat) -> None:
+    def _set_up(self, sender: Sender) -> None:
         """Bring a device to what is wanted of it, with as few writes as go, and look whether it is."""
-        if seat.told is None:
-            self._files.write(thread_file(seat.cpu), f"add_device {seat.device}")
-            seat.told = {}
-        for command, value in seat.wanted.items():
-            if seat.told.get(command) != value:
-                self._files.write(seat.device, _line(command, value))
-                seat.told[command] = value
-        if not seat.wanted:
+        if sender.told is None:
+            self._files.write(thread_file(sender.cpu), f"add_device {sender.device}")
+            sender.told = {}
+        for command, value in sender.wanted.items():
+            if sender.told.get(command) != value:
+                self._files.write(sender.device, _line(command, value))
+                sender.told[command] = value
+        if not sender.wanted:
             return
-        for mode in dict.fromkeys((_ARM, seat.xmit_mode)):
-            self._files.write(seat.device, f"xmit_mode {mode}")
-        self._verify(seat)
+        for mode in dict.fromkeys((_ARM, sender.xmit_mode)):
+            self._files.write(sender.device, f"xmit_mode {mode}")
+        self._verify(sender)
 
-    def _verify(self, seat: Seat) -> None:
+    def _verify(self, sender: Sender) -> None:
         """Compare what was told with what the kernel has made of it: it ignores digits and words it cannot use."""
-        device = self._files.device(seat.device)
-        for command, value in seat.wanted.items():
+        device = self._files.device(sender.device)
+        for command, value in sender.wanted.items():
             for name in _SHOWN_AS.get(command, (command,)):
                 taken = device.settings.get(name, "off" if name.isupper() else "unknown")
                 if taken != value:
-                    seat.told = {}
-                    raise TestbedError(f"pktgen took `{_line(command, value)}` of {seat.device} as {taken}")
-        if device.result != f"OK: xmit_mode={seat.xmit_mode}":
-            raise TestbedError(f"pktgen does not take `xmit_mode {seat.xmit_mode}` of {seat.device}: {device.result}")
+                    sender.told = {}
+                    raise TestbedError(f"pktgen took `{_line(command, value)}` of {sender.device} as {taken}")
+        if device.result != f"OK: xmit_mode={sender.xmit_mode}":
+            raise TestbedError(
+                f"pktgen does not take `xmit_mode {sender.xmit_mode}` of {sender.device}: {device.result}"
+            )
 
     def _clear(self, cpu: int) -> None:
         self._refuse_foreign(self._files.devices_on(cpu))
         self._files.remove_all(cpu)
-        for seat in self._seats:
-            if seat.cpu == cpu:
-                seat.told = None
+        for sender in self._senders:
+            if sender.cpu == cpu:
+                sender.told = None
 
     def _refuse_foreign(self, devices: Set[str]) -> None:
         if reason := self._foreign(devices):
@@ -331,7 +331,7 @@ class Station:
 
     def _foreign(self, devices: Set[str]) -> str:
         """Who else uses pktgen here: whatever netbench started, stopped or removed would be theirs too."""
-        theirs = sorted(devices - {seat.device for seat in self._seats})
+        theirs = sorted(devices - {sender.device for sender in self._senders})
         if not theirs:
             return ""
         return (

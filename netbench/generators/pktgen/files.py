@@ -24,6 +24,11 @@ _NOT_SUPPORTED = ("Unknown error 524", "the driver of this interface cannot send
 _NO_COMPLAINT = ("OK: ", "NA", "Idle", "Starting")
 _RESULT = re.compile(r"^Result: (.*)", re.MULTILINE | re.DOTALL)
 
+TIMER_LIST = "/proc/timer_list"
+# Clock 1 is CLOCK_REALTIME (`enum hrtimer_base_type`): its offset from CLOCK_MONOTONIC in ns, as `print_base` in the
+# kernel's kernel/time/timer_list.c writes it.
+_REALTIME_OFFSET = re.compile(r"^ clock 1:\n(?: +\..*\n)*? +\.offset: +(\d+) nsecs$", re.MULTILINE)
+
 
 def thread_file(cpu: int) -> str:
     """The file of the kernel thread on a CPU."""
@@ -112,3 +117,17 @@ class PktgenFiles:
         except TestbedError:
             return ""
         return f" ({found[1].strip()})" if found and not found[1].startswith(_NO_COMPLAINT) else ""
+
+
+def realtime_offset_ns(host: Host) -> int:
+    """CLOCK_REALTIME − CLOCK_MONOTONIC of a host in ns; TestbedError when it cannot be read.
+
+    It changes only when somebody sets the clock. On this machine it is right to some microseconds, else exact.
+    """
+    if host.shares_files:
+        before, now, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        return now - (before + after) // 2
+    match = _REALTIME_OFFSET.search(host.read(TIMER_LIST))
+    if not match:
+        raise TestbedError(f"host {host.name}: {TIMER_LIST} does not tell the offset of CLOCK_REALTIME")
+    return int(match[1])

@@ -1,66 +1,38 @@
 """The kernel's own packet generator as a source."""
 
-import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar
 
-from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.pktgen.clock_offset import realtime_offset_ns
-from netbench.generators.pktgen.control import Seat, Settings, Station
-from netbench.generators.pktgen.delay import NS_PER_S, Pacing, delay_ns, paced_fps
+from netbench.generators.pktgen.control import Control, Sender
 from netbench.generators.pktgen.device import Device
-from netbench.generators.pktgen.files import CONTROL, DIRECTORY
+from netbench.generators.pktgen.files import CONTROL, DIRECTORY, realtime_offset_ns
+from netbench.generators.pktgen.settings import (
+    NS_PER_S,
+    PktGenOptions,
+    delay_ns,
+    device_settings,
+    paced_fps,
+    speed_settings,
+    traffic_delay_ns,
+)
 from netbench.hosts.base import Host
 from netbench.model.traffic import Sent, Stamps, Traffic
-from netbench.model.units import FCS_BYTES
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
-_DISCARD_PORT = 9  # RFC 863, and pktgen's default for both ports
-_FIRST_FLOW_PORT = 1024
-_LAST_PORT = 65_535
 # A timed run is this much of its length at least, or something other than netbench has ended it.
 _LEAST_LENGTH = 0.9
 # A run of a number of frames that takes longer than this many times its duration, and some seconds, is given up.
-_PATIENCE = 3
+_MOST_TIMES = 3
 _GRACE_S = 2.0
 # How far apart two readings of the same clocks may be.
 _CLOCKS_AGREE_S = 1e-3
-
-
-class PktGenOptions(BaseModel, extra="forbid"):
-    """What a profile may say about the sources."""
-
-    cpus: tuple[NonNegativeInt, ...] = ()  # whose kernel threads send, the least used first; empty: netbench chooses
-    pacing: Pacing = "lattice"
-    xmit_mode: Literal["start_xmit", "queue_xmit"] = "start_xmit"  # to the driver, or through the queueing discipline
-    # What makes `max` faster, and has no effect on loads that have a rate:
-    timestamps: Literal["paced", "always"] = (
-        "paced"  # none in frames of `max` unless always, as in the kernel's samples
-    )
-    threads: int = Field(default=1, ge=1)  # kernel threads that send at once, each on a CPU of its own
-    clone_skb: int = Field(default=0, ge=0)  # how often a frame is sent before the next one is built
-    burst: int = Field(default=1, ge=1)  # how often the driver is given a frame at once (`xmit_more`)
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.burst > 1 and self.xmit_mode != "start_xmit":
-            raise ValueError(
-                "burst goes with xmit_mode start_xmit only: a queueing discipline takes one frame at a time"
-            )
-        if self.cpus and self.threads > len(set(self.cpus)):
-            raise ValueError(f"{self.threads} threads need as many CPUs, and cpus names {len(set(self.cpus))}")
-        return self
-
-    @property
-    def numbered(self) -> bool:
-        """Whether frames of `max` bear numbers of their own: copies do not, and each thread counts from 1."""
-        return self.threads == 1 and self.clone_skb <= 1 and self.burst == 1
 
 
 class PktGen:
@@ -70,21 +42,21 @@ class PktGen:
 
     def __init__(self, options: PktGenOptions) -> None:
         self._options = options
-        self._stations: dict[tuple[str, str | None], Station] = {}
+        self._controls: dict[tuple[str, str | None], Control] = {}
         self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def unfit(self, host: Host) -> str:
         """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
-        return self.station(host).unfit()
+        return self.control(host).unfit()
 
     def source(self) -> "PktGenSource":
         """A source, not open yet."""
         return PktGenSource(self._options, self)
 
-    def station(self, host: Host) -> Station:
+    def control(self, host: Host) -> Control:
         """What the sources of one network namespace share, under whatever names the topology knows it."""
         machine = "" if host.shares_files else host.name
-        return self._stations.setdefault((machine, host.netns), Station(host, self._used[machine]))
+        return self._controls.setdefault((machine, host.netns), Control(host, self._used[machine]))
 
 
 class PktGenSource:
@@ -98,8 +70,8 @@ class PktGenSource:
         self._options = options
         self._generator = generator
         self._host: Host | None = None
-        self._station: Station | None = None
-        self._seats: list[Seat] = []
+        self._control: Control | None = None
+        self._senders: list[Sender] = []
         self._traffic: Traffic | None = None
         self._offset_ns = 0  # of the host's clocks, when the source was prepared
 
@@ -121,14 +93,14 @@ class PktGenSource:
         Loads the kernel module where it is missing. Raises MissingError when there is none, and TestbedError when
         pktgen cannot send there or somebody else uses it.
         """
-        station = self._generator.station(host)
-        self._host, self._station = host, station
+        control = self._generator.control(host)
+        self._host, self._control = host, control
         options = self._options
         where = options.cpus or (cpus if len(cpus) >= options.threads else ())
         settings = speed_settings(options, paced=False)
         try:
             for _ in range(options.threads):
-                self._seats.append(station.take_seat(interface, where, options.xmit_mode, settings))
+                self._senders.append(control.add_device(interface, where, options.xmit_mode, settings))
         except BaseException:
             self.close()
             raise
@@ -143,8 +115,8 @@ class PktGenSource:
 
         Nothing of it for a VM, which ends with the campaign.
         """
-        host, station = self._opened[:2]
-        if not (station.loaded_by_us and host.shares_files):
+        host, control = self._opened[:2]
+        if not (control.loaded_by_us and host.shares_files):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 
@@ -159,12 +131,12 @@ class PktGenSource:
 
     def prepare(self, traffic: Traffic) -> None:
         """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
-        host, station, _ = self._opened
+        host, control, _ = self._opened
         self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)
         paced = traffic.fps is not None
-        for seat in self._sending(traffic):
+        for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
-            station.prepare(seat, settings, None if paced else traffic.duration_s)
+            control.prepare(sender, settings, None if paced else traffic.duration_s)
 
     def start(self, at_monotonic_ns: int) -> None:
         """Send from now on, at the earliest at `at_monotonic_ns` where that is a clock of this machine.
@@ -172,9 +144,9 @@ class PktGenSource:
         pktgen begins up to 0.1 s later, when its thread wakes up. All sources of one network namespace begin when
         the last of those prepared has been told to.
         """
-        _, station, _ = self._opened
-        for seat in self._sending(self._traffic):
-            station.start(seat, at_monotonic_ns)
+        _, control, _ = self._opened
+        for sender in self._sending(self._traffic):
+            control.start(sender, at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
         """What was sent, by the kernel's own counters; a run that takes too long, or 3 times its duration, is stopped.
@@ -182,12 +154,12 @@ class PktGenSource:
         What went wrong is told by `error`, not raised. When nothing is known any more of what was sent, 0 frames
         stand for an unknown number.
         """
-        host, station, _ = self._opened
+        host, control, _ = self._opened
         traffic = self._traffic
         assert traffic
-        limit_s = min(timeout_s, _PATIENCE * traffic.duration_s + _GRACE_S)
+        limit_s = min(timeout_s, _MOST_TIMES * traffic.duration_s + _GRACE_S)
         try:
-            reports = [station.finish(seat, limit_s) for seat in self._sending(traffic)]
+            reports = [control.finish(sender, limit_s) for sender in self._sending(traffic)]
             error = reports[0][1]  # of the run, which all of them share
             devices = [device for device, _ in reports if device is not None and device.ended is not None]
             if len(devices) < len(reports):
@@ -204,67 +176,22 @@ class PktGenSource:
 
     def close(self) -> None:
         """Remove the devices; harmless when called twice or before open(). A host that is gone has none any more."""
-        for seat in self._seats:
-            assert self._station
+        for sender in self._senders:
+            assert self._control
             with suppress(TestbedError, MissingError):  # a host that is gone has no devices
-                self._station.leave_seat(seat)
-        self._seats = []
-        self._station = self._host = None
+                self._control.remove_device(sender)
+        self._senders = []
+        self._control = self._host = None
 
-    def _sending(self, traffic: Traffic | None) -> list[Seat]:
+    def _sending(self, traffic: Traffic | None) -> list[Sender]:
         """The devices that send it: evenly paced frames come from one."""
-        return self._seats if traffic and traffic.fps is None else self._seats[:1]
+        return self._senders if traffic and traffic.fps is None else self._senders[:1]
 
     @property
-    def _opened(self) -> tuple[Host, Station, list[Seat]]:
-        if self._host is None or self._station is None or not self._seats:
+    def _opened(self) -> tuple[Host, Control, list[Sender]]:
+        if self._host is None or self._control is None or not self._senders:
             raise TestbedError("a pktgen source is used before open() or after close(); open it first")
-        return self._host, self._station, self._seats
-
-
-def device_settings(traffic: Traffic) -> Settings:
-    """The commands that describe the frames of a trial and when they are due, with their arguments.
-
-    `pkt_size` counts no FCS. More than one flow are as many source ports in a row, from one drawn from the seed, used
-    in turn: `mod_cur_headers` in the kernel's net/core/pktgen.c, where the largest one is excluded.
-    """
-    port = ports = _DISCARD_PORT
-    if traffic.flows > 1:
-        port = random.Random(traffic.seed).randint(_FIRST_FLOW_PORT, _LAST_PORT - traffic.flows)
-        ports = port + traffic.flows
-    return {
-        "pkt_size": str(traffic.frame_size - FCS_BYTES),
-        "count": str(traffic.frames or 0),
-        "delay": str(_delay_ns(traffic)),
-        "src_mac": traffic.src_mac.lower(),
-        "dst_mac": traffic.dst_mac.lower(),
-        "src_min": traffic.src_ip,
-        "src_max": traffic.src_ip,
-        "dst_min": traffic.dst_ip,
-        "dst_max": traffic.dst_ip,
-        "udp_src_min": str(port),
-        "udp_src_max": str(ports),
-        "udp_dst_min": str(_DISCARD_PORT),
-        "udp_dst_max": str(_DISCARD_PORT),
-    }
-
-
-def speed_settings(options: PktGenOptions, *, paced: bool) -> Settings:
-    """The commands that make a source faster, as far as the profile wants any.
-
-    Without time stamps it is 5 % faster under emulation; the kernel's own samples/pktgen do without, too.
-    Threads each take a queue of the NIC of their own, as in the kernel's samples/pktgen/pktgen_sample02_multiqueue.sh.
-    """
-    settings = {}
-    if options.timestamps == "paced":
-        settings["NO_TIMESTAMP"] = "off" if paced else "on"
-    if options.threads > 1:
-        settings["QUEUE_MAP_CPU"] = "on"
-    if options.clone_skb:
-        settings["clone_skb"] = str(0 if paced else options.clone_skb)
-    if options.burst > 1:
-        settings["burst"] = str(1 if paced else options.burst)
-    return settings
+        return self._host, self._control, self._senders
 
 
 def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:
@@ -277,7 +204,7 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
     stopped_us = max(device.stopped_us for device in devices)
     frames, errors = sum(device.frames for device in devices), sum(device.errors for device in devices)
     elapsed_ns = (stopped_us - started_us) * 1000
-    delay = _delay_ns(traffic)
+    delay = traffic_delay_ns(traffic)
     # A frame that the driver or the queueing discipline drops uses up a slot, too.
     late_ns = max(0, elapsed_ns - max(0, frames + errors - 1) * delay) if delay else 0
     burst = 1 + late_ns // delay if delay else frames
@@ -296,10 +223,6 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
         error=error,
         first_sequence=_FIRST_SEQUENCE,
     )
-
-
-def _delay_ns(traffic: Traffic) -> int:
-    return 0 if traffic.fps is None else delay_ns(traffic.fps, traffic.frame_size)
 
 
 def _unknown(error: str) -> Sent:

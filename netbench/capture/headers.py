@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.reading import FrameBatch, field
+from netbench.capture.pcap import FrameBatch, field
 from netbench.model.units import FCS_BYTES
 
 PKTGEN_MAGIC = 0xBE9BE955
@@ -50,7 +50,7 @@ class PairFrames(NamedTuple):
     """The pktgen frames of one pair of addresses in a batch, in the order of the file.
 
     Arrays have one element a frame: `sequence` uint32, `sizes` (bytes with FCS), `sent_us` (microseconds
-    since 1970 by the source's clock) and `times_ns` (of capture; None if not known) int64.
+    since 1970 by the source's clock) and `times_ns` (of capture) int64.
     """
 
     src_ip: int
@@ -58,20 +58,19 @@ class PairFrames(NamedTuple):
     sequence: NDArray[np.uint32]
     sizes: NDArray[np.int64]
     sent_us: NDArray[np.int64]
-    times_ns: NDArray[np.int64] | None
+    times_ns: NDArray[np.int64]
 
     def where(self, condition: NDArray[np.bool_]) -> "PairFrames":
         """Those for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
-        times = self.times_ns
         return PairFrames(
             src_ip=self.src_ip,
             dst_ip=self.dst_ip,
             sequence=self.sequence[condition],
             sizes=self.sizes[condition],
             sent_us=self.sent_us[condition],
-            times_ns=None if times is None else times[condition],
+            times_ns=self.times_ns[condition],
         )
 
 
@@ -208,14 +207,13 @@ def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFram
         pair = int(left.addresses[0])
         is_pair = left.addresses == left.addresses[0]
         these = _select(left, is_pair)
-        times = these.rows.batch.times_ns
         yield PairFrames(
             src_ip=pair >> 32,
             dst_ip=pair & 0xFFFFFFFF,
             sequence=these.sequence,
             sizes=these.rows.of(sizes),
             sent_us=these.sent_us,
-            times_ns=None if times is None else these.rows.of(times),
+            times_ns=these.rows.of(these.rows.batch.times_ns),
         )
         if these is left:
             return

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from netbench.capture.captured import Expected
 from netbench.capture.counting import MAX_STREAMS, analyze_capture
-from netbench.capture.expected import Expected
 from netbench.errors import UsageError
 from tests.unit.capture_files import (
     FLUSH_MAC,

@@ -1,4 +1,8 @@
-"""Which sequence numbers of a stream arrived, exactly: distinct, further copies, and runs of lost ones."""
+"""Which sequence numbers of a stream arrived, exactly: distinct, further copies, runs of lost ones, reordered ones.
+
+A batch of numbers is taken as runs of consecutive ones: few even where some are lost, late or repeated. All that is
+made of the order of arrival is made of runs, and so costs next to nothing for frames that come in order.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,10 +12,77 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.arrivals import Arrivals
-from netbench.model.counts import LossRuns
+from netbench.capture.distribution import Distribution
+from netbench.model.counts import Extent, LossRuns
 
 PAGE_NUMBERS = 1 << 16
+# Breaks in the order that are remembered. An extent that goes back beyond them is counted as far as they go: by at
+# least as many frames.
+_BREAKS = 1 << 16
+
+
+class Arrivals(NamedTuple):
+    """The numbers of a batch in the order in which they arrived.
+
+    Those that are higher than any number before them are ascending ranges: from `ahead_from` up to but without
+    `ahead_to`, of which the first number is at `ahead_places` in the batch. All other numbers, in order, are `late`,
+    at `late_places`. Places are intp, numbers int64.
+    """
+
+    frames: int
+    ahead_from: NDArray[np.int64]
+    ahead_to: NDArray[np.int64]
+    ahead_places: NDArray[np.intp]
+    late: NDArray[np.int64]
+    late_places: NDArray[np.intp]
+
+    def without(self, places: NDArray[np.intp]) -> "Arrivals":
+        """The same as if the late frames at these places, which are in ascending order, were not there."""
+        stay = np.isin(self.late_places, places, assume_unique=True, invert=True)
+        return Arrivals(
+            frames=self.frames - len(places),
+            ahead_from=self.ahead_from,
+            ahead_to=self.ahead_to,
+            ahead_places=self.ahead_places - np.searchsorted(places, self.ahead_places),
+            late=self.late[stay],
+            late_places=self.late_places[stay] - np.searchsorted(places, self.late_places[stay]),
+        )
+
+
+def arrivals(sequence: NDArray[np.uint32], expected: int) -> Arrivals:
+    """Of a batch, uint32 of shape (n,). `expected` is the highest number before it + 1.
+
+    That is NextExp of RFC 4737, section 3.3: what is not lower than it and all before in the batch is ahead.
+    """
+    places = run_places(sequence)
+    first = sequence[places].astype(np.int64)
+    stop: NDArray[np.int64] = first + np.diff(places, append=len(sequence))
+    next_expected = np.maximum.accumulate(np.concatenate((np.array([expected]), stop)))[:-1]
+    ahead_from: NDArray[np.int64] = np.maximum(first, next_expected)
+    is_ahead = ahead_from < stop
+    late, late_places = np.empty(0, np.int64), np.empty(0, np.intp)
+    if (first < next_expected).any():
+        lengths = np.maximum(np.minimum(stop, next_expected) - first, 0)
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        late, late_places = np.repeat(first, lengths) + within, np.repeat(places, lengths) + within
+    return Arrivals(
+        frames=len(sequence),
+        ahead_from=ahead_from[is_ahead],
+        ahead_to=stop[is_ahead],
+        ahead_places=places[is_ahead] + (ahead_from - first)[is_ahead],
+        late=late,
+        late_places=late_places,
+    )
+
+
+def run_places(sequence: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Where each maximal run of consecutive numbers begins, of a batch of shape (n,)."""
+    begins = np.ones(len(sequence), np.bool_)
+    np.not_equal(np.diff(sequence), 1, out=begins[1:])  # of unsigned numbers: 0 is 1 more than the highest
+    places = np.flatnonzero(begins)
+    if len(sequence) > 1 and int(sequence[places].max()) + len(sequence) > 1 << 32:
+        places = np.flatnonzero(begins | (sequence == 0))
+    return places
 
 
 class Losses(NamedTuple):
@@ -183,3 +254,42 @@ def _gaps_within(page: _Page, begin: int, end: int) -> tuple[NDArray[np.int64], 
     edges = np.diff(arrived)
     starts, stops = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
     return stops - starts, not arrived[1], not arrived[-2]
+
+
+class ReorderingTracker:
+    """Takes a stream's frames in the order of arrival, without further copies of what has arrived.
+
+    A frame is reordered when a higher number came before it (section 3.3; of duplicates only the first to arrive is
+    considered). Its extent is i - j, where it is the i-th to arrive and the j-th is the earliest one with a
+    higher number (section 4.2).
+    """
+
+    def __init__(self) -> None:
+        self.reordered = 0
+        self._arrived = 0
+        self._extents = Distribution()
+        # Ranges of numbers that arrived one after the other, each higher than all before: the first number, the
+        # one after the last, and how many frames had come before the first.
+        self._starts = self._stops = self._places = np.empty(0, np.int64)
+
+    def add(self, batch: Arrivals) -> None:
+        """The next frames."""
+        self._starts = np.concatenate((self._starts, batch.ahead_from))
+        self._stops = np.concatenate((self._stops, batch.ahead_to))
+        self._places = np.concatenate((self._places, batch.ahead_places + self._arrived))
+        if len(batch.late):
+            self.reordered += len(batch.late)
+            higher = batch.late + 1
+            ranges = np.searchsorted(self._stops, higher, side="right")
+            starts = self._starts[ranges]
+            earliest = self._places[ranges] + np.maximum(higher - starts, 0)
+            self._extents.add(batch.late_places + self._arrived - earliest)
+        self._arrived += batch.frames
+        self._starts, self._stops, self._places = (one[-_BREAKS:] for one in (self._starts, self._stops, self._places))
+
+    def extent(self) -> Extent | None:
+        """Of all reordered frames; None where there are none."""
+        median, mean, largest = self._extents.percentile(500), self._extents.mean, self._extents.largest
+        if median is None or mean is None or largest is None:
+            return None
+        return Extent(median, mean, largest)

@@ -1,11 +1,13 @@
-"""Pairs of frames with consecutive numbers, in whatever order they arrive, in constant memory."""
+"""Times of frames with consecutive numbers: how much delays vary, and delays by stamps that are early."""
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.arrivals import run_places
+from netbench.capture.distribution import Distribution
+from netbench.capture.sequences import run_places
+from netbench.model.counts import Spread
 
 Values = NDArray[np.int64]
 
@@ -14,7 +16,9 @@ _MOST_WAITING = 1 << 13
 
 
 class Successors:
-    """Makes one value of each two frames with consecutive numbers that both arrive.
+    """Pairs of frames with consecutive numbers, in whatever order they arrive, in constant memory.
+
+    Makes one value of each two frames with consecutive numbers that both arrive.
 
     Where neither is next to the other in a batch, both are held until the other arrives, as long as no more than
     8,192 do so: runs of frames, not single ones, so that is far beyond what any path reorders.
@@ -74,3 +78,54 @@ class _Waiting:
         values = self._values[places]
         self._numbers, self._values = np.delete(self._numbers, places), np.delete(self._values, places)
         return found, values
+
+
+class VariationTally:
+    """IPDV of RFC 5481, section 4.1: delay of a frame - delay of the frame with the number before; its magnitude.
+
+    By number, not by arrival; undefined, and left out, where either frame is lost (RFC 3393). Signs are
+    left out too: all differences between the first and the last frame add up to the difference of those two.
+    """
+
+    def __init__(self) -> None:
+        self._pairs = Successors(lambda earlier_ns, later_ns: np.abs(later_ns - earlier_ns))
+        self._magnitudes = Distribution()
+
+    def add(self, sequence: NDArray[np.uint32], delays_ns: NDArray[np.int64]) -> None:
+        """Numbers and delays of frames, in any order, without further copies of what there was."""
+        self._magnitudes.add(self._pairs.add(sequence, delays_ns, delays_ns)[1])
+
+    def spread(self) -> Spread | None:
+        """Of all pairs; None where there is none."""
+        return self._magnitudes.spread()
+
+
+class EarlyStamps:
+    """Delays of frames whose source stamps a frame first and then waits for its turn, as the kernel's pktgen does.
+
+    `pktgen_xmit` in the kernel's net/core/pktgen.c builds a frame and stamps it, waits until it is due, hands it to the
+    driver, and goes on to build the next one at once. So a frame's own stamp is early by up to the gap between frames,
+    while the stamp of its successor comes right after it was handed over. Counted from there, a delay is too short by
+    what handing a frame over costs: about 1 µs on hardware, 10 µs under emulation, and on veth all that is done to the
+    frame up to the first queue, as that happens in the same call. A frame that arrives during that call has a delay of
+    0: less than can be told.
+
+    This is for sources that pause between frames. One that does not sends a frame as soon as it is stamped. One of
+    several on the same kernel thread builds its next frame only when it is its turn again: its delays are too short by
+    as much.
+
+    Takes frames without further copies of what has arrived.
+    """
+
+    def __init__(self) -> None:
+        self._pairs = Successors(lambda arrivals_ns, stamps_ns: np.maximum(arrivals_ns - stamps_ns, 0))
+
+    def add(
+        self, sequence: NDArray[np.uint32], stamp_ns: NDArray[np.int64], arrival_ns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The delays that the next frames reveal, of themselves and of earlier ones: numbers of frames, and int64 ns.
+
+        A delay is arrival - stamp of the frame with the next number, at least 0, and revealed once both have arrived;
+        times are since 1970 by one clock.
+        """
+        return self._pairs.add(sequence, arrival_ns, stamp_ns)

@@ -1,0 +1,1 @@
+"""What netbench does not have, added to it from outside."""

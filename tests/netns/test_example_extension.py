@@ -1,0 +1,36 @@
+"""The example of an extension in a campaign: installed beside netbench, it sends and receives."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import netbench, rows, settings
+
+pytestmark = pytest.mark.root
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """The example's entry points, as an installation in editable mode has them."""
+    told = "import setuptools; setuptools.setup()"
+    subprocess.run([sys.executable, "-c", told, "-q", "egg_info", "--egg-base", tmp_path], cwd=EXAMPLE, check=True)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, EXAMPLE))))
+
+
+def test_a_source_and_a_sink_from_outside_measure(installed, results):
+    listing = netbench("list").stdout
+    assert "One frame after the other through a plain socket." in listing
+    assert "The NIC's own counter of received frames, whoever sent them." in listing
+    chosen = settings(generator="plain", sink="nic-counter", frame_sizes=64, loads="500fps", repetitions=2)
+    more = settings(duration="300ms", tolerance="20%", max_lateness="1s")
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *chosen, *more)
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    counted = [(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found]
+    assert counted == [("150", "150", "valid")] * 2
+    assert {(row["duplicate_frames"], row["delay_mean_us"]) for row in found} == {("", "")}

@@ -1,0 +1,121 @@
+"""A backend that sends and receives at once is one object, whatever profile and trial ask of it."""
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+
+import pytest
+from pydantic import BaseModel
+
+from netbench.config import plugins
+from netbench.config.loading import load_profile
+from netbench.config.plugins import GENERATORS, SINKS, profile_kinds
+from netbench.config.shipped import PROFILES, find
+from netbench.generators.base import Generator, Source
+from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent
+from netbench.sinks.base import Received, Sink, SinkKind
+from netbench.testbed.layout import make_backends
+from netbench.trial.run import run_trial
+from netbench.trial.setup import Lane
+from tests.unit.capture_files import START_NS
+from tests.unit.fakes import FakeBench
+from tests.unit.inputs import planned_trial, profile, topology
+
+PATHS = stream_paths(topology(2))
+
+
+class EchoOptions(BaseModel, extra="forbid"):
+    server: str
+
+
+class Echo(Generator, SinkKind):
+    """One server that sends on some ports, and knows what comes back on others."""
+
+    Options = EchoOptions
+
+    def __init__(self, options: EchoOptions) -> None:
+        self.options = options
+        self.sent: list[int] = []
+
+    def source(self) -> "EchoSource":
+        return EchoSource(self)
+
+    def sink(self) -> "EchoSink":
+        return EchoSink(self)
+
+
+class EchoSource(Source):
+    def __init__(self, server: Echo) -> None:
+        self.server = server
+
+    def open(self, host, interface, cpus):
+        pass
+
+    def prepare(self, traffic):
+        self.frames = traffic.frames
+
+    def start(self, at_monotonic_ns):
+        pass
+
+    def wait(self, timeout_s):
+        self.server.sent.append(self.frames)
+        return Sent(self.frames, 0, 1.0, START_NS, START_NS, 1, 0.0)
+
+
+class EchoSink(Sink):
+    def __init__(self, server: Echo) -> None:
+        self.server = server
+
+    def open(self, host, interface, cpus):
+        pass
+
+    def arm(self, incoming):
+        pass
+
+    def stop(self, limit_s):
+        pass
+
+    def received(self, sent):
+        return Received(frames=self.server.sent.pop(0))
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Have it among the plugins, in both groups."""
+    own = [EntryPoint("echo", f"{__name__}:Echo", group) for group in (GENERATORS, SINKS)]
+
+    def found(group):
+        return [*entry_points(group=group), *(one for one in own if one.group == group)]
+
+    monkeypatch.setattr(plugins, "entry_points", found)
+
+
+def read(*settings):
+    return load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
+
+
+def test_named_for_both_it_is_one_object(echo):
+    both: tuple[object, object] = make_backends(read("generator={kind: echo, server: trex1}", "sink=echo"))
+    assert both[0] is both[1]
+    assert isinstance(both[0], Echo)
+    assert both[0].options.server == "trex1"
+
+
+def test_named_for_one_of_them_something_else_does_the_other(echo):
+    generator, sinks = make_backends(read("generator=afpacket", "sink={kind: echo, server: trex1}"))
+    assert (type(generator).__name__, type(sinks)) == ("AfPacket", Echo)
+    generator, sinks = make_backends(read("generator={kind: echo, server: trex1}"))
+    assert (type(generator), type(sinks).__name__) == (Echo, "Tcpdump")
+
+
+def test_a_trial_on_it(tmp_path):
+    server, fakes = Echo(EchoOptions(server="trex1")), FakeBench.on(PATHS)
+    lanes = {path.name: Lane(path, server.source(), server.sink()) for path in PATHS}
+    wanted = profile(loads="1000fps", duration="1s")
+    spec = planned_trial(topology(2), wanted, tuple(lanes))
+    result = run_trial(replace(fakes.bench, lanes=lanes), spec, wanted, 1, tmp_path)
+    assert [(one.sent_frames, one.received_frames) for one in result.streams] == [(1000, 1000)] * 2
+    assert {(one.duplicate_frames, one.capture_dropped_frames, one.delay) for one in result.streams} == {
+        (None, None, None)
+    }
+    assert {one.delay_refused for one in result.streams} == {"the sink measures none"}
