@@ -1,13 +1,11 @@
 """What a campaign would do, as text: every change, command and trial, and how long it takes. Touches nothing."""
 
 import math
-import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import Request
-from netbench.linux.changes import AddRunDirectory
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
@@ -28,7 +26,6 @@ from netbench.testbed.layout import (
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import incoming
 from netbench.uut.base import Assignment
-from netbench.vmm.qemu_command import RunFiles, qemu_command, vm_directory
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -38,9 +35,7 @@ def describe(request: Request) -> Iterator[str]:
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
     yield "# testbed"
     for machine, vm in topology.vms.items():
-        directory = vm_directory("RUN", machine)
-        yield f"  {AddRunDirectory(str(directory)).command}"
-        yield f"  {shlex.join(qemu_command(planned_vm(machine, vm), RunFiles(directory)))}"
+        yield from (f"  {command}" for command in planned_vm(machine, vm))
     for ground in (None, *topology.vms):
         yield from (f"  {_on(ground)}{change.command}" for change in base_changes(topology, ground))
     paths = stream_paths(topology)

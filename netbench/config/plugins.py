@@ -1,4 +1,4 @@
-"""Generators, sinks and UUTs by name: whatever is installed under netbench's entry points, its own ones too."""
+"""Generators, sinks, UUTs and VMMs by name: whatever is installed under netbench's entry points, its own ones too."""
 
 from importlib.metadata import entry_points
 from typing import Any
@@ -9,12 +9,15 @@ GENERATORS = "netbench.generators"
 SCHEDULES = "netbench.schedules"
 SINKS = "netbench.sinks"
 UUTS = "netbench.uuts"
+VMMS = "netbench.vmms"
+_WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of its VMM
 
 
 def plugins(group: str) -> dict[str, Any]:
     """The classes of a group by name; MissingError when one that is named cannot be imported."""
     found = {}
-    for entry in sorted(entry_points(group=group), key=lambda one: one.name):
+    entries = [entry for one in (group, *_WITHIN.get(group, ())) for entry in entry_points(group=one)]
+    for entry in sorted(entries, key=lambda one: one.name):
         try:
             found[entry.name] = entry.load()
         except (ImportError, AttributeError) as error:

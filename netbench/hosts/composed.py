@@ -41,6 +41,24 @@ class _Inner:
         self._host.fetch(path, target)
 
 
+class Named(_Inner):
+    """A host under the name that a topology gives it."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        super().__init__(host)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        return self._host.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._host.spawn(argv)
+
+
 class Namespaced(FilesByCommand, _Inner):
     """A named network namespace of a host; files and CPUs are those of the host.
 

@@ -23,8 +23,10 @@ from netbench.model.scenario import Activity, Network, Off, Scenario, Stress
 from netbench.model.topology import NeighbourSpec, Topology, UutSpec, host_of
 from netbench.sinks.base import SinkKind
 from netbench.testbed.placement import placed, victim_cpus
+from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest
-from netbench.vmm.qemu_command import qemu_program
+from netbench.uut.guest import Guest
+from netbench.vmm.base import Vmm
 
 TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
 
@@ -45,7 +47,7 @@ def needs_of(
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
     for vm in topology.vms.values():
-        needs |= {qemu_program(), f"image:{vm.image}"} | ({"kvm"} if vm.accelerator == "kvm" else set())
+        needs |= vmm_of(vm).needs()
     for uut in topology.uuts:
         if topology.uut_machine is None and (not uuts or uut.name in uuts):
             needs |= _guest_needs(uut)
@@ -142,8 +144,8 @@ def own_paths(topology: Topology, paths: Sequence[StreamPath], neighbour: str = 
 def make_uut(spec: UutSpec) -> UnitUnderTest:
     """The UUT a topology describes."""
     kind = plugins(UUTS)[spec.kind]
-    uut: UnitUnderTest = kind(kind.Options.model_validate(spec.options))
-    return uut
+    made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
+    return Guest(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:

@@ -49,7 +49,7 @@ from netbench.testbed.requirements import require
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Bench, Lane
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
-from netbench.vmm.qemu_command import vm_directory
+from netbench.vmm.base import guest_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def open_testbed(
                 grounds: dict[str | None, Ground] = {None: Ground(here, transaction, usable_cpus(), {})}
                 hosts = {name: host for name, host in own_hosts.items() if host}
                 for name, spec in topology.vms.items():
-                    directory = vm_directory(journal.run_id, name)
+                    directory = guest_directory(journal.run_id, name)
                     transaction.make([AddRunDirectory(str(directory))])
                     vm = vms.enter_context(running_vm(name, spec, here, directory))
                     grounds[name] = Ground(vm.host(name, None), vm.kernel, vm.cpus, vm.facts)

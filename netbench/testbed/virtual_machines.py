@@ -1,78 +1,66 @@
-"""A VM that netbench runs as a host: started from a guest image, reached through its agent, ended with the run."""
+"""A VM that netbench runs as a host: a guest like any other, started for as long as the testbed is up."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from netbench.config.plugins import VMMS, plugins
 from netbench.errors import MachineGoneError
-from netbench.hosts.agent.channel import AgentChannel
-from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Explained, Namespaced
+from netbench.hosts.composed import Named, Namespaced
 from netbench.hosts.signals import shielded
-from netbench.images.library import find_image
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.topology import VmSpec
-from netbench.vmm.acceleration import choose
-from netbench.vmm.describe import guest_facts, image_name
-from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, planned_boot
-from netbench.vmm.qemu_process import Qemu
+from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
+
+_VMM = "qemu"  # runs guest images without asking anybody for anything
 
 
+@dataclass(frozen=True, slots=True)
 class RunningVm:
     """A VM that has booted: its hosts, its kernel, and what it is."""
 
-    def __init__(self, name: str, qemu: Qemu, channel: AgentChannel, spec: VmSpec, facts: dict[str, str]) -> None:
-        self._name = name
-        self._qemu = qemu
-        self._channel = channel
-        self._spec = spec
-        self.facts = facts
-        self.kernel = GuestKernel(lambda netns: self.host(name, netns))
-
-    @property
-    def cpus(self) -> list[int]:
-        """Its CPUs, as it numbers them."""
-        return list(range(self._spec.cpus))
+    guest: RunningGuest
+    cpus: tuple[int, ...]  # as it numbers them
+    facts: dict[str, str]
+    kernel: GuestKernel
 
     def host(self, name: str, netns: str | None) -> Host:
         """A host of the topology that is this VM, or a namespace inside it."""
-        host = _reached(name, self._qemu, self._channel)
-        return Namespaced(host, netns) if netns else host
+        return _host(self.guest, name, netns)
+
+
+def vmm_of(spec: VmSpec) -> Vmm:
+    """What runs a VM."""
+    kind = plugins(VMMS)[_VMM]
+    vmm: Vmm = kind(kind.Options.model_validate({**asdict(spec), "memory": f"{spec.memory}M"}))
+    return vmm
+
+
+def planned_vm(name: str, spec: VmSpec) -> list[str]:
+    """What starting a VM would do, for `--dry-run`."""
+    vmm, guest = vmm_of(spec), GuestSpec(name, guest_directory("RUN", name))
+    return [*(change.command for change in vmm.changes(guest)), vmm.command(guest)]
 
 
 @contextmanager
 def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator[RunningVm]:
-    """Start a VM, and end it when the block is left; its sockets are in `directory`.
+    """Start a VM, and end it when the block is left; what it keeps meanwhile is in `directory`, which is there.
 
     TestbedError when it does not boot in time, with what became of it; MissingError when its image is not there.
     """
-    image = find_image(spec.image)
-    acceleration = choose(spec.accelerator, here, directory, spec.image)
-    boot = KernelBoot(image.kernel, image.initrd)
-    machine = VirtualMachine(name, boot, acceleration.accelerator, spec.cpus, spec.memory)
-    qemu = Qemu(machine, RunFiles(directory))
-    channel: AgentChannel | None = None
+    guest = vmm_of(spec).start(GuestSpec(name, directory), here)
     try:
-        qemu.start(here)
-        channel = AgentChannel(qemu.guest, qemu.connect())
-        host = _reached(name, qemu, channel)
-        host.await_answer(spec.boot_limit, qemu.hopeless)
-        kernel = run_checked(host, ["uname", "-r"]).strip()
-        facts = {"vm": name, **guest_facts(here, acceleration, image_name(spec.image), kernel)}
-        facts |= {"cpus": str(spec.cpus), "memory": f"{spec.memory} MiB"}
-        yield RunningVm(name, qemu, channel, spec, facts)
+        guest.await_answer(spec.boot_limit)
+        release = run_checked(guest.host(MachineGoneError), ["uname", "-r"]).strip()
+        facts = {"vm": name, **guest.facts(), "guest_kernel": release}
+        yield RunningVm(guest, tuple(range(spec.cpus)), facts, GuestKernel(lambda netns: _host(guest, name, netns)))
     finally:
         with shielded():
-            if channel is not None:
-                channel.close()
-            qemu.stop()
+            guest.stop()
 
 
-def _reached(name: str, qemu: Qemu, channel: AgentChannel) -> Explained:
-    return Explained(AgentHost(name, channel), qemu.death_just_now, MachineGoneError)
-
-
-def planned_vm(name: str, spec: VmSpec) -> VirtualMachine:
-    """What running_vm would start, for `--dry-run`: whether KVM works is not tried, nor whether its image is there."""
-    return VirtualMachine(name, planned_boot(spec.image), spec.accelerator, spec.cpus, spec.memory)
+def _host(guest: RunningGuest, name: str, netns: str | None) -> Host:
+    host = Named(guest.host(MachineGoneError), name)
+    return Namespaced(host, netns) if netns else host

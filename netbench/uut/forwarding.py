@@ -1,9 +1,9 @@
 """What makes a Linux kernel forward between the NICs of each stream: the changes, as data."""
 
-import time
 from collections.abc import Iterator, Sequence
 
 from netbench.errors import TestbedError, UsageError
+from netbench.hosts.clock import wait_until
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
@@ -20,6 +20,7 @@ from netbench.model.names import PREFIX
 from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
 
 _CARRIER_S = 30.0
+_GUEST_CARRIER_S = 10.0
 _POLL_S = 0.01
 
 
@@ -33,18 +34,24 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
     return path.ingress, path.egress
 
 
-def await_forwarding(kernel: Kernel, places: Sequence[Place]) -> None:
-    """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time."""
-    deadline = time.monotonic() + _CARRIER_S
-    while True:
+def await_forwarding(kernel: Kernel, places: Sequence[Place], guest: str = "") -> None:
+    """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time.
+
+    `guest` is how messages call the one whose NICs they are; empty for those of a machine, which have cables.
+    """
+    waiting = list(places)
+
+    def all_forward() -> bool:
         counters = kernel.read_nics(places)
-        waiting = [place for place in places if not (place in counters and forwards(counters[place]))]
-        if not waiting:
-            return
-        if time.monotonic() > deadline:
-            names = ", ".join(place.interface for place in waiting)
-            raise TestbedError(f"{names}: no carrier after {_CARRIER_S:g} s; check the cable")
-        time.sleep(_POLL_S)
+        waiting[:] = [place for place in places if not (place in counters and forwards(counters[place]))]
+        return not waiting
+
+    limit_s = _GUEST_CARRIER_S if guest else _CARRIER_S
+    if not wait_until(all_forward, limit_s, _POLL_S):
+        if guest:
+            raise TestbedError(f"{guest}: its NICs have no carrier after {limit_s:g} s")
+        names = ", ".join(place.interface for place in waiting)
+        raise TestbedError(f"{names}: no carrier after {limit_s:g} s; check the cable")
 
 
 def forwards(nic: NicCounters) -> bool:
@@ -87,6 +94,20 @@ def route_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
         yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
         yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
+
+
+def forwarding_changes(paths: Sequence[StreamPath], how: str) -> list[Change]:
+    """What makes a kernel `bridge` or `route`."""
+    return list(bridge_changes(paths) if how == "bridge" else route_changes(paths))
+
+
+def changes_in_guest(paths: Sequence[StreamPath], how: str) -> list[Change]:
+    """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
+    if not paths:
+        return []
+    quiet = [SetSysctl(None, f"net.ipv6.conf.{part}.disable_ipv6", "1", optional=True) for part in ("all", "default")]
+    up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
+    return [*quiet, *up, *forwarding_changes(paths, how)]
 
 
 def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:

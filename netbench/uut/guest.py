@@ -1,99 +1,266 @@
-"""A Linux guest that is to forward, whatever runs it: told how by way of a host, waited for, and read."""
+"""A guest that forwards, as the UUT of its VMM's name: the machine attaches it, its own kernel does as `raw` does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.linux.changes import Change
 from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_link import list_command, parse_links
-from netbench.linux.nics import NicCounters
-from netbench.model.paths import StreamPath
-from netbench.uut.forwarding import forwards
-from netbench.uut.guest_counters import GuestCounters, parse_counters, read_command
-from netbench.uut.guest_forwarding import GuestNics, forwarding_commands, guest_mac
+from netbench.linux.kernel_by_command import GuestKernel
+from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.points import HopReading, Hops
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
+from netbench.uut.forwarding import await_forwarding, changes_in_guest, inside_nics
+from netbench.uut.guest_counters import GuestCounters, GuestNics, parse_counters, read_command, readings
+from netbench.uut.guest_links import (
+    Link,
+    attaching_changes,
+    bridges,
+    guest_links,
+    guest_mac,
+    places_of,
+    read_links,
+)
+from netbench.uut.probe import probe_command
+from netbench.vmm.base import GuestNic, GuestSpec, RunningGuest, Vmm, guest_directory
 
-_CARRIER_S = 10.0
 _RECEPTION_S = 20.0
 _POLL_S = 0.05
 
 
-class Guest:
-    """A guest that has booted. Every method raises TestbedError, naming it, when it does not do what it should."""
+@dataclass(frozen=True, slots=True)
+class StartGuest:
+    """The guest is started; it boots while the machine goes on."""
 
-    def __init__(self, name: str, host: Host, paths: Sequence[StreamPath], model: str) -> None:
-        """`model` is that of its NICs."""
-        self._name = name
-        self._model = model
-        self._host = host
-        self._paths = tuple(paths)
-        self.nics = self._find_nics()
+    spec: GuestSpec
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeInside:
+    """A change of the guest's own kernel, made once it answers and the names of its NICs are known."""
+
+    change: Change
 
     @property
-    def kernel(self) -> str:
-        """The release of its kernel."""
-        return run_checked(self._host, ("uname", "-r")).strip()
+    def command(self) -> str:
+        return f"guest: {self.change.command}"
 
-    def forward(self, how: str) -> None:
-        """Have it `bridge` or `route`; returns once its NICs have a carrier and forward."""
-        for command in forwarding_commands(self._paths, self.nics, how):
-            run_checked(self._host, command.argv, stdin=command.stdin)
-        if not wait_until(self._forwards, _CARRIER_S, _POLL_S):
-            raise TestbedError(f"{self._name}: its NICs have no carrier after {_CARRIER_S:g} s")
 
-    def await_reception(self, send: Callable[[StreamPath], None]) -> None:
-        """Return once every ingress NIC has taken the frames that `send` sends it, one a call."""
-        before = self._received()
-        for path in self._paths:
-            send(path)
+@dataclass(slots=True)
+class _Running:
+    """A guest that was started; once it is ready, also its NICs, and the bridges that they are attached to."""
 
-        def received() -> bool:
-            return all(now > before[stream] for stream, now in self._received().items())
+    guest: RunningGuest
+    links: tuple[Link, ...]
+    nics: Mapping[str, GuestNics]  # by stream
+    attached: Mapping[Place, int]
 
-        if not wait_until(received, _RECEPTION_S, _POLL_S):
-            raise TestbedError(f"{self._name}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
-    def counters(self) -> GuestCounters:
-        """All its counters, read at nearly one moment."""
-        return parse_counters(run_checked(self._host, read_command(self._interfaces)), self._name)
+class Guest(UnitUnderTest):
+    """A guest of any VMM that forwards between two NICs per stream."""
 
-    def cpu_s(self) -> float:
-        """CPU time it has used since it was started, in seconds, as its kernel counts it."""
-        text = run_checked(self._host, ("cat", "/proc/stat"))
+    def __init__(self, vmm: Vmm) -> None:
+        self._vmm = vmm
+        self._running: _Running | None = None
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        for path in paths:
+            inside_nics(path)
+        self._vmm.check(paths)
+
+    def plan(self, assignment: Assignment) -> UutPlan:
+        vmm, paths = self._vmm, assignment.paths
+        spec = self._spec(assignment)
+        attachment = vmm.attachment(spec)
+        named = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
+        steps: list[Step] = [
+            *vmm.changes(spec),
+            *group_changes(assignment.entitlement, assignment.run_id, assignment.name),
+            *attaching_changes(paths, attachment, self._towards(paths)),
+            StartGuest(spec, vmm.command(spec)),
+            *map(ChangeInside, self._changes_inside(paths, named)),
+        ]
+        return UutPlan(
+            steps=tuple(steps),
+            needs=vmm.needs() | attachment.needs | {"bridge", "bridge-nf"},
+            load_needs=vmm.load_needs(),
+            pace=vmm.pace,
+            own_kernel=vmm.own_kernel,
+        )
+
+    def take(self, step: Step, site: Site) -> None:
+        if isinstance(step, StartGuest):
+            own, host = site.assignment, site.host
+            door = way_in(host, own.entitlement, own.run_id, own.name)
+            guest = self._vmm.start(replace(step.spec, door=door, netns=host.netns), host)
+            self._running = _Running(guest, guest_links(site.paths, self._vmm.attachment(step.spec).kind), {}, {})
+
+    def ready(self) -> Ready:
+        """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
+        site, running = self.site, self._started
+        running.guest.await_answer(self._vmm.options.boot_limit)
+        host = running.guest.host()
+        facts = running.guest.facts()
+        if site.paths:
+            self._forward(site, running, host)
+            facts["forward"] = self._vmm.options.forward
+        if self._vmm.own_kernel:
+            facts["guest_kernel"] = run_checked(host, ["uname", "-r"]).strip()
+        return Ready(
+            next_hop_macs=self._towards(site.paths),
+            quiet_time_s=running.guest.quiet_time_s,
+            inside=host,
+            facts=facts | entitlement_facts(site.assignment.entitlement),
+        )
+
+    def hops(self) -> Hops:
+        """The bridges between its NICs and what attaches it, and the latter."""
+        points = tuple(link.point for link in self._started.links)
+        return Hops(points, {inside_nics(path)[0].netns: "bridge" for path in self.site.paths})
+
+    def cpu_s(self) -> dict[str, float]:
+        """As the guest's kernel counts it, and what it costs the machine; TestbedError when the guest is not well."""
+        guest = self._at_work.guest
+        if not self._vmm.own_kernel:
+            return _cost(guest)
+        text = run_checked(guest.host(), ["cat", "/proc/stat"])
         try:
-            return busy_s(text)
+            return {"guest": busy_s(text), **_cost(guest)}
         except (ValueError, IndexError) as error:
-            raise TestbedError(f"{self._name}: its CPU time makes no sense: {error}") from error
+            raise TestbedError(f"{guest.spec.title}: its CPU time makes no sense: {error}") from error
+
+    def read(self) -> Reading:
+        """Counters of its attachments and of every hop in it, and CPU times; TestbedError when it is not well."""
+        running = self._at_work
+        title = running.guest.spec.title
+        outside = list(read_links(self.site.machine, running.links, running.attached, title))
+        counters = _counters(running.guest.host(), title, running.nics)
+        inside = list(readings(counters, running.nics, own_kernel=self._vmm.own_kernel))
+        used_s = ({"guest": counters.cpu_s} if self._vmm.own_kernel else {}) | _cost(running.guest)
+        return Reading(tuple(_along(self.site.paths, outside, inside)), used_s)
+
+    def console(self) -> str:
+        return self._running.guest.console() if self._running else ""
+
+    def destroy(self) -> None:
+        """End the guest; what attaches it is undone with the site's changes."""
+        running, self._running = self._running, None
+        super().destroy()
+        if running is not None:
+            running.guest.stop()
 
     @property
-    def _interfaces(self) -> list[str]:
-        return [name for own in self.nics.values() for name in (own.ingress, own.egress)]
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise TestbedError("the guest is not provisioned")
+        return self._running
 
-    def _forwards(self) -> bool:
-        return all(forwards(nic) for name, nic in self._links().items() if name in self._interfaces)
+    @property
+    def _at_work(self) -> _Running:
+        """The guest, if it runs."""
+        running = self._started
+        death = running.guest.death()
+        if death:
+            raise TestbedError(death)
+        return running
 
-    def _received(self) -> dict[str, int]:
-        counted = self.counters().nics
+    def _spec(self, own: Assignment) -> GuestSpec:
+        ingress = own.paths[0].ingress if own.paths else None
+        spec = GuestSpec(
+            own.name,
+            guest_directory(own.run_id, f"uut-{own.name}"),
+            netns=ingress.netns if ingress else None,
+            host_cpus=own.entitlement.cpus,
+            door=planned_way_in(own.entitlement, own.run_id, own.name),
+        )
+        links = guest_links(own.paths, self._vmm.attachment(spec).kind)
+        return replace(spec, nics=tuple(GuestNic(link.interface, link.mac) for link in links))
+
+    def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
+        """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
+        bridged = self._vmm.options.forward == "bridge"
+        return {path.name: path.sink.mac if bridged else guest_mac(path, "ingress") for path in paths}
+
+    def _changes_inside(self, paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> list[Change]:
+        return changes_in_guest(list(_seen_inside(paths, nics)), self._vmm.options.forward)
+
+    def _forward(self, site: Site, running: _Running, host: Host) -> None:
+        """Have it forward, and wait until frames really reach it."""
+        title = running.guest.spec.title
+        running.nics = self._find_nics(site.paths, host, title)
+        kernel = GuestKernel(lambda _: host)
+        kernel.make(self._changes_inside(site.paths, running.nics))
+        inside = _seen_inside(site.paths, running.nics)
+        await_forwarding(kernel, [nic.place for path in inside for nic in inside_nics(path)], title)
+        await_forwarding(site.machine, places_of(running.links))
+        running.attached = bridges(site.machine, running.links)
+        self._await_reception(site, running, host)
+
+    def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
+        """Which is which, by their MAC addresses."""
         try:
-            return {stream: counted[own.ingress]["rx"] for stream, own in self.nics.items()}
-        except KeyError as error:
-            raise TestbedError(f"{self._name}: its NIC {error.args[0]} is gone") from None
-
-    def _find_nics(self) -> dict[str, GuestNics]:
-        by_mac = {nic.mac: name for name, nic in self._links().items()}
-        try:
-            return {
-                path.name: GuestNics(by_mac[guest_mac(path, "ingress")], by_mac[guest_mac(path, "egress")])
-                for path in self._paths
-            }
-        except KeyError as error:
-            raise TestbedError(
-                f"{self._name} has no NIC {error.args[0]}: its kernel has no driver for {self._model}"
-            ) from None
-
-    def _links(self) -> dict[str, NicCounters]:
-        text = run_checked(self._host, list_command())
-        try:
-            return parse_links(text)
+            by_mac = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
         except (ValueError, LookupError, TypeError) as error:
-            raise TestbedError(f"{self._name}: its list of links makes no sense; it needs iproute2") from error
+            raise TestbedError(f"{title}: its list of links makes no sense; it needs iproute2") from error
+        try:
+            macs = {path.name: (guest_mac(path, "ingress"), guest_mac(path, "egress")) for path in paths}
+            return {stream: GuestNics(by_mac[ingress], by_mac[egress]) for stream, (ingress, egress) in macs.items()}
+        except KeyError as error:
+            model = self._vmm.nic_model
+            why = f": its kernel has no driver for {model}" if model else ""
+            raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
+
+    def _await_reception(self, site: Site, running: _Running, host: Host) -> None:
+        """Return once every ingress NIC has taken a frame: some have a carrier and take nothing yet."""
+        title = running.guest.spec.title
+
+        def received() -> dict[str, int]:
+            counted = _counters(host, title, running.nics).nics
+            try:
+                return {stream: counted[own.ingress]["rx"] for stream, own in running.nics.items()}
+            except KeyError as error:
+                raise TestbedError(f"{title}: its NIC {error.args[0]} is gone") from None
+
+        before = received()
+        for link in running.links:
+            if link.role == "ingress":
+                run_checked(site.host, probe_command(link.interface, link.mac))
+        if not wait_until(lambda: all(now > before[one] for one, now in received().items()), _RECEPTION_S, _POLL_S):
+            raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
+
+
+def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:
+    """The same streams, with the guest's own NICs."""
+    for path in paths:
+        own = nics[path.name]
+        ingress = Nic("guest", None, None, own.ingress, guest_mac(path, "ingress"), is_port=False)
+        egress = Nic("guest", None, None, own.egress, guest_mac(path, "egress"), is_port=False)
+        yield replace(path, ingress=ingress, egress=egress)
+
+
+def _counters(host: Host, title: str, nics: Mapping[str, GuestNics]) -> GuestCounters:
+    """All counters of a guest, read at nearly one moment."""
+    names = [name for own in nics.values() for name in (own.ingress, own.egress)]
+    return parse_counters(run_checked(host, read_command(names)), title)
+
+
+def _cost(guest: RunningGuest) -> dict[str, float]:
+    used_s = guest.cpu_s()
+    return {} if used_s is None else {"host": used_s}
+
+
+def _along(
+    paths: Sequence[StreamPath], outside: Sequence[HopReading], inside: Sequence[HopReading]
+) -> Iterator[HopReading]:
+    """The readings in the order of the path for each stream, then those that streams share."""
+    for path in paths:
+        own = [one for one in outside if one.stream == path.name]
+        yield from (one for one in own if one.hop.startswith("ingress"))
+        yield from (one for one in inside if one.stream == path.name)
+        yield from (one for one in own if one.hop.startswith("egress"))
+    yield from (one for one in inside if not one.stream)

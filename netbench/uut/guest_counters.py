@@ -9,7 +9,6 @@ from netbench.errors import TestbedError
 from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_layer import FORWARDED, ip_counters
 from netbench.model.points import HopReading
-from netbench.uut.guest_forwarding import GuestNics
 
 _MARK = "--netbench--"
 _NIC_MARK = "--nic--"
@@ -20,6 +19,14 @@ _SCRIPT = (
 )
 # What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNics:
+    """The names of one stream's NICs, as the guest calls them."""
+
+    ingress: str
+    egress: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,9 @@ def parse_counters(text: str, guest: str) -> GuestCounters:
         raise TestbedError(f"{guest}: its counters make no sense: {error}") from error
 
 
-def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator[HopReading]:
+def readings(
+    counters: GuestCounters, nics: Mapping[str, GuestNics], *, own_kernel: bool = True
+) -> Iterator[HopReading]:
     """The hops inside the guest, along the path of each stream, then those that streams share; unknown ones left out.
 
     softnet's drops are in the `rx_dropped` of their NIC too (net/core/dev.c, enqueue_to_backlog), so they
@@ -80,7 +89,8 @@ def readings(counters: GuestCounters, nics: Mapping[str, GuestNics]) -> Iterator
             yield HopReading(stream, hop, direction, "passed", counted[direction])
             yield HopReading(stream, hop, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
             yield HopReading(stream, hop, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
-    yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
+    if own_kernel:  # else they are those of its machine, counted there
+        yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
     for name, role, frames in counters.ip:
         yield HopReading("", "guest IP layer", name, role, frames)
 

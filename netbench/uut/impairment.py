@@ -121,9 +121,6 @@ class Impairment(UnitUnderTest):
         return StartProcess(path, (*program, ingress.interface, egress.interface, impairments))
 
 
-Forwarder = Impairment
-
-
 class _Conversation:
     """One process, and the questions to it."""
 

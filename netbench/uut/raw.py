@@ -6,13 +6,12 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from netbench.hosts.composed import Confined
-from netbench.linux.changes import Change
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import Hops
 from netbench.uut.base import Assignment, Ready, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
-from netbench.uut.forwarding import await_forwarding, bridge_changes, inside_nics, route_changes
+from netbench.uut.forwarding import await_forwarding, forwarding_changes, inside_nics
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 
@@ -42,11 +41,9 @@ class Raw(UnitUnderTest):
             inside_nics(path)
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        paths = assignment.paths
-        changes: list[Change] = [*group_changes(assignment.entitlement, assignment.run_id, assignment.name)]
-        changes += bridge_changes(paths) if self._forward == "bridge" else route_changes(paths)
+        group = group_changes(assignment.entitlement, assignment.run_id, assignment.name)
         return UutPlan(
-            steps=tuple(changes),
+            steps=(*group, *forwarding_changes(assignment.paths, self._forward)),
             needs=frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"}),
             load_needs=frozenset({"stress-ng"}),
             pace=Pace(bring_up_s=0.4, load_s=0.1, worker_s=0.015),

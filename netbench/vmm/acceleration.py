@@ -17,7 +17,7 @@ from netbench.hosts.composed import Explained
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import Qemu
+from netbench.vmm.qemu_process import QemuProcess
 
 KVM_DEVICE = Path("/dev/kvm")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -71,7 +71,7 @@ def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMI
     files = RunFiles(directory / "kvm-probe")
     files.directory.mkdir()
     machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
-    qemu = Qemu(machine, files)
+    qemu = QemuProcess(machine, files)
     try:
         qemu.start(host)
         guest = Explained(AgentHost(machine.name, AgentChannel(qemu.guest, qemu.connect())), qemu.death_just_now)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.composed import confined
-from netbench.linux.state import STATE_DIRECTORY
 
 AGENT_PORT = "netbench.agent"
 # org.qemu.guest_agent.0 is where qemu-ga looks by default (qemu-ga(8)).
@@ -95,11 +94,6 @@ class RunFiles:
     def pid(self) -> Path:
         """QEMU's process id, as text."""
         return self.directory / "pid"
-
-
-def vm_directory(run_id: str, name: str) -> Path:
-    """Where a guest of one run keeps its sockets, whose paths have at most 107 characters (unix(7))."""
-    return STATE_DIRECTORY / "vm" / f"{run_id[-12:]}-{name}"
 
 
 def qemu_program() -> str:

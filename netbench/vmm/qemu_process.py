@@ -24,7 +24,7 @@ _TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this gues
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
-class Qemu:
+class QemuProcess:
     """One guest under QEMU, from start() to stop(). The host must share this machine's processes and files."""
 
     def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
@@ -98,17 +98,16 @@ class Qemu:
         if death:
             raise TestbedError(death)
 
-    def require_running(self) -> None:
-        """TestbedError when QEMU has ended, or its guest is paused or has crashed."""
-        self.require_alive()
-        assert self._monitor is not None, "start() comes first"
+    def trouble(self) -> str:
+        """Why the guest is not at work: QEMU has ended, or its guest is paused or has crashed; empty while it is."""
+        death = self.death()
+        if death or self._monitor is None:
+            return death
         try:
             status = self._monitor.status()
-        except TestbedError:
-            self.require_alive()
-            raise
-        if status != "running":
-            raise TestbedError(f"{self.guest} is not running: QEMU says {status!r}")
+        except TestbedError as error:
+            return self.death_just_now() or str(error)
+        return "" if status == "running" else f"{self.guest} is not running: QEMU says {status!r}"
 
     def pin(self, vcpus: Sequence[Sequence[int]], io: Sequence[int]) -> None:
         """Bind vCPU n to the CPUs vcpus[n], and all other threads to `io`; empty: anywhere.

@@ -37,12 +37,14 @@ from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Assignment, Reading, Site, UnitUnderTest
 from netbench.uut.external import External, ExternalOptions
+from netbench.uut.guest import Guest
 from netbench.uut.impairment import Impairment
 from netbench.uut.impairments import Impairments
-from netbench.uut.qemu import QemuGuest
-from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.vmm.base import Vmm
+from netbench.vmm.qemu import Qemu
+from netbench.vmm.qemu_options import QemuOptions
 from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 
@@ -52,7 +54,7 @@ PATHS = stream_paths(topology(2))
 BEHIND = [
     *((Generator, kind) for kind in plugins(GENERATORS).values()),
     *((Source, kind) for kind in (AfPacketSource, FakeSource)),
-    *((UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), FakeUut)),
+    *((Vmm if issubclass(kind, Vmm) else UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), Guest, FakeUut)),
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
@@ -95,7 +97,8 @@ def test_the_types_agree():
     """For mypy to see, mostly."""
     sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
     sinks: list[Sink] = [TcpdumpSink(), FakeSink(wire())]
-    uuts: list[UnitUnderTest] = [Raw(RawOptions()), QemuGuest(QemuOptions()), External(ExternalOptions()), FakeUut([])]
+    guest = Guest(Qemu(QemuOptions()))
+    uuts: list[UnitUnderTest] = [Raw(RawOptions()), guest, External(ExternalOptions()), FakeUut([])]
     hosts: list[Host] = [LocalHost("local", "x"), Namespaced(LocalHost("n", "x"), "nb-x"), FakeHost()]
     clocks: list[Clock] = [SystemClock(), FakeClock()]
     assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 4, 3, 2]
@@ -290,7 +293,7 @@ def uut(request):
         case "reference":
             return Reference(ReferenceOptions.model_validate({**options, "drop": Drop(k=1, n=2)}))
         case "qemu":
-            return QemuGuest(QemuOptions.model_validate(options))
+            return Guest(Qemu(QemuOptions.model_validate(options)))
         case "external":
             return External(ExternalOptions())
         case "forwarder":

@@ -84,8 +84,8 @@ def test_guests_beside_the_kernel_of_this_machine():
             guest.index(f"mkdir -p -m 700 /run/netbench/vm/RUN-uut-{title[6:]}"),
             guest.index("ip netns exec nb-netns-vmm-uut ip tuntap add dev nb-ti-s1 mode tap vnet_hdr"),
             guest.index(started),
-            guest.index("guest: ip -batch -"),
-            guest.index("address add 198.18.1.1/24 dev INGRESS-s1"),
+            guest.index("guest: sysctl -w net.ipv6.conf.all.disable_ipv6=1"),
+            guest.index("guest: ip address add 198.18.1.1/24 dev INGRESS-s1"),
         ]
         assert order == sorted(order)
     tcpdump, flush = section(lines, "# sinks")
@@ -113,7 +113,7 @@ def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
     ]
     second = section(lines, "# neighbour second")
     assert [line for line in second if line.startswith(qemu_program())]
-    assert "address add 198.18.2.1/24 dev INGRESS-n1" in second
+    assert "guest: ip address add 198.18.2.1/24 dev INGRESS-n1" in second
     assert sorted(section(lines, "# what the neighbours do")) == [
         "cpu-heavy: second stress-ng --cpu 8 --vm 4",
         "cpu-light: second stress-ng --cpu 1",

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
-from netbench.uut.guest_counters import GuestCounters, parse_counters, read_command, readings
-from netbench.uut.guest_forwarding import GuestNics
+from netbench.uut.guest_counters import GuestCounters, GuestNics, parse_counters, read_command, readings
 
 # Linux 6.1 and iproute2 6.1.0 in a guest with two vmxnet3 NICs; numbers as a test can tell them apart.
 DRIVERS = """--nic--eth0

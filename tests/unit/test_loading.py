@@ -11,9 +11,9 @@ from netbench.generators.auto import Auto
 from netbench.plan.schedule import NoOptions
 from netbench.sinks.tcpdump import TcpdumpOptions
 from netbench.uut.external import ExternalOptions
-from netbench.uut.qemu_options import QemuOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
+from netbench.vmm.qemu_options import QemuOptions
 
 UUT_KINDS: dict[str, type[BaseModel]] = {
     "raw": RawOptions,

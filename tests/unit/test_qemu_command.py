@@ -15,11 +15,11 @@ from netbench.errors import UsageError
 from netbench.model.entitlement import Entitlement
 from netbench.model.names import PREFIX
 from netbench.model.paths import stream_paths
-from netbench.uut import qemu
 from netbench.uut.base import Assignment
-from netbench.uut.guest_forwarding import guest_mac
-from netbench.uut.qemu import QemuGuest
-from netbench.uut.qemu_options import QemuOptions
+from netbench.uut.guest import Guest
+from netbench.uut.guest_links import guest_mac
+from netbench.vmm import qemu
+from netbench.vmm.base import guest_directory
 from netbench.vmm.qemu_command import (
     DiskBoot,
     KernelBoot,
@@ -27,8 +27,8 @@ from netbench.vmm.qemu_command import (
     VirtualMachine,
     VirtualNic,
     qemu_command,
-    vm_directory,
 )
+from netbench.vmm.qemu_options import QemuOptions
 from tests.unit.fakes import planned_commands
 from tests.unit.inputs import topology, topology_in_vm
 
@@ -159,10 +159,10 @@ def test_ssh_comes_in_by_a_nic_of_its_own_that_reaches_nothing_else():
 
 def test_sockets_of_a_guest_have_paths_that_a_socket_can_have():
     """At most 107 bytes (unix(7)); ssh adds a dot and 16 characters to that of its control socket."""
-    directory = vm_directory("x" * 60, f"uut-{'u' * 40}.{'n' * 12}")
+    directory = guest_directory("x" * 60, f"uut-{'u' * 40}.{'n' * 12}")
     for path in (RunFiles(directory / "kvm-probe").channel, directory / f"s.{'x' * 16}"):
         assert len(str(path)) <= 107
-    assert vm_directory("lab-20250101-000001", "a") != vm_directory("lab-20250101-000002", "a")
+    assert guest_directory("lab-20250101-000001", "a") != guest_directory("lab-20250101-000002", "a")
 
 
 def read(**given) -> QemuOptions:
@@ -226,8 +226,12 @@ PATHS = stream_paths(topology(2))
 ENTER = 'echo 0 >"$0" && exec "$@"'
 
 
+def made(options: QemuOptions) -> Guest:
+    return Guest(qemu.Qemu(options))
+
+
 def planned(**given) -> list[str]:
-    return planned_commands(QemuGuest(read(**given)), Assignment(paths=PATHS))
+    return planned_commands(made(read(**given)), Assignment(paths=PATHS))
 
 
 @pytest.fixture(params=[True, False], ids=["vhost", "no vhost"])
@@ -283,7 +287,7 @@ def test_several_queues_are_those_of_tap_and_nic_alike():
 def test_nics_of_the_machine_itself_do_not_speak_up():
     """IPv6 of a bridge and of a tap would send frames of its own."""
     lab = topology(hosts={"source": {}, "uut": {"kind": "local"}, "sink": {}})
-    lines = planned_commands(QemuGuest(read()), Assignment(paths=stream_paths(lab)))
+    lines = planned_commands(made(read()), Assignment(paths=stream_paths(lab)))
     quiet = [line for line in lines if line.startswith("sysctl -w net.ipv6.conf.nb-")]
     assert Counter(quiet) == Counter(
         f"sysctl -w net.ipv6.conf.nb-{kind}{role}-s1.disable_ipv6=1" for role in "ie" for kind in "bt"
@@ -297,7 +301,7 @@ def test_loopback_is_brought_up_for_ssh_alone():
 
 
 def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
-    lines = planned_commands(QemuGuest(read()), Assignment("u.second", PATHS, Entitlement((1,), 50, 0.2)))
+    lines = planned_commands(made(read()), Assignment("u.second", PATHS, Entitlement((1,), 50, 0.2)))
     group = "/sys/fs/cgroup/nb-RUN-u.second"
     assert f"mkdir {group} && echo 50 >{group}/cpu.weight && echo 20000 100000 >{group}/cpu.max" in lines
     (started,) = [line for line in lines if "qemu-system-x86_64" in line]
@@ -307,7 +311,7 @@ def test_what_a_guest_may_take_of_the_cpus_is_part_of_its_command():
 
 
 def test_a_guest_without_streams_has_no_nics_and_is_told_nothing():
-    directory, started = planned_commands(QemuGuest(read()), Assignment())
+    directory, started = planned_commands(made(read()), Assignment())
     assert directory == "mkdir -p -m 700 /run/netbench/vm/RUN-uut-NAME"
     assert started.startswith("qemu-system-x86_64 ")
     assert "netdev" not in started
@@ -322,11 +326,11 @@ def test_a_dry_run_needs_neither_the_image_nor_the_disk():
 
 def test_what_it_cannot_forward_on_is_refused(tmp_path):
     with pytest.raises(UsageError, match="stream s1: a guest under QEMU needs NICs of this machine, not of a VM"):
-        QemuGuest(read()).check(stream_paths(topology_in_vm()))
-    QemuGuest(read()).check(PATHS)
+        made(read()).check(stream_paths(topology_in_vm()))
+    made(read()).check(PATHS)
     disk, key = tmp_path / "disk", tmp_path / "key"
     ssh = {"kind": "ssh", "key": str(key), "host_key": "ssh-ed25519 AAAA"}
-    guest = QemuGuest(read(image=str(disk), channel=ssh))
+    guest = made(read(image=str(disk), channel=ssh))
     with pytest.raises(UsageError, match=f"image: there is no disk image {disk}"):
         guest.check(PATHS)
     disk.touch()

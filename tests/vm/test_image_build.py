@@ -15,7 +15,7 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
-from netbench.vmm.qemu_process import Qemu
+from netbench.vmm.qemu_process import QemuProcess
 from tests.commands import netbench, start
 from tests.vm.lab import UnmarkedHost
 
@@ -139,7 +139,7 @@ def booted(image, memory_mib):
     """The channel to a guest that was just started."""
     with tempfile.TemporaryDirectory(prefix="nbt-") as name:
         machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
-        qemu = Qemu(machine, RunFiles(Path(name)))
+        qemu = QemuProcess(machine, RunFiles(Path(name)))
         qemu.start(UnmarkedHost("here", "nbt-image"))
         channel = AgentChannel(qemu.guest, qemu.connect())
         try:

@@ -14,9 +14,10 @@ from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.layout import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
-from netbench.uut.qemu import QemuGuest
-from netbench.uut.qemu_options import QemuOptions
+from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions
+from netbench.vmm.qemu import Qemu
+from netbench.vmm.qemu_options import QemuOptions
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -30,8 +31,8 @@ def yard():
         yield yard
 
 
-def guest(**options) -> QemuGuest:
-    return QemuGuest(QemuOptions.model_validate({"forward": "route", **options}))
+def guest(**options) -> Guest:
+    return Guest(Qemu(QemuOptions.model_validate({"forward": "route", **options})))
 
 
 def pid_of(yard: Yard, name: str) -> int:

@@ -1,4 +1,4 @@
-"""The life of a UUT `qemu`, on stand-ins for QEMU, the way into its guest and the kernel of the host."""
+"""The life of a guest as a UUT, on stand-ins for QEMU, the way into its guest and the kernel of its machine."""
 
 import json
 import sys
@@ -15,15 +15,15 @@ from netbench.linux.changes import AddCgroup, AddRunDirectory
 from netbench.linux.nics import NicCounters
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
-from netbench.uut import forwarding, qemu
+from netbench.uut import forwarding
 from netbench.uut import guest as guest_module
 from netbench.uut.base import EVERYTHING, Assignment, Site
-from netbench.uut.guest_forwarding import guest_mac
-from netbench.uut.qemu import QemuGuest
-from netbench.uut.qemu_options import QemuOptions
-from netbench.vmm import describe
+from netbench.uut.guest import Guest
+from netbench.uut.guest_links import guest_mac
+from netbench.vmm import qemu
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
+from netbench.vmm.qemu_options import QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.test_guest_counters import DEV, DRIVERS, text
@@ -58,9 +58,8 @@ class FakeQemu:
     def death_just_now(self) -> str:
         return self.died
 
-    def require_running(self) -> None:
-        if self.dead:
-            raise TestbedError(self.dead)
+    def trouble(self) -> str:
+        return self.dead
 
     def cpu_s(self) -> float:
         return 12.5
@@ -93,6 +92,9 @@ class FakeGuest(FakeHost):
 
     def read(self, path) -> str:
         return run_checked(self, ["cat", path])
+
+    def write(self, path, text) -> None:
+        self.files[path] = text
 
     def run(self, argv, *, stdin="", timeout_s=30.0) -> Completed:
         if self.gone:
@@ -160,7 +162,7 @@ class Life:
     """A UUT with all it stands on."""
 
     def __init__(self, monkeypatch, **options) -> None:
-        self.uut = QemuGuest(QemuOptions.model_validate(options))
+        self.uut = Guest(qemu.Qemu(QemuOptions.model_validate(options)))
         self.kernel = FakeKernel()
         self.acceleration = Acceleration("tcg", "this host has no /dev/kvm")
         self.tried: list[tuple[str, str]] = []
@@ -168,14 +170,13 @@ class Life:
         self.qemu: FakeQemu
         self.inside: FakeGuest
         monkeypatch.setattr(qemu, "choose", self._choose)
-        monkeypatch.setattr(qemu, "Qemu", self._start)
+        monkeypatch.setattr(qemu, "QemuProcess", self._start)
         monkeypatch.setattr(qemu, "AgentChannel", lambda title, connected: (title, connected))
         monkeypatch.setattr(qemu, "AgentHost", self._reach)
-        for module in (qemu, describe):
-            monkeypatch.setattr(module, "find_image", self._image)
-        monkeypatch.setattr(forwarding, "_CARRIER_S", 0.05)
-        for limit in ("_CARRIER_S", "_RECEPTION_S"):
-            monkeypatch.setattr(guest_module, limit, 0.05)
+        monkeypatch.setattr(qemu, "find_image", self._image)
+        for limit in ("_CARRIER_S", "_GUEST_CARRIER_S"):
+            monkeypatch.setattr(forwarding, limit, 0.05)
+        monkeypatch.setattr(guest_module, "_RECEPTION_S", 0.05)
 
     def provision(self, paths=PATHS, entitlement=EVERYTHING) -> None:
         self.host = TapHost(self)
@@ -220,8 +221,9 @@ def test_what_was_told_by_a_dry_run_is_what_is_done(life, forward):
     planned = planned_commands(guest.uut, guest.own)
     assert [change.command for change in changes] == planned[1 : 1 + len(changes)]
     for command, _ in guest.inside.told:
-        if not command.startswith(("ip -j", "uname", "sh -c")):
-            assert f"guest: {command}" in [line.partition("\n")[0] for line in planned]
+        if not command.startswith(("ip -j", "uname", "sh -c", "cat")):
+            named = command.replace("eth3", "INGRESS-s1").replace("eth2", "EGRESS-s1")
+            assert f"guest: {named.replace('eth1', 'INGRESS-s2').replace('eth0', 'EGRESS-s2')}" in planned
 
 
 @pytest.mark.parametrize("image", ["micro", "new"])
@@ -261,7 +263,8 @@ def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
     ready = guest.uut.ready()
     assert guest.qemu.machine.nics == ()
     assert [type(change) for change in guest.kernel.made] == [AddRunDirectory]
-    assert not any(command.startswith(("sysctl", "ip -batch", "bridge")) for command, _ in guest.inside.told)
+    assert guest.inside.files == {}
+    assert not any(command.startswith(("ip link", "bridge")) for command, _ in guest.inside.told)
     reading = guest.uut.read()
     assert {hop.stream for hop in reading.hops} == {""}
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
@@ -283,11 +286,11 @@ def test_commands_inside_it_that_meet_its_death_tell_of_that(life):
 
 def test_nics_are_told_apart_by_their_macs(life):
     guest = life(forward="route").bring_up()
-    (batch,) = [stdin.splitlines() for command, stdin in guest.inside.told if command == "ip -batch -"]
-    assert f"address add {PATHS[0].ingress_ip}/24 dev eth3" in batch
-    assert f"address add {PATHS[0].egress_ip}/24 dev eth2" in batch
-    assert f"address add {PATHS[1].ingress_ip}/24 dev eth1" in batch
-    assert f"neigh replace {PATHS[1].dst_ip} lladdr {PATHS[1].sink.mac} dev eth0 nud permanent" in batch
+    told = [command for command, _ in guest.inside.told]
+    assert f"ip address add {PATHS[0].ingress_ip}/24 dev eth3" in told
+    assert f"ip address add {PATHS[0].egress_ip}/24 dev eth2" in told
+    assert f"ip address add {PATHS[1].ingress_ip}/24 dev eth1" in told
+    assert f"ip neigh replace {PATHS[1].dst_ip} lladdr {PATHS[1].sink.mac} dev eth0 nud permanent" in told
 
 
 def test_a_guest_without_a_driver_says_so(life):

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from netbench.model.entitlement import Cpus
-from netbench.model.fields import BootLimit, Memory, Vcpus
+from netbench.model.fields import Memory, Vcpus
+from netbench.vmm.base import GuestOptions
 
 
 class _Strict(BaseModel):
@@ -54,14 +55,13 @@ def _switch(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
-class QemuOptions(_Strict):
+class QemuOptions(GuestOptions):
     """A guest that forwards between two virtual NICs per stream.
 
     `image` is the name of a guest image that `netbench image build` made, or the path (with a `/`) of a disk image, for
     which `channel` names the way in. Memory is rounded to MiB.
     """
 
-    forward: Literal["bridge", "route"] = "bridge"
     nic: Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"] = "virtio-net-pci"
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
@@ -72,7 +72,6 @@ class QemuOptions(_Strict):
     image: str = "micro"
     disk_format: Literal["qcow2", "raw", "vmdk", "vdi"] = "qcow2"
     channel: Annotated[Channel | None, BeforeValidator(_channel)] = None
-    boot_limit: BootLimit = 60.0
 
     @property
     def is_disk(self) -> bool:

@@ -1,0 +1,105 @@
+"""How a guest's NICs are attached to its machine, each bridged to a NIC of the machine, and what is counted there."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.errors import TestbedError
+from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetSysctl, SetUp
+from netbench.linux.kernel import Kernel
+from netbench.model.names import PREFIX
+from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.points import HopPoint, HopReading
+from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
+from netbench.vmm.attachment import Attachment
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One NIC of a guest: its MAC address, and the `interface` that attaches it to a NIC of its machine."""
+
+    stream: str
+    role: str  # ingress, egress
+    nic: Nic
+    kind: str  # of its attachment
+    interface: str
+    mac: str
+
+    @property
+    def place(self) -> Place:
+        """Where the interface is."""
+        return self.nic.place._replace(interface=self.interface)
+
+    @property
+    def point(self) -> HopPoint:
+        """The interface as a hop: what the machine sends into it, the guest receives."""
+        return HopPoint(self.stream, f"{self.role} {self.kind}", self.place, "tx" if self.role == "ingress" else "rx")
+
+
+def guest_links(paths: Sequence[StreamPath], kind: str) -> tuple[Link, ...]:
+    """The NICs of a guest that forwards these streams, two for each."""
+    return tuple(
+        Link(path.name, role, nic, kind, f"{PREFIX}{kind[0]}{role[0]}-{path.name}", guest_mac(path, role))
+        for path in paths
+        for role, nic in zip(("ingress", "egress"), inside_nics(path), strict=True)
+    )
+
+
+def guest_mac(path: StreamPath, role: str) -> str:
+    """The MAC address of a guest's NIC: locally administered, `ng` in ASCII, then stream number and role."""
+    return f"02:6e:67:00:{path.number:02x}:{1 if role == 'ingress' else 2:02x}"
+
+
+def attaching_changes(
+    paths: Sequence[StreamPath], attachment: Attachment, towards: Mapping[str, str]
+) -> Iterator[Change]:
+    """What attaches each NIC, and a bridge for it; `towards` is the MAC address that a stream's frames come in with."""
+    yield from no_bridge_netfilter(paths)
+    sinks = {path.name: path.sink.mac for path in paths}
+    for link in guest_links(paths, attachment.kind):
+        netns, bridge = link.nic.netns, f"{PREFIX}b{link.role[0]}-{link.stream}"
+        yield from attachment.changes(netns, link.interface, link.mac)
+        yield AddBridge(netns, bridge)
+        if netns is None:
+            # In a namespace of ours IPv6 is off for all; here both would speak up among our frames.
+            for interface in (bridge, link.interface):
+                yield SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", optional=True)
+        yield Enslave(netns, link.nic.interface, bridge)
+        yield Enslave(netns, link.interface, bridge)
+        yield SetUp(netns, link.interface)
+        yield SetUp(netns, bridge)
+        if link.role == "ingress":
+            yield AddForwardingEntry(netns, link.interface, towards[link.stream])
+        else:
+            yield AddForwardingEntry(netns, link.nic.interface, sinks[link.stream])
+
+
+def places_of(links: Sequence[Link]) -> list[Place]:
+    """All NICs of the machine between which a guest forwards: its own, and those that attach the guest."""
+    return [place for link in links for place in (link.nic.place, link.place)]
+
+
+def bridges(machine: Kernel, links: Sequence[Link]) -> dict[Place, int]:
+    """The index of the bridge that each NIC of the machine is a port of."""
+    return {place: nic.master for place, nic in machine.read_nics(places_of(links)).items()}
+
+
+def read_links(
+    machine: Kernel, links: Sequence[Link], attached: Mapping[Place, int], guest: str
+) -> Iterator[HopReading]:
+    """What the machine's ends of a guest's NICs have counted.
+
+    TestbedError when one is gone, and when anything is not `attached` to its bridge, or not up, any more.
+    """
+    counted = machine.read_nics(places_of(links))
+    for link in links:
+        if link.place not in counted:
+            raise TestbedError(f"{guest}: its {link.kind} {link.interface} is gone")
+    for place, nic in counted.items():
+        if nic.master != attached.get(place):
+            raise TestbedError(f"{guest}: {place.interface} is not attached to its bridge any more")
+        if not forwards(nic):
+            raise TestbedError(f"{guest}: {place.interface} is down")
+    for link in links:
+        way = link.point.direction
+        for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped")):
+            yield HopReading(link.stream, link.point.hop, counter, role, getattr(counted[link.place], counter))

@@ -1,0 +1,142 @@
+"""The seam between a guest that is to forward and what starts it: a virtual machine monitor, a container runtime, …"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host
+from netbench.linux.changes import Change
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.model.fields import BootLimit
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
+from netbench.vmm.attachment import Attachment, Tap
+
+
+class GuestOptions(BaseModel):
+    """What a topology says of any guest: how its kernel forwards, and how long it may take to boot, in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    forward: Literal["bridge", "route"] = "bridge"
+    boot_limit: BootLimit = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNic:
+    """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment."""
+
+    interface: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSpec:
+    """A guest to be started, beside the options of its VMM.
+
+    `directory` is for what it keeps while it runs; `netns` is the network namespace of its machine in which it is
+    attached. All its threads run on `host_cpus` (empty: any), and in the control group that `door` is the file to enter
+    by (empty: the one that netbench is in).
+    """
+
+    name: str
+    directory: Path
+    nics: tuple[GuestNic, ...] = ()
+    netns: str | None = None
+    host_cpus: tuple[int, ...] = ()
+    door: str = ""
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"guest {self.name}"
+
+
+class RunningGuest:
+    """A guest that was started: what a driver hands out. By default it costs nothing and says nothing."""
+
+    quiet_time_s: float = 0.05  # how long frames may stay in its attachments while no counter moves
+
+    def __init__(self, spec: GuestSpec) -> None:
+        self.spec = spec
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once its host() runs commands; TestbedError when it does not, as soon as that is known."""
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        """What is run inside it is run here; raises `gone`, with how it died, once it is dead."""
+        raise NotImplementedError
+
+    def death(self) -> str:
+        """Why it is not at work (any more): ended, paused, crashed; empty while it is."""
+        return ""
+
+    def cpu_s(self) -> float | None:
+        """CPU time it has cost its machine so far, in seconds; None where that cannot be told apart."""
+        return None
+
+    def console(self) -> str:
+        """What it has written to its console so far."""
+        return ""
+
+    def facts(self) -> dict[str, str]:
+        """What a reader of its numbers must know, once it answers; `emulated` says why, when its CPU is emulated."""
+        return {}
+
+    def stop(self) -> None:
+        """End it; harmless when it has ended, and when called twice."""
+
+
+class Vmm:
+    """A driver: it starts guests of one kind on a machine. What its class does not say is as with most of them."""
+
+    Options: ClassVar[type[GuestOptions]]  # how the topology describes its guests; the only argument of __init__
+    own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
+    pace: ClassVar[Pace] = Pace()
+
+    def __init__(self, options: GuestOptions) -> None:
+        self.options = options
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """UsageError for paths and options that it cannot serve on this machine."""
+
+    def needs(self) -> frozenset[str]:
+        """What the machine must be able to do for it, beside its attachments, in the words of `netbench doctor`."""
+        return frozenset()
+
+    def load_needs(self) -> frozenset[str] | None:
+        """Likewise for a load inside its guests."""
+        return frozenset()
+
+    @property
+    def nic_model(self) -> str:
+        """What its guests need a driver for; empty where that is no question."""
+        return ""
+
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        """How the NICs of a guest are attached to their machine."""
+        return Tap()
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        """What is to be there on the machine before a guest is attached and started."""
+        return iter(())
+
+    def command(self, spec: GuestSpec) -> str:
+        """What start() runs, for `--dry-run`: nothing is tried out for it."""
+        raise NotImplementedError
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        """Start a guest on a host, once what changes() names is made and its NICs are attached.
+
+        TestbedError, with nothing left behind, when it ends at once. It need not answer yet.
+        """
+        raise NotImplementedError
+
+
+def guest_directory(run_id: str, name: str) -> Path:
+    """Where a guest of one run keeps its sockets, whose paths have at most 107 characters (unix(7))."""
+    return STATE_DIRECTORY / "vm" / f"{run_id[-12:]}-{name}"

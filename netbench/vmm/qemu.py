@@ -1,0 +1,199 @@
+"""VMM `qemu`: guests under QEMU, with KVM where it works."""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+from netbench.errors import TestbedError, UsageError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Connection, Host, run_checked
+from netbench.hosts.composed import Explained
+from netbench.hosts.guest_agent import GuestAgentHost
+from netbench.hosts.ssh import SshHost, free_port
+from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.linux.changes import AddRunDirectory, Change, SetUp
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
+from netbench.vmm.acceleration import Acceleration, choose
+from netbench.vmm.attachment import Tap
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.qemu_command import (
+    VHOST_DEVICE,
+    DiskBoot,
+    KernelBoot,
+    RunFiles,
+    VirtualMachine,
+    VirtualNic,
+    planned_boot,
+    qemu_command,
+    qemu_program,
+)
+from netbench.vmm.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
+from netbench.vmm.qemu_process import QemuProcess
+
+_PLANNED_SSH_PORT = 2222
+_EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest takes its time
+
+
+class QemuGuest(RunningGuest):
+    """A virtual machine that runs."""
+
+    def __init__(self, spec: GuestSpec, process: QemuProcess, connection: Connection, facts: dict[str, str]) -> None:
+        super().__init__(spec)
+        self._process = process
+        self._connection = connection
+        self._facts = facts
+        if "emulated" in facts:
+            self.quiet_time_s = _EMULATED_QUIET_TIME_S
+
+    def await_answer(self, limit_s: float) -> None:
+        Explained(self._connection, self._process.death_just_now).await_answer(limit_s, self._process.hopeless)
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        return Explained(self._connection, self._process.death_just_now, gone)
+
+    def death(self) -> str:
+        return self._process.trouble()
+
+    def cpu_s(self) -> float:
+        return self._process.cpu_s()
+
+    def console(self) -> str:
+        return self._process.console()
+
+    def facts(self) -> dict[str, str]:
+        return self._facts
+
+    def stop(self) -> None:
+        """End the conversation, then the process, though the first may fail."""
+        with ExitStack() as stack:
+            stack.callback(self._process.stop)
+            stack.callback(self._connection.close)
+
+
+class Qemu(Vmm):
+    """A guest under QEMU, with KVM where it works: its virtual NICs are bridged to NICs of the machine through taps.
+
+    Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = QemuOptions
+    # Emulated, for all one knows before.
+    pace: ClassVar[Pace] = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
+
+    def __init__(self, options: QemuOptions) -> None:
+        super().__init__(options)
+        self._options = options
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """UsageError for NICs of a VM, CPUs that this machine has not, and a disk image or a key that is not there."""
+        for path in paths:
+            if path.ingress and path.ingress.machine is not None:
+                raise UsageError(f"stream {path.name}: a guest under QEMU needs NICs of this machine, not of a VM")
+        missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
+        if missing:
+            raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present_cpus()))}")
+        disk = Path(self._options.image)
+        if self._options.is_disk and not disk.is_file():
+            raise UsageError(f"image: there is no disk image {disk}")
+        if isinstance(self._options.channel, SshChannel) and not Path(self._options.channel.key).is_file():
+            raise UsageError(f"channel: there is no key {self._options.channel.key}")
+
+    def needs(self) -> frozenset[str]:
+        needs = {qemu_program()}
+        if not self._options.is_disk:
+            needs.add(f"image:{self._options.image}")
+        elif isinstance(self._options.channel, SshChannel):
+            needs.add("ssh")
+        if self._options.accelerator == "kvm":
+            needs.add("kvm")
+        return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
+
+    @property
+    def nic_model(self) -> str:
+        return self._options.nic
+
+    def attachment(self, spec: GuestSpec) -> Tap:
+        return Tap(self._options.queues)
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        yield AddRunDirectory(str(spec.directory))
+        if spec.netns and isinstance(self._options.channel, SshChannel):
+            yield SetUp(spec.netns, "lo")  # QEMU forwards a port of it to the guest
+
+    def command(self, spec: GuestSpec) -> str:
+        machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT, planned=True))
+        return shlex.join(qemu_command(machine, RunFiles(spec.directory)))
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        options, files = self._options, RunFiles(spec.directory)
+        tried = DEFAULT_IMAGE if options.is_disk else options.image
+        acceleration = choose(options.accelerator, host, spec.directory, tried)
+        port = free_port(host) if isinstance(options.channel, SshChannel) else 0
+        process = QemuProcess(self._machine(spec, acceleration.accelerator, self._boot(port)), files)
+        try:
+            process.start(host)
+            process.pin(options.pin.vcpus, options.pin.io)
+            connection = self._connection(spec, host, process, files, port)
+            return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration))
+        except BaseException:
+            process.stop()
+            raise
+
+    def _machine(self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot) -> VirtualMachine:
+        options, vhost = self._options, self._use_vhost()
+        nics = tuple(VirtualNic(nic.interface, nic.mac, options.nic, options.queues, vhost) for nic in spec.nics)
+        own = spec.host_cpus, spec.door
+        return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
+
+    def _boot(self, ssh_port: int, *, planned: bool = False) -> KernelBoot | DiskBoot:
+        options = self._options
+        if options.is_disk:
+            port = ssh_port if isinstance(options.channel, SshChannel) else None
+            return DiskBoot(Path(options.image), options.disk_format, port)
+        if planned:
+            return planned_boot(options.image)
+        image = find_image(options.image)
+        return KernelBoot(image.kernel, image.initrd)
+
+    def _use_vhost(self) -> bool:
+        wanted = self._options.vhost
+        return wanted == "on" or (wanted == "auto" and self._options.nic == "virtio-net-pci" and VHOST_DEVICE.exists())
+
+    def _connection(self, spec: GuestSpec, host: Host, process: QemuProcess, files: RunFiles, port: int) -> Connection:
+        match self._options.channel:
+            case SshChannel(user=user, key=key, host_key=host_key):
+                return SshHost(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
+            case GuestAgentChannel():
+                return GuestAgentHost(spec.name, spec.title, files.channel)
+            case None:
+                return AgentHost(spec.name, AgentChannel(spec.title, process.connect()))
+
+    def _facts(self, spec: GuestSpec, host: Host, acceleration: Acceleration) -> dict[str, str]:
+        options = self._options
+        facts = {"accelerator": acceleration.accelerator}
+        if acceleration.emulated:
+            facts["emulated"] = acceleration.why
+        version = run_checked(host, [qemu_program(), "--version"]).splitlines()[0]
+        facts["qemu"] = version.removeprefix("QEMU emulator version ")
+        facts["image"] = options.image if options.is_disk else _image_name(options.image)
+        if spec.nics:
+            facts |= {"nic": options.nic, "queues": str(options.queues)}
+            if options.nic == "virtio-net-pci":
+                facts["vhost"] = "on" if self._use_vhost() else "off"
+        return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+
+
+def present_cpus() -> list[int]:
+    """The CPUs of this machine that threads may be bound to."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _image_name(name: str) -> str:
+    """The name of one of netbench's guest images, and the beginning of its digest."""
+    image = find_image(name)
+    return f"{image.name} {image.digest[:12]}"

@@ -1,0 +1,115 @@
+"""What every driver of guests keeps. To check a new one, derive from `VmmContract` in a test module: that is all.
+
+It needs root: guests forward real frames between the namespaces of a testbed, which is looked at afterwards for what
+they left behind.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.clock import wait_until
+from netbench.hosts.processes import marked_processes
+from netbench.uut.base import Assignment
+from netbench.uut.guest import Guest
+from netbench.vmm.base import Vmm
+from tests.netns.yard import FRAMES, Yard, fresh_yard
+
+_NOTICE_S = 20.0
+
+
+class VmmContract:
+    """Say what drivers to check: `vmm` makes one, `broken` one whose guests cannot start (an image that is not there).
+
+    Without `broken`, what the driver said is to be there on the machine is missing.
+    """
+
+    def vmm(self) -> Vmm:
+        """A driver whose guests can run here."""
+        raise NotImplementedError
+
+    def broken(self) -> Vmm:
+        """A driver whose guests cannot."""
+        vmm = self.vmm()
+        vmm.changes = lambda spec: iter(())  # type: ignore[method-assign]  # nothing is made ready for it
+        return vmm
+
+    @pytest.fixture
+    def yard(self) -> Iterator[Yard]:
+        """A testbed of two streams; whatever is left behind when it goes is a failure."""
+        with fresh_yard("nbt-vmm") as yard:
+            yield yard
+            assert list(marked_processes(yard.run_id)) == [], "processes of guests are left"
+
+    def test_before_it_starts_a_guest_it_only_tells(self) -> None:
+        uut = Guest(self.vmm())
+        plan = uut.plan(Assignment("g"))
+        assert plan.needs
+        assert [step.command for step in plan.steps] == [step.command for step in uut.plan(Assignment("g")).steps]
+        assert any(vars(type(step)).get("spec") for step in plan.steps), "one of them starts the guest"
+
+    def test_a_guest_forwards_runs_commands_and_counts(self, yard: Yard) -> None:
+        path = yard.paths[0]
+        with yard.uut(Guest(self.vmm()), "g", (path,)) as active:
+            assert active.ready.inside is not None
+            assert active.ready.inside.run(["true"]).exit_code == 0
+            before = active.uut.read()
+            assert yard.forwarded(active, path) == FRAMES
+            after = active.uut.read()
+            assert isinstance(active.uut.console(), str)
+            assert active.ready.quiet_time_s > 0
+        grown = {
+            (one.hop, one.counter): (one.frames or 0) - (was.frames or 0)
+            for was, one in zip(before.hops, after.hops, strict=True)
+        }
+        assert min(grown.values()) >= 0, "counters never go back"
+        for hop in ("ingress", "egress"):
+            passed = [frames for (name, counter), frames in grown.items() if name.startswith(hop) and len(counter) == 2]
+            assert passed == [FRAMES], f"the {hop} attachment counts what passes"
+        assert set(before.cpu_s) == set(after.cpu_s)
+        assert all(after.cpu_s[whose] >= used >= 0 for whose, used in before.cpu_s.items())
+
+    def test_two_guests_forward_side_by_side_and_a_name_is_taken_once(self, yard: Yard) -> None:
+        one, other = yard.paths
+        with yard.uut(Guest(self.vmm()), "g", (one,)) as first:
+            with yard.uut(Guest(self.vmm()), "g.second", (other,)) as second:
+                assert (yard.forwarded(first, one), yard.forwarded(second, other)) == (FRAMES, FRAMES)
+            with pytest.raises((TestbedError, MissingError)), yard.uut(Guest(self.vmm()), "g", (one,)):
+                pytest.fail("two guests have one name")
+            assert yard.forwarded(first, one) == FRAMES
+
+    def test_a_guest_is_ended_once_and_again_started_anew_under_its_name(self, yard: Yard) -> None:
+        path = yard.paths[0]
+        for _ in range(2):
+            with yard.uut(Guest(self.vmm()), "g", (path,)) as active:
+                assert yard.forwarded(active, path) == FRAMES
+                active.uut.destroy()
+                active.uut.destroy()
+                assert list(marked_processes(yard.run_id)) == []
+
+    def test_a_guest_that_dies_is_noticed_and_can_be_ended(self, yard: Yard) -> None:
+        with yard.uut(Guest(self.vmm()), "g", (yard.paths[0],)) as active:
+            self.kill(yard)
+
+            def noticed() -> bool:
+                try:
+                    active.uut.read()
+                except TestbedError as error:
+                    return "guest g" in str(error)
+                return False
+
+            assert wait_until(noticed, _NOTICE_S)
+
+    def test_a_guest_that_cannot_start_says_why_and_leaves_nothing(self, yard: Yard) -> None:
+        with pytest.raises((TestbedError, MissingError)) as caught, yard.uut(Guest(self.broken()), "g"):
+            pytest.fail("it is up")
+        assert str(caught.value)
+        assert list(marked_processes(yard.run_id)) == []
+
+    def kill(self, yard: Yard) -> None:
+        """End the guest from outside: here by its processes, which bear the mark of the run."""
+        for pid, _ in marked_processes(yard.run_id):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,85 @@
+"""A VMM from outside: it keeps the contract, and takes part in whatever a campaign does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netbench.config.shipped import TOPOLOGIES, find
+from netbench.model.topology import UutSpec
+from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
+from tests.commands import netbench, rows, settings
+from tests.contract.vmm_contract import VmmContract
+
+pytestmark = pytest.mark.root
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
+SEVEN = "numgen inc mod 100 < 7 counter drop"
+BREAKAGES = [
+    ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 70}),
+    Broken(
+        "no route in it",
+        "guest",
+        "ip route del 198.19.1.0/24",
+        "ip route add 198.19.1.0/24 dev nb-ve-s1",
+        {"guest IP layer (InNoRoutes)": SENT},
+    ),
+    ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 70}),
+]
+
+
+@pytest.fixture
+def installed(tmp_path_factory, monkeypatch):
+    """The example's entry points, as an installation in editable mode has them."""
+    base = tmp_path_factory.mktemp("installed")
+    told = "import setuptools; setuptools.setup()"
+    subprocess.run([sys.executable, "-c", told, "-q", "egg_info", "--egg-base", base], cwd=EXAMPLE, check=True)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (base, EXAMPLE))))
+    for path in (EXAMPLE, base):
+        monkeypatch.syspath_prepend(path)
+
+
+class TestNamespaces(VmmContract):
+    @pytest.fixture(autouse=True)
+    def _found(self, installed):
+        """The example is there."""
+
+    def vmm(self):
+        from netbench_example.namespace_guest import Namespaces
+
+        return Namespaces(Namespaces.Options(forward="route"))
+
+
+@pytest.fixture
+def topology(tmp_path):
+    """One guest of this VMM, and another one beside it."""
+    shared, _, _ = find(TOPOLOGIES, "netns-vmm").read_text().replace("netns-vmm", "nbt-space").partition("uuts:")
+    path = tmp_path / "outside.yaml"
+    path.write_text(f"{shared}uuts:\n  - {{name: space, kind: namespace, forward: route}}\n")
+    return path
+
+
+def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, results):
+    assert "A network namespace of this machine" in netbench("list").stdout
+    size = settings(frame_sizes=64, loads="1000fps", repetitions=1, duration="300ms")
+    chosen = [*size, *settings(tolerance="50%", max_lateness="1s")]
+    scenarios = settings(scenarios="[dedicated, shared-idle, {network: [500fps]}]")
+    told = netbench("run", topology, "quick", "--dry-run", *chosen, *scenarios).stdout
+    for wanted in ("ip netns add nb-RUN-uut-space", "type veth peer nb-vi-s1", "guest: ip address add 198.18.1.1/24"):
+        assert wanted in told
+    assert "neighbour second of UUT space (namespace)" in told
+    done = netbench("run", topology, "quick", "-o", results, *chosen, *scenarios)
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert {row["scenario"] for row in found} == {"dedicated", "shared-idle", "network: [500fps]"} or len(found) >= 3
+    assert all(row["sent_frames"] == row["received_frames"] != "0" and row["lost_at"] == "" for row in found)
+    page = (results / "report.html").read_text()
+    assert "space" in page
+
+
+def test_losses_are_placed_to_the_frame(installed, tmp_path):
+    spec = UutSpec.model_validate({"name": "space", "kind": "namespace", "forward": "route"})
+    said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
+    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
