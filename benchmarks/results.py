@@ -16,18 +16,19 @@ from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from netbench.model.counts import HopCount, HopLoss, LossRuns, StreamCounts
+from netbench.model.counts import LossRuns, StreamCounts
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
 from tests.unit.inputs import profile, topology
+from tests.unit.points import count, loss
 from tests.unit.results_factory import MANIFEST, neighbour, spread, stream_counts, trial
 
 UUTS = ("raw", "virtio", "e1000", "vmxnet3")
 SCENARIOS = ("dedicated", "shared-spread")
 FRAME_SIZES = (64, 256, 512, 1500)
 LOADS = tuple(f"{thousands}000fps" for thousands in range(1, 26))
-HOPS = ("source NIC", "ingress NIC", "ingress tap", "guest ingress NIC", "guest egress NIC", "egress tap", "sink NIC")
+POINTS = ("source NIC", "ingress NIC", "ingress tap", "guest ingress NIC", "guest egress NIC", "egress tap", "sink NIC")
 COMMANDS = {
     "export, CSV": ("export", "--format", "csv", "-o", "trials.csv"),
     "export, JSON": ("export", "--format", "json", "-o", "trials.json"),
@@ -58,7 +59,7 @@ def trials() -> Iterator[TrialResult]:
                 repetition=repetition,
                 index=index,
                 neighbours=(beside,) if scenario == "shared-spread" else (),
-                hops=tuple(HopCount("guest softnet", f"counter_{number}", "repeated", 0) for number in range(8)),
+                counters=tuple(count("guest softnet", f"counter_{number}", "repeated", 0) for number in range(8)),
                 cpu_s={"guest": 0.5 + repetition / 1000, "host": 1.5},
                 machine_cpu_s=1.9,
                 steps_s={"arm": 0.1, "send": 1.0, "drain": 0.1, "observe": 1.2},
@@ -67,10 +68,10 @@ def trials() -> Iterator[TrialResult]:
             index += 1
 
 
-def _stream(name: str, sent: int, lost: int) -> StreamCounts:
-    hops = [
-        HopCount(hop, counter, role, grew)
-        for hop in HOPS
+def _stream(stream: str, sent: int, lost: int) -> StreamCounts:
+    counters = [
+        count(name, counter, role, grew)
+        for name in POINTS
         for counter, role, grew in (
             ("rx", "passed", sent),
             ("tx", "passed", sent - lost),
@@ -80,13 +81,13 @@ def _stream(name: str, sent: int, lost: int) -> StreamCounts:
         )
     ]
     return stream_counts(
-        name,
+        stream,
         sent=sent,
         received=sent - lost,
         intended_fps=float(sent),
         intended_frames=sent,
-        lost_at=(HopLoss("ingress tap (tx_dropped)", lost),) if lost else (),
-        hops=tuple(hops),
+        lost_at=(loss("ingress tap (tx_dropped)", lost),) if lost else (),
+        counters=tuple(counters),
         delay=spread(80_000, 200_000 + lost, 9_000_000),
         ipdv=spread(0, 1_000 + lost, 2_000_000),
         loss_run_lengths=(LossRuns(1, lost),) if lost else (),

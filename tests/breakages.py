@@ -101,5 +101,5 @@ def _summary(result: TrialResult) -> Said:
     """Frames sent, lost by place, and unexplained; and what is said against the trial."""
     (counts,) = result.streams
     assert counts.lost_frames == sum(loss.frames for loss in counts.lost_at) + (counts.unexplained_frames or 0)
-    places = {loss.hop: loss.frames for loss in counts.lost_at}
+    places = {loss.place: loss.frames for loss in counts.lost_at}
     return counts.sent_frames, places, counts.unexplained_frames, tuple(reason.kind for reason in result.reasons)

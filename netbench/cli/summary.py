@@ -13,7 +13,7 @@ from netbench.model.verdict import Verdict
 from netbench.report import emulation
 from netbench.report.formats import frames, kfps, mbps, mean, percent, rough_percent
 from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.placed_losses import lost_frames_by_place
+from netbench.statistics.lost_frames import lost_frames_by_place
 
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
@@ -104,7 +104,8 @@ def _remarks(results: CampaignResults) -> Iterator[str]:
             trial for trial in results.trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID
         )
         for place, number in places.most_common(1):
-            yield f"most lost of {uut}: {place}, {rough_percent(number / places.total())} of {frames(places.total())}"
+            share = rough_percent(number / places.total())
+            yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
         yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"

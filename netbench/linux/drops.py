@@ -1,4 +1,4 @@
-"""The hops of one machine outside guests, beyond the counters of NICs: from what was read there to readings.
+"""What one machine outside guests counts beyond its NICs: from what was read there to readings.
 
 Where each is met on the way, with no NIC counter repeating it (net/core/dev.c): a program of XDP, classifiers at
 ingress and rules at ingress come after a NIC has counted a frame as received, and after tcpdump has seen it there,
@@ -7,18 +7,20 @@ except for XDP; rules at egress, classifiers at egress and the queueing discipli
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from netbench.linux.ip_layer import ip_counters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.queues import CLASSIFIERS, Queue
 from netbench.linux.rules import Dropper, Hook
-from netbench.model.points import INSIDE, HopPoint, HopReading
+from netbench.model.points import UUT, CounterReading, CountingPoint, Kind, Points, Where
 
-BRIDGE, IP_LAYER = "bridge", "IP layer"
-
+_STACKS = (Kind.BRIDGE, Kind.IP_LAYER)
 _ON_DEVICE = {"rx": "ingress", "tx": "egress"}
 _ON_THE_WAY = ("prerouting", "forward", "postrouting")
 _NO_QUEUE = ("noqueue", "noop")
+# Those that only queue; one that shapes, limits or impairs is in the way.
+_PLAIN_QUEUES = ("mq", "pfifo", "pfifo_fast", "fq", "fq_codel", "mqprio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +39,71 @@ class NamespaceCounters:
     pause: Mapping[str, PauseFrames] = field(default_factory=dict)
 
 
-def namespaces_of(points: Iterable[HopPoint], forwarding: Iterable[str | None]) -> tuple[str | None, ...]:
-    """Those in which there is something to read, each once."""
-    return tuple(dict.fromkeys([*(point.place.netns for point in points), *forwarding]))
+class _Met(NamedTuple):
+    """An interface that frames of a stream go through."""
+
+    stream: str
+    point: CountingPoint
+
+    @property
+    def interface(self) -> str:
+        return self.point.place.interface if self.point.place else ""
 
 
-def hop_readings(
-    points: Sequence[HopPoint],
-    forwarding: Mapping[str | None, str],
-    counted: Mapping[str | None, NamespaceCounters],
-    softnet: str,
-) -> tuple[HopReading, ...]:
+def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
+    """The points that are in a network namespace, by that; those of several streams each once."""
+    found: dict[str | None, dict[CountingPoint, None]] = {}
+    for along in points.values():
+        for point in along:
+            if point.place and point.kind in (Kind.INTERFACE, *_STACKS):
+                found.setdefault(point.place.netns, {})[point] = None
+    return {netns: list(there) for netns, there in found.items()}
+
+
+def bridges(points: Iterable[CountingPoint]) -> bool:
+    """Whether it is by a bridge that frames are forwarded there."""
+    return any(point.kind is Kind.BRIDGE for point in points)
+
+
+def counter_readings(
+    points: Points, counted: Mapping[str | None, NamespaceCounters], softnet: str
+) -> tuple[CounterReading, ...]:
     """All readings of a machine, by its namespaces and /proc/net/softnet_stat (empty: unknown).
 
     ValueError or LookupError for texts that make no sense.
     """
-    readings: list[HopReading] = []
+    readings: list[CounterReading] = []
+    along = [(stream, point) for stream, own in points.items() for point in own if point.place]
     for netns, there in counted.items():
-        here = [point for point in points if point.place.netns == netns]
-        stack = forwarding.get(netns, "")
-        readings += _attached(here, there)
-        readings += _rules(here, stack, there)
+        here = [(stream, point) for stream, point in along if point.place and point.place.netns == netns]
+        met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
+        stack = next((point for _, point in here if point.kind in _STACKS), None)
+        readings += _attached(met, there)
+        readings += _rules(met, stack, there)
         readings += _ip_layer(stack, there)
-    if softnet:
+    backlog = next((point for _, point in along if point.kind is Kind.BACKLOG), None)
+    if softnet and backlog:
         # In the rx_dropped of their NIC too (net/core/dev.c, enqueue_to_backlog).
         dropped = sum(int(line.split()[1], 16) for line in softnet.splitlines())
-        readings.append(HopReading("", "softnet backlog", "dropped", "repeated", dropped))
+        readings.append(CounterReading("", backlog.name, "dropped", "repeated", dropped))
     return tuple(readings)
 
 
-def _attached(points: Iterable[HopPoint], there: NamespaceCounters) -> Iterator[HopReading]:
-    for point in points:
-        pause = there.pause.get(point.place.interface)
+def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[CounterReading]:
+    for one in met:
+        name, direction = one.point.name, one.point.direction
+        pause = there.pause.get(one.interface)
         if pause:
             # Of either kind, those that hold this stream's frames back.
-            counter, frames = ("rx_pause", pause.rx) if point.direction == "tx" else ("tx_pause", pause.tx)
-            yield HopReading(point.stream, point.hop, counter, "passed", frames)
-        if point.place.interface in there.xdp and point.direction == "rx":
-            yield HopReading(point.stream, point.hop, "XDP program", "dropped", None)
+            counter, frames = ("rx_pause", pause.rx) if direction == "tx" else ("tx_pause", pause.tx)
+            yield CounterReading(one.stream, name, counter, "passed", frames)
+        if one.interface in there.xdp and direction == "rx":
+            yield CounterReading(one.stream, name, "XDP program", "dropped", None, attached=True)
         for queue in there.queues:
-            counter = _queue_counter(queue, point.direction)
-            if counter and queue.interface == point.place.interface:
-                yield HopReading(point.stream, point.hop, counter, _role(point), queue.dropped)
+            counter = _queue_counter(queue, direction)
+            if counter and queue.interface == one.interface:
+                attached = queue.kind not in _PLAIN_QUEUES
+                yield CounterReading(one.stream, name, counter, _role(one.point), queue.dropped, attached)
 
 
 def _queue_counter(queue: Queue, direction: str) -> str:
@@ -88,54 +113,58 @@ def _queue_counter(queue: Queue, direction: str) -> str:
     return f"qdisc {queue.kind}" if direction == "tx" and queue.kind not in _NO_QUEUE else ""
 
 
-def _rules(points: Sequence[HopPoint], stack: str, there: NamespaceCounters) -> Iterator[HopReading]:
+def _rules(met: Sequence[_Met], stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
     if there.rules is None:
-        yield from (HopReading(one.stream, one.hop, "nft rules", _role(one), None) for one in points)
+        for one in met:
+            yield CounterReading(one.stream, one.point.name, "nft rules", _role(one.point), None, attached=True)
         if stack:
-            yield HopReading("", stack, "nft rules", "dropped", None)
+            yield CounterReading("", stack.name, "nft rules", "dropped", None, attached=True)
         return
     for rule in there.rules:
-        met = [point for point in points if any(_meets(point, hook) for hook in rule.hooks)]
-        if met:
+        hooked = [one for one in met if any(_meets(one, hook) for hook in rule.hooks)]
+        if hooked:
             # Of a chain on several devices, nobody knows whose frames a rule has dropped.
-            stream = met[0].stream if len({point.stream for point in met}) == 1 else ""
-            hops = list(dict.fromkeys(point.hop for point in met))
-            if len(hops) == 1:
-                yield HopReading(stream, hops[0], rule.name, _role(met[0]), rule.frames)
+            stream = hooked[0].stream if len({one.stream for one in hooked}) == 1 else ""
+            names = list(dict.fromkeys(one.point.name for one in hooked))
+            if len(names) == 1:
+                yield CounterReading(stream, names[0], rule.name, _role(hooked[0].point), rule.frames, attached=True)
             else:
-                yield HopReading(stream, INSIDE, f"{' or '.join(hops)}: {rule.name}", "dropped", rule.frames)
-        elif stack and any(_in_stack(hook, stack, there.bridged_ip) for hook in rule.hooks):
-            own = rule.name if stack == IP_LAYER or _in_stack_of_bridge(rule) else f"br_netfilter: {rule.name}"
-            yield HopReading("", stack, own, "dropped", rule.frames)
+                yield CounterReading(
+                    stream, UUT, f"{' or '.join(names)}: {rule.name}", "dropped", rule.frames, attached=True
+                )
+        elif stack and any(_in_stack(hook, stack.kind, there.bridged_ip) for hook in rule.hooks):
+            own = stack.kind is Kind.IP_LAYER or _in_stack_of_bridge(rule)
+            name = rule.name if own else f"br_netfilter: {rule.name}"
+            yield CounterReading("", stack.name, name, "dropped", rule.frames, attached=True)
 
 
-def _meets(point: HopPoint, hook: Hook) -> bool:
-    return hook.device == point.place.interface and hook.name == _ON_DEVICE[point.direction]
+def _meets(one: _Met, hook: Hook) -> bool:
+    return hook.device == one.interface and hook.name == _ON_DEVICE[one.point.direction]
 
 
-def _in_stack(hook: Hook, stack: str, bridged_ip: bool) -> bool:
+def _in_stack(hook: Hook, stack: Kind, bridged_ip: bool) -> bool:
     if hook.name not in _ON_THE_WAY:
         return False
     if hook.family == "bridge":
-        return stack == BRIDGE
-    return hook.family in ("ip", "inet") and (stack == IP_LAYER or bridged_ip)
+        return stack is Kind.BRIDGE
+    return hook.family in ("ip", "inet") and (stack is Kind.IP_LAYER or bridged_ip)
 
 
 def _in_stack_of_bridge(rule: Dropper) -> bool:
     return any(hook.family == "bridge" for hook in rule.hooks)
 
 
-def _role(point: HopPoint) -> str:
+def _role(point: CountingPoint) -> str:
     """Drops before a source's NIC come back to the generator as errors, so it has not counted these frames as sent.
 
     Those behind a sink's NIC come behind the capture.
     """
-    return "repeated" if (point.hop, point.direction) in (("source NIC", "tx"), ("sink NIC", "rx")) else "dropped"
+    return "repeated" if (point.where, point.direction) in ((Where.SOURCE, "tx"), (Where.SINK, "rx")) else "dropped"
 
 
-def _ip_layer(stack: str, there: NamespaceCounters) -> Iterator[HopReading]:
+def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
     """The IP layer is on the way where it forwards, and where br_netfilter lets it look at what a bridge forwards."""
-    if stack == IP_LAYER or (stack == BRIDGE and there.bridged_ip):
-        prefix = "br_netfilter: " if stack == BRIDGE else ""
+    if stack and (stack.kind is Kind.IP_LAYER or there.bridged_ip):
+        prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
         for name, role, frames in ip_counters(there.ip):
-            yield HopReading("", stack, f"{prefix}{name}", role, frames)
+            yield CounterReading("", stack.name, f"{prefix}{name}", role, frames)

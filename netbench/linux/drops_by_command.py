@@ -1,12 +1,12 @@
-"""The hops of a VM outside units under test, all by one command: a VM answers slowly, and starts programs slowly."""
+"""What a VM counts beyond its NICs, all by one command: a VM answers slowly, and starts programs slowly."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from netbench.linux.drops import NamespaceCounters, hop_readings
+from netbench.linux.drops import NamespaceCounters, counter_readings
 from netbench.linux.queues import parse_queues
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
 from netbench.model.names import PREFIX
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, Points
 
 _MARK, _NEXT = "--netbench--\n", "--next--\n"
 _OUTSIDE = "."  # no namespace is called so
@@ -37,24 +37,19 @@ cat /proc/net/softnet_stat
 """
 
 
-def hops_command(namespaces: Sequence[str | None]) -> tuple[str, ...]:
-    """One command, and so nearly one moment, for all hops in these namespaces (None: outside all)."""
+def counters_command(namespaces: Sequence[str | None]) -> tuple[str, ...]:
+    """One command, and so nearly one moment, for all counters in these namespaces (None: outside all)."""
     return "sh", "-c", _SCRIPT, "sh", _LOOK, *(netns or _OUTSIDE for netns in namespaces)
 
 
-def parse_hops(
-    text: str,
-    namespaces: Sequence[str | None],
-    points: Sequence[HopPoint],
-    forwarding: Mapping[str | None, str],
-) -> tuple[HopReading, ...]:
-    """What `hops_command` printed; ValueError, LookupError, TypeError or AttributeError when that makes no sense.
+def parse_counters(text: str, namespaces: Sequence[str | None], points: Points) -> tuple[CounterReading, ...]:
+    """What `counters_command` printed; ValueError, LookupError, TypeError or AttributeError when that makes no sense.
 
     Programs of XDP and pause frames are not looked for: nobody but netbench has the NICs of its VM, and none is real.
     """
     *looks, softnet = text.split(_NEXT)
     counted = {netns: _counters(look) for netns, look in zip(namespaces, looks, strict=True)}
-    return hop_readings(points, forwarding, counted, softnet)
+    return counter_readings(points, counted, softnet)
 
 
 def _counters(look: str) -> NamespaceCounters:

@@ -1,4 +1,4 @@
-"""The hops of this machine, read in one batch a namespace: by netlink, from /proc, and by nft where there are rules."""
+"""What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,14 +10,14 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.drops import BRIDGE, NamespaceCounters, hop_readings, namespaces_of
+from netbench.linux.drops import NamespaceCounters, bridges, by_namespace, counter_readings
 from netbench.linux.netlink import Netlink
 from netbench.linux.netns import within_each
 from netbench.linux.nft_tables import has_foreign_tables
 from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.queues import read_queues
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, CountingPoint, Kind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
@@ -33,40 +33,31 @@ class _Inside(NamedTuple):
     pause: dict[str, PauseFrames]
 
 
-def read_local_hops(
-    netlink: Netlink,
-    hosts: Mapping[str | None, Host],
-    points: Sequence[HopPoint],
-    forwarding: Mapping[str | None, str],
-) -> tuple[HopReading, ...]:
-    """As `Kernel.read_hops`, on this machine; TestbedError when a namespace is gone."""
-    by_netns = {
-        netns: [point for point in points if point.place.netns == netns] for netns in namespaces_of(points, forwarding)
-    }
+def read_local_counters(
+    netlink: Netlink, hosts: Mapping[str | None, Host], points: Points
+) -> tuple[CounterReading, ...]:
+    """As `Kernel.read_counters`, on this machine; TestbedError when a namespace is gone."""
+    by_netns = by_namespace(points)
     insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
-    counted = {
-        netns: _read(netlink, hosts.get(netns), netns, here, insides[netns], forwarding.get(netns) == BRIDGE)
-        for netns, here in by_netns.items()
-    }
-    return hop_readings(points, forwarding, counted, Path("/proc/net/softnet_stat").read_text())
+    counted = {netns: _read(netlink, hosts.get(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}
+    return counter_readings(points, counted, Path("/proc/net/softnet_stat").read_text())
 
 
 def _read(
     netlink: Netlink,
     host: Host | None,
     netns: str | None,
-    points: Sequence[HopPoint],
+    points: Sequence[CountingPoint],
     inside: _Inside,
-    bridges: bool,
 ) -> NamespaceCounters:
     socket = netlink.socket(netns)
-    entries = [point.place.interface for point in points if point.direction == "rx"]
+    entries = _interfaces(point for point in points if point.direction == "rx")
     try:
         queues = tuple(read_queues(socket, {index: name for name, index in inside.indices.items()}))
         links = {name: _link(socket, inside.indices[name]) for name in entries if name in inside.indices}
-        bridged_ip = inside.bridged_ip or (bridges and _asked_by_bridge(socket, links.values()))
+        bridged_ip = inside.bridged_ip or (bridges(points) and _asked_by_bridge(socket, links.values()))
     except (NetlinkError, OSError) as error:
-        raise TestbedError(f"the hops of {netns or 'this machine'} cannot be read: {error}") from error
+        raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
         queues=queues,
         rules=_rules(host) if inside.has_rules else (),
@@ -77,21 +68,25 @@ def _read(
     )
 
 
-def _look(points: Iterable[HopPoint]) -> _Inside:
+def _look(points: Iterable[CountingPoint]) -> _Inside:
     return _Inside(
         indices=dict(_indices(points)),
         ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
         bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
         has_rules=has_foreign_tables(),
-        pause=read_pause_frames({point.place.interface for point in points}),
+        pause=read_pause_frames(_interfaces(points)),
     )
 
 
-def _indices(points: Iterable[HopPoint]) -> Iterator[tuple[str, int]]:
+def _indices(points: Iterable[CountingPoint]) -> Iterator[tuple[str, int]]:
     """Of each interface, by name; one that is gone is left out."""
-    for point in points:
+    for interface in _interfaces(points):
         with suppress(OSError):  # gone: there is nothing to ask of it
-            yield point.place.interface, if_nametoindex(point.place.interface)
+            yield interface, if_nametoindex(interface)
+
+
+def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
+    return {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
 
 
 def _link(socket: Any, index: int) -> Any:  # noqa: ANN401 - pyroute2 is untyped

@@ -1,12 +1,12 @@
 """The seam between what is to be changed or counted on a machine and how that machine is reached."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from netbench.linux.changes import Change
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import Place
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, Points
 
 
 class Kernel(Protocol):
@@ -25,11 +25,9 @@ class Kernel(Protocol):
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         """The counters of NICs on it; one that is gone is left out. TestbedError when it cannot be asked."""
 
-    def read_hops(self, points: Sequence[HopPoint], forwarding: Mapping[str | None, str]) -> tuple[HopReading, ...]:
-        """What drops frames on it, beyond its NICs' own counters; TestbedError when it cannot be asked.
+    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
+        """What is counted on it at these points, beyond its NICs' own counters; TestbedError when it cannot be asked.
 
-        `points` are the interfaces on streams' paths; `forwarding` has, for each namespace in which a UUT forwards, by
-        what: `bridge` or `IP layer`. What is attached to an interface (rules, classifiers, queueing disciplines) is at
-        the interface's hop, the rest, for all streams together, at `bridge`, `IP layer` and `softnet backlog`.
-        netbench's own rules are left out.
+        What is attached to an interface (rules, classifiers, queueing disciplines) is at the point of the interface;
+        what forwards and the backlog are read for all streams together. netbench's own rules are left out.
         """

@@ -4,17 +4,17 @@ A VM is netbench's own and ends with the run: nothing need be put on record, and
 next unit under test is taken back.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import ByCommand, Change
-from netbench.linux.drops import namespaces_of
-from netbench.linux.drops_by_command import hops_command, parse_hops
+from netbench.linux.drops import by_namespace
+from netbench.linux.drops_by_command import counters_command, parse_counters
 from netbench.linux.ip_link import list_command, parse_links
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import Place
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, Points
 
 # What iproute2 says of what is not there any more, and so is undone already.
 _GONE = (
@@ -78,12 +78,12 @@ class GuestKernel:
             found |= {place: links[place.interface] for place in there if place.interface in links}
         return found
 
-    def read_hops(self, points: Sequence[HopPoint], forwarding: Mapping[str | None, str]) -> tuple[HopReading, ...]:
+    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         """What drops frames in the VM, beyond its NICs' own counters; TestbedError when it cannot be asked."""
-        namespaces = namespaces_of(points, forwarding)
+        namespaces = tuple(by_namespace(points))
         host = self._host(None)
-        printed = run_checked(host, hops_command(namespaces))
+        printed = run_checked(host, counters_command(namespaces))
         try:
-            return parse_hops(printed, namespaces, points, forwarding)
+            return parse_counters(printed, namespaces, points)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise TestbedError(f"{host}: its counters of hops make no sense: {error}") from error
+            raise TestbedError(f"{host}: its counters make no sense: {error}") from error

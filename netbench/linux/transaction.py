@@ -1,17 +1,17 @@
 """Changes made one after the other through the journal, and undone as a whole or back to a point."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from errno import EEXIST
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddNamespace, Change, Machine, MovePort
-from netbench.linux.drops_here import read_local_hops
+from netbench.linux.drops_here import read_local_counters
 from netbench.linux.journal import Journal
 from netbench.linux.nics import NicCounters, read_nics
 from netbench.model.paths import Place
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, Points
 
 
 class Transaction:
@@ -62,9 +62,9 @@ class Transaction:
         """The counters of NICs; one that is gone is left out. TestbedError when a whole namespace is gone."""
         return read_nics(self._machine.netlink, places)
 
-    def read_hops(self, points: Sequence[HopPoint], forwarding: Mapping[str | None, str]) -> tuple[HopReading, ...]:
-        """What drops frames on this machine, beyond its NICs' own counters; TestbedError when a namespace is gone."""
-        return read_local_hops(self._machine.netlink, self._machine.hosts, points, forwarding)
+    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
+        """What is counted on this machine at these points, beyond its NICs' own counters."""
+        return read_local_counters(self._machine.netlink, self._machine.hosts, points)
 
 
 def _reason(error: BaseException) -> str:

@@ -2,30 +2,45 @@
 
 from dataclasses import astuple, dataclass, replace
 
+from netbench.model.points import Where
 from netbench.model.units import l1_bits, l2_bits
 
 
 @dataclass(frozen=True, slots=True)
-class HopCount:
-    """One counter of one hop over one trial: how much it grew.
+class PointCount:
+    """One counter at one counting point over one trial: how much it grew. `where` and `order` are the point's.
 
     `grew` is None where the counter could not be read or went backwards: unknown is not 0.
     `role` says what it counts, in frames: `passed`, `dropped`, `errors`, or `repeated` (drops that another counter
     holds too).
     """
 
-    hop: str
+    point: str
+    where: Where
+    order: int
     counter: str
     role: str
     grew: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class HopLoss:
-    """Frames that died between two places whose counters bound it (or in a counter of that place)."""
+class Loss:
+    """Frames that died at a counting point, or in the segment of that name. `where` and `order` are the point's.
 
-    hop: str
+    `cause` is for people: a counter of drops, the points between which nothing counted them, or who may have dropped
+    them; empty where the point alone says it.
+    """
+
+    point: str
+    cause: str
+    where: Where
+    order: int
     frames: int
+
+    @property
+    def place(self) -> str:
+        """Point and cause as results and reports show them: `ingress NIC (nft rule 4)`."""
+        return f"{self.point} ({self.cause})" if self.cause else self.point
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +137,8 @@ class StreamCounts:
     reordering_extent_median_frames: int | None = None
     reordering_extent_mean_frames: float | None = None
     reordering_extent_max_frames: int | None = None
-    lost_at: tuple[HopLoss, ...] = ()
-    hops: tuple[HopCount, ...] = ()
+    lost_at: tuple[Loss, ...] = ()
+    counters: tuple[PointCount, ...] = ()
 
     @property
     def pdv(self) -> Spread | None:

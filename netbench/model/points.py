@@ -1,81 +1,110 @@
-"""Places on the path of frames that count them, and what they have counted at one moment."""
+"""Counting points: places on the path of frames that count them, and what they have counted at one moment."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 
-from netbench.model.paths import Place
+from netbench.model.paths import Nic, Place, StreamPath, direction
 
-# Every hop there can be, from source to sink. One that is not named here is inside the unit under test (INSIDE).
-INSIDE = "uut"
-PATH = (
-    "generator",
-    "source NIC",
-    "ingress NIC",
-    "softnet backlog",
-    "bridge",
-    "IP layer",
-    "ingress tap",
-    "VMM ingress",
-    "guest ingress NIC",
-    "guest softnet",
-    "guest IP layer",
-    "guest",
-    INSIDE,
-    "guest egress queue",
-    "guest egress NIC",
-    "VMM egress",
-    "egress tap",
-    "egress bridge",
-    "egress NIC",
-    "sink NIC",
-    "capture",
-)
+UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
+
+
+class Where(Enum):
+    """On which part of the path a point is. UUT: in a unit under test without a guest, or nobody knows where in it."""
+
+    SOURCE = "source"  # the tester's sending side
+    INGRESS = "ingress"  # the NIC at which frames enter the UUT
+    BEFORE = "before"  # the guest
+    INSIDE = "inside"
+    BEHIND = "behind"
+    UUT = "uut"
+    EGRESS = "egress"
+    SINK = "sink"  # the tester's receiving side
+
+
+class Kind(Enum):
+    """What of a Linux machine can be read at a point; NOTHING where the machine it is on has nothing to tell."""
+
+    NOTHING = "nothing"
+    INTERFACE = "interface"  # what is attached to one: rules, classifiers, queueing disciplines
+    BRIDGE = "bridge"  # what a network namespace that bridges has on the way
+    IP_LAYER = "IP layer"  # what a network namespace that routes has on the way
+    BACKLOG = "backlog"  # the input queues of the machine's CPUs
 
 
 @dataclass(frozen=True, slots=True)
-class HopReading:
-    """Frames that one hop has counted so far.
+class CountingPoint:
+    """A point on the path of one stream.
 
-    `stream` is empty where the hop does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
-    `repeated` for drops of frames that another hop counts too, as lost or as captured. `frames` is None where something
-    may drop frames without counting them (a rule without a counter): unknown is not 0.
+    `place` is where on its machine a `kind` other than NOTHING is read (its interface is empty for what forwards and
+    for the backlog), `direction` which way frames go there, `rx` or `tx`. Points that are `passing` count the frames
+    that pass, by the counter of that direction, and cut the path into segments; one that `names_segment` gives the
+    segment that it is in its name. `order` is its position on the path, known once the path is set together.
+    """
+
+    name: str
+    where: Where = Where.UUT
+    kind: Kind = Kind.NOTHING
+    place: Place | None = None
+    direction: str = ""
+    passing: bool = False
+    names_segment: bool = False
+    order: int = 0
+
+
+Points = Mapping[str, Sequence[CountingPoint]]  # by stream, along its path
+
+
+@dataclass(frozen=True, slots=True)
+class CounterReading:
+    """Frames that one counter has counted so far at the point of this name.
+
+    `stream` is empty where the counter does not tell streams apart. `role` is `passed`, `dropped` or `errors`, or
+    `repeated` for drops of frames that another counter counts too, as lost or as captured. `frames` is None where
+    something may drop frames without counting them (a rule without a counter): unknown is not 0. `attached` is
+    what was put there to treat frames in another way than just forwarding them: a rule, a program, a shaper.
     """
 
     stream: str
-    hop: str
+    point: str
     counter: str
     role: str
     frames: int | None
+    attached: bool = False
 
 
-class HopPoint(NamedTuple):
-    """An interface on a stream's path as a hop: frames of the stream go through it as `rx` or `tx`."""
-
-    stream: str
-    hop: str
-    place: Place
-    direction: str
+def forwarding_point(path: StreamPath, kind: Kind, where: Where = Where.UUT) -> CountingPoint:
+    """What forwards in the network namespace where a stream's frames enter the UUT: a BRIDGE or the IP_LAYER."""
+    assert path.ingress is not None
+    place = path.ingress.place._replace(interface="")
+    return CountingPoint(kind.value, where, kind, place, names_segment=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Hops:
-    """What a unit under test declares of the machine it is on, beside its NICs: interfaces, and kernels that forward.
+def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[CountingPoint, ...]:
+    """All points of a stream from source to sink, in order: the tester's, the UUT's NICs, and what the UUT declares.
 
-    `stacks` has, for each network namespace (None: outside all) in which frames of its streams are forwarded, the hop
-    that forwards: `bridge` or `IP layer`.
+    Among these is UUT, where the middle of the unit under test is.
     """
+    machine = (path.ingress or path.sink).machine
+    middle = next(
+        (place for place, one in enumerate(declared, 1) if one.where is Where.INSIDE and one.names_segment),
+        len(declared),
+    )
+    points = [
+        CountingPoint("generator", Where.SOURCE),
+        nic_point("source", path.source),
+        *((nic_point("ingress", path.ingress),) if path.ingress else ()),
+        CountingPoint("softnet backlog", Where.BEFORE, Kind.BACKLOG, Place(machine, None, "")),
+        *declared[:middle],
+        CountingPoint(UUT),
+        *declared[middle:],
+        *((nic_point("egress", path.egress),) if path.egress else ()),
+        nic_point("sink", path.sink),
+        CountingPoint("capture", Where.SINK),
+    ]
+    return tuple(replace(point, order=order) for order, point in enumerate(points))
 
-    points: tuple[HopPoint, ...] = ()
-    stacks: Mapping[str | None, str] = field(default_factory=dict)
 
-
-def hop_of(place: str) -> str:
-    """The hop of a place that names its counter too: `ingress tap` of `ingress tap (tx_dropped)`."""
-    return place.partition(" (")[0]
-
-
-def rank(place: str) -> int:
-    """By which hops sort from source to sink; a counter of one, `ingress tap (tx_dropped)`, is where its hop is."""
-    hop = hop_of(place)
-    return PATH.index(hop if hop in PATH else INSIDE)
+def nic_point(role: str, nic: Nic) -> CountingPoint:
+    """The NIC of a role on the path: source, ingress, egress or sink."""
+    return CountingPoint(f"{role} NIC", Where(role), Kind.INTERFACE, nic.place, direction(role), passing=True)

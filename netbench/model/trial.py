@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from netbench.model.counts import HopCount, StreamCounts
+from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.units import Load
@@ -128,7 +128,7 @@ class GuestResult:
 
     name: str
     streams: tuple[StreamCounts, ...] = ()
-    hops: tuple[HopCount, ...] = ()  # those that do not tell streams apart
+    counters: tuple[PointCount, ...] = ()  # those that do not tell streams apart
     cpu_s: dict[str, float] = field(default_factory=dict)
 
 

@@ -151,7 +151,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
         panels.scale_of_loss(size, [0, _end_of_offered(members)], scale)
         uuts = members_by_uut(members)
         for place, (uut, own) in enumerate(uuts.items(), start=1):
-            lane = 1 - place / (len(uuts) + 1)
+            row = 1 - place / (len(uuts) + 1)
             points = _points(own)
             panels.add(
                 size,
@@ -159,12 +159,12 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
                     uut,
                     looks[uut],
                     points,
-                    y=[scale.height(point.loss.mean, lane) for point in points],
+                    y=[scale.height(point.loss.mean, row) for point in points],
                     error_x={"visible": False},
-                    error_y=loss_error_bars(looks[uut].colour, scale, (point.loss for point in points), lane),
+                    error_y=loss_error_bars(looks[uut].colour, scale, (point.loss for point in points), row),
                 ),
             )
-            for trace in _marked(uut, looks[uut], own, _height_of_loss(scale, lane)):
+            for trace in _marked(uut, looks[uut], own, _height_of_loss(scale, row)):
                 panels.add(size, trace)
     return panels.figure
 
@@ -244,8 +244,8 @@ def _diagonal(end: float, *, named: bool) -> go.Scatter:
     )
 
 
-def _height_of_loss(scale: LossScale, lane: float) -> Callable[[TrialTotals], float | None]:
-    return lambda one: None if one.loss_ratio is None else scale.height(one.loss_ratio, lane)
+def _height_of_loss(scale: LossScale, row: float) -> Callable[[TrialTotals], float | None]:
+    return lambda one: None if one.loss_ratio is None else scale.height(one.loss_ratio, row)
 
 
 def _loss_ratios(groups: Iterable[Group]) -> list[float]:

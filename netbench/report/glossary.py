@@ -31,15 +31,15 @@ _DEFINITIONS: _Definitions = (
         " and make a trial invalid; they are not counted as loss.",
     ),
     (
-        "hop, place",
+        "counting point, place",
         "Whatever counts frames on their way from source to sink: a NIC, a queue, a bridge, a tap, the guest's own NICs"
-        " and IP layer. A place names the hop, and in brackets the counter that tells of the loss. What nothing places"
-        " is “explained by no counter”.",
+        " and IP layer. A place names the point, and in brackets the counter that tells of the loss. What nothing"
+        " places is “explained by no counter”.",
     ),
     (
         "before, inside, after the guest",
-        "Before: at any hop up to the guest's virtual NIC. Inside: by the guest's own counters, or between its NICs."
-        " After: at any hop behind them.",
+        "Before: at any point up to the guest's virtual NIC. Inside: by the guest's own counters, or between its NICs."
+        " After: at any point behind them.",
     ),
     (
         "delay; 90, 99, 99.9 %",

@@ -114,7 +114,7 @@ def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Fi
         end = _end_of_neighbours(members)
         panels.scale_of_loss(size, [-end / 50, end], scale)
         for place, curve in enumerate(members, start=1):
-            lane = 1 - place / (len(members) + 1)
+            row = 1 - place / (len(members) + 1)
             style = looks[curve.victim.uut]
             known = [(point, point.loss_ratio) for point in curve.points if point.loss_ratio is not None]
             panels.add(
@@ -123,9 +123,9 @@ def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Fi
                     curve.victim.uut,
                     style,
                     x=[point.neighbours_offered_mbps.mean for point, _ in known],
-                    y=[scale.height(loss.mean, lane) for _, loss in known],
+                    y=[scale.height(loss.mean, row) for _, loss in known],
                     error_x={"visible": False},
-                    error_y=loss_error_bars(style.colour, scale, (loss for _, loss in known), lane),
+                    error_y=loss_error_bars(style.colour, scale, (loss for _, loss in known), row),
                     hover=[_point_hover(curve, point, style) for point, _ in known],
                 ),
             )

@@ -1,4 +1,4 @@
-"""The loss curve of a UUT split by where the frames died."""
+"""The loss curve of a UUT split by where the frames died, and the colours of what became of frames."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -6,30 +6,74 @@ from html import escape
 import plotly.graph_objects as go
 
 from netbench.report.formats import count, frames, mbps, rough_percent
+from netbench.report.markup import Html, element, join
 from netbench.report.panels import INK, Panels, Style, size_titles
-from netbench.report.side_colours import place_colours
 from netbench.report.traces import HOVER, LOSS, end_of_axis
-from netbench.statistics.guest_sides import Side
-from netbench.statistics.outcomes import Death, GroupFate
-from netbench.statistics.placed_losses import along_the_path
+from netbench.statistics.lost_frames import Drop, GroupOutcome, LossPlace, Side
 
 _OFFERED = "Offered load [Mbit/s, L1]"
+SENT = "#767676"
+RECEIVED = "#009e73"
+_SIDES = {
+    Side.BEFORE: "#d55e00",
+    Side.INSIDE: "#0072b2",
+    Side.AFTER: "#cc79a7",
+    Side.HOST: "#56b4e9",
+    Side.TESTER: "#222222",
+    Side.UNKNOWN: "#f0c800",
+}
+_PALER = 0.4  # each further place on the same side
 
 
-def loss_by_place(fates: Sequence[GroupFate], looks: Mapping[str, Style]) -> go.Figure:
+def side_colour(side: Side) -> str:
+    """The colour of a side, as #rrggbb."""
+    return _SIDES[side]
+
+
+def place_colours(drops: Iterable[Drop]) -> dict[LossPlace, str]:
+    """A colour for each place of some drops: that of its side, paler for each further place there."""
+    colours: dict[LossPlace, str] = {}
+    taken: dict[Side, int] = {}
+    for drop in drops:
+        if drop.place not in colours:
+            nth = taken.get(drop.side, 0)
+            taken[drop.side] = nth + 1
+            colours[drop.place] = _mixed_with_white(_SIDES[drop.side], 1 - (1 - _PALER) ** nth)
+    return colours
+
+
+def swatch(colour: str) -> Html:
+    """A small square of a colour, to be put before a name."""
+    return element("span", css="swatch", style=f"background:{colour}")
+
+
+def sides_legend(sides: Iterable[Side]) -> Html:
+    """What the colours mean, those of the sides that occur in their order, and of frames that arrived."""
+    occurring = set(sides)
+    entries = [(_SIDES[side], side.value) for side in Side if side in occurring]
+    named = [element("span", swatch(colour), name) for colour, name in (*entries, (RECEIVED, "received"))]
+    return element("p", join(named, " "), css="sides")
+
+
+def _mixed_with_white(colour: str, share: float) -> str:
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
+
+
+def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size with a loss: loss against offered load, areas of places one on the other along the path.
 
-    `fates` are those of one UUT, scenario and number of sources. The upper edge of all areas is the loss. Hollow marks
-    stand for suspicious trials, where there are no others.
+    `outcomes` are those of one UUT, scenario and number of sources. The upper edge of all areas is the loss. Hollow
+    marks stand for suspicious trials, where there are no others.
     """
-    deaths = {death.place: death for fate in fates for death in fate.deaths}
-    places = [deaths[place] for place in along_the_path(deaths)]
+    drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
+    places = [drops[place] for place in sorted(drops)]
     colours = place_colours(places)
-    by_size = _by_size(fates)
-    panels = Panels(size_titles(by_size), (fate.group.uut for fate in fates), looks, _OFFERED, LOSS)
+    by_size = _by_size(outcomes)
+    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, _OFFERED, LOSS)
     for size, own in by_size.items():
-        highest = max(100 * sum(fate.ratio(death) for death in fate.deaths) for fate in own)
-        panels.scale(size, [0, end_of_axis((), [_offered(fate) for fate in own])], [0, 1.05 * highest or 1.0])
+        highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
+        panels.scale(size, [0, end_of_axis((), [_offered(outcome) for outcome in own])], [0, 1.05 * highest or 1.0])
         for place in places:
             panels.add(size, _area(place, own, colours[place.place], named=size == max(by_size)))
     panels.leave_room_for([_name(place) for place in places])
@@ -37,11 +81,11 @@ def loss_by_place(fates: Sequence[GroupFate], looks: Mapping[str, Style]) -> go.
     return panels.figure
 
 
-def _area(place: Death, fates: Sequence[GroupFate], colour: str, *, named: bool) -> go.Scatter:
-    there = [next((death for death in fate.deaths if death.place == place.place), None) for fate in fates]
+def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: bool) -> go.Scatter:
+    there = [next((drop for drop in outcome.drops if drop.place == place.place), None) for outcome in outcomes]
     return go.Scatter(
-        x=[_offered(fate) for fate in fates],
-        y=[0.0 if death is None else 100 * fate.ratio(death) for fate, death in zip(fates, there, strict=True)],
+        x=[_offered(outcome) for outcome in outcomes],
+        y=[0.0 if drop is None else 100 * outcome.ratio(drop) for outcome, drop in zip(outcomes, there, strict=True)],
         mode="lines+markers",
         stackgroup="places",
         line={"color": colour, "width": 1},
@@ -49,43 +93,47 @@ def _area(place: Death, fates: Sequence[GroupFate], colour: str, *, named: bool)
         fillpattern={"shape": "/" if place.side is Side.UNKNOWN else "", "bgcolor": colour, "fgcolor": INK, "size": 6},
         marker={
             "color": colour,
-            "size": [0 if death is None else 6 for death in there],
-            "symbol": ["circle-open" if fate.doubtful else "circle" for fate in fates],
+            "size": [0 if drop is None else 6 for drop in there],
+            "symbol": ["circle-open" if outcome.doubtful else "circle" for outcome in outcomes],
         },
-        hovertext=["" if death is None else _hover(fate, death) for fate, death in zip(fates, there, strict=True)],
+        hovertext=[
+            "" if drop is None else _hover(outcome, drop) for outcome, drop in zip(outcomes, there, strict=True)
+        ],
         hovertemplate=HOVER,
         name=_name(place),
-        legendgroup=place.place,
+        legendgroup=place.place.name,
         showlegend=named,
     )
 
 
-def _by_size(fates: Iterable[GroupFate]) -> dict[int, list[GroupFate]]:
+def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[int, list[GroupOutcome]]:
     """Fates by rising offered load of each frame size of which any died, the largest first."""
-    found: dict[int, list[GroupFate]] = {}
-    for fate in sorted(fates, key=lambda fate: (-fate.group.frame_size, _offered(fate))):
-        found.setdefault(fate.group.frame_size, []).append(fate)
-    return {size: own for size, own in found.items() if any(fate.deaths for fate in own)}
+    found: dict[int, list[GroupOutcome]] = {}
+    for outcome in sorted(outcomes, key=lambda outcome: (-outcome.group.frame_size, _offered(outcome))):
+        found.setdefault(outcome.group.frame_size, []).append(outcome)
+    return {size: own for size, own in found.items() if any(outcome.drops for outcome in own)}
 
 
-def _offered(fate: GroupFate) -> float:
-    """Mbit/s (L1), the mean over the trials that make up the fate."""
-    trials = fate.group.suspicious if fate.doubtful else fate.group.valid
+def _offered(outcome: GroupOutcome) -> float:
+    """Mbit/s (L1), the mean over the trials that make up the outcome."""
+    trials = outcome.group.suspicious if outcome.doubtful else outcome.group.valid
     known = [one.offered_mbps for one in trials if one.offered_mbps is not None]
     return sum(known) / len(known) if known else 0.0
 
 
-def _name(death: Death) -> str:
-    return escape(death.place if death.side in (Side.UNKNOWN, Side.HOST) else f"{death.place}: {death.side.value}")
+def _name(drop: Drop) -> str:
+    return escape(
+        drop.place.name if drop.side in (Side.UNKNOWN, Side.HOST) else f"{drop.place.name}: {drop.side.value}"
+    )
 
 
-def _hover(fate: GroupFate, death: Death) -> str:
-    kind = "suspicious trial" if fate.doubtful else "valid trial"
+def _hover(outcome: GroupOutcome, drop: Drop) -> str:
+    kind = "suspicious trial" if outcome.doubtful else "valid trial"
     return "<br>".join(
         (
-            f"<b>{escape(death.place)}</b>, {death.side.value}",
-            f"{escape(str(fate.group.load))}, offered {mbps(_offered(fate))} Mbit/s",
-            f"{frames(death.frames)} of {frames(fate.sent)} frames = {rough_percent(fate.ratio(death))}",
-            f"in {count(fate.trials, kind)}",
+            f"<b>{escape(drop.place.name)}</b>, {drop.side.value}",
+            f"{escape(str(outcome.group.load))}, offered {mbps(_offered(outcome))} Mbit/s",
+            f"{frames(drop.frames)} of {frames(outcome.sent)} frames = {rough_percent(outcome.ratio(drop))}",
+            f"in {count(outcome.trials, kind)}",
         )
     )

@@ -16,7 +16,7 @@ _GAP = 0.15  # between that band and the lowest decade
 class LossScale:
     """Decades from 10^`lowest` to 100 % and below them a band for zero. Heights are in decades of the ratio.
 
-    In that band a `lane` between 0 and 1 sets UUTs without loss beside, not on top of each other.
+    In that band a `row` between 0 and 1 sets UUTs without loss beside, not on top of each other.
     """
 
     lowest: int
@@ -42,19 +42,19 @@ class LossScale:
         """The upper end of the scale, a little above 100 %."""
         return 0.2
 
-    def height(self, ratio: float, lane: float) -> float:
-        """Where a loss ratio is drawn; zero, or less, in its lane of the band."""
+    def height(self, ratio: float, row: float) -> float:
+        """Where a loss ratio is drawn; zero, or less, in its row of the band."""
         if ratio <= 0:
-            return self.bottom + lane * _BAND
+            return self.bottom + row * _BAND
         return max(log10(ratio), float(self.lowest))
 
-    def reach(self, loss: Interval, lane: float) -> tuple[float, float] | None:
+    def reach(self, loss: Interval, row: float) -> tuple[float, float] | None:
         """How far the error bar of a loss extends up and down from its height; None where that is unknown."""
         if loss.half_width is None:
             return None
-        here = self.height(loss.mean, lane)
-        above = self.height(min(1.0, loss.mean + loss.half_width), lane)
-        below = self.height(max(0.0, loss.mean - loss.half_width), lane)
+        here = self.height(loss.mean, row)
+        above = self.height(min(1.0, loss.mean + loss.half_width), row)
+        below = self.height(max(0.0, loss.mean - loss.half_width), row)
         return max(0.0, above - here), max(0.0, here - below)
 
     def ticks(self) -> tuple[list[float], list[str]]:

@@ -7,7 +7,7 @@ from netbench.model.trial import TrialResult
 
 
 def of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
-    """By name of the neighbour those trials that it was part of, with its streams, hops and CPU time as the trial's."""
+    """By name of the neighbour the trials that it was part of, its streams, counters and CPU time as the trial's."""
     seen: dict[str, list[TrialResult]] = {}
     for trial in trials:
         for one in trial.neighbours:

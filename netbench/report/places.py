@@ -3,22 +3,52 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from netbench.model.campaign import CampaignResults
-from netbench.report.loss_by_place import loss_by_place
-from netbench.report.markup import Html, element, join
+from netbench.model.trial import TrialResult
+from netbench.model.units import Load
+from netbench.model.verdict import Verdict
+from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
+from netbench.report.loss_by_place import RECEIVED, SENT, loss_by_place, side_colour, sides_legend
+from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.neighbour_names import of_neighbours
 from netbench.report.panels import Style, members_by_uut
-from netbench.report.paper_finding import claim_content, without_guest
+from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, section
-from netbench.report.tables import lost_frames_table
-from netbench.report.waterfalls import waterfalls
-from netbench.statistics.guest_sides import uuts_with_guest
-from netbench.statistics.outcomes import GroupFate, group_fate
-from netbench.statistics.paper_finding import judge_claim
+from netbench.report.tables import uut_label
+from netbench.statistics.groups import Group
+from netbench.statistics.lost_frames import (
+    GroupOutcome,
+    Outcome,
+    Side,
+    group_outcome,
+    lost_frames_by_place,
+    uuts_with_guest,
+)
+from netbench.statistics.paper_finding import Answer, PaperFinding, Tally, paper_finding
+
+_LOST = (
+    Column("UUT, neighbour"),
+    Column("Frames were lost at"),
+    Column("In valid trials", css="number"),
+    Column("Share of the loss"),
+    Column("Share of offered frames", css="number"),
+    Column("In suspicious trials", css="number"),
+)
+_SIDES_OF_GUEST = (Side.BEFORE, Side.INSIDE, Side.AFTER, Side.UNKNOWN)
+_FINDING = (
+    Column("UUT"),
+    Column("Valid trials", css="number"),
+    Column("Lost frames", css="number"),
+    *(Column(side.value.capitalize(), css="number") for side in _SIDES_OF_GUEST),
+    Column("Most died at"),
+    Column("The finding is"),
+)
+_ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPEN: "open", None: "not tested"}
 
 
 def places_sections(choice: Sequence[View], looks: Mapping[str, Style], results: CampaignResults) -> Iterable[Section]:
     """Where frames died; then, where UUTs have guests, whether most did before they entered one."""
     guests = uuts_with_guest(results.trials)
-    claims = judge_claim(results.trials, looks)
+    finding = paper_finding(results.trials, looks)
     yield section(
         "places",
         "Where frames died",
@@ -26,30 +56,30 @@ def places_sections(choice: Sequence[View], looks: Mapping[str, Style], results:
             "By the counters of the path from source to sink. Each bar begins where the one above it ends: from the"
             " frames sent down to those received. Frames that no counter explains are a bar of their own."
         ),
-        chosen(choice, lambda view: waterfalls(f"fates-{view.name}", view.groups, guests, looks)),
+        chosen(choice, lambda view: _waterfalls(f"outcomes-{view.name}", view.groups, guests, looks)),
         element("h3", "The loss curve by place"),
         chosen(choice, lambda view: _split(view, guests, looks)),
         element("h3", "All loads and frame sizes together"),
         note("Sums over the valid trials. Suspicious trials have a column of their own; invalid ones are left out."),
-        lost_frames_table(results.trials, looks),
-        *(() if claims.by_uut else (note(without_guest(claims)),)),
+        _lost_frames_table(results.trials, looks),
+        *(() if finding.by_uut else (note(_without_guest(finding)),)),
     )
-    if claims.by_uut:
+    if finding.by_uut:
         yield section(
-            "claim",
+            "paper-finding",
             "Do most frames die before they enter the guest?",
-            *claim_content(claims, looks),
+            *_finding_content(finding, looks),
             link="Before the guest?",
         )
 
 
 def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> Html:
     """The loss curve of each UUT that lost anything, the one that lost most first."""
-    fates = {
-        uut: [fate for group in groups if (fate := group_fate(group, guest=uut in guests))]
+    outcomes = {
+        uut: [outcome for group in groups if (outcome := group_outcome(group, guest=uut in guests))]
         for uut, groups in members_by_uut(view.groups).items()
     }
-    lossy = {uut: own for uut, own in fates.items() if any(fate.deaths for fate in own)}
+    lossy = {uut: own for uut, own in outcomes.items() if any(outcome.drops for outcome in own)}
     if not lossy:
         return note("No frame was lost.")
     options = [Option(uut, looks[uut].label) for uut in lossy]
@@ -57,12 +87,211 @@ def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> H
         _curves(looks[uut].label, own, looks, f"split-{place}-{view.name}")
         for place, (uut, own) in enumerate(lossy.items())
     ]
-    most = max(lossy, key=lambda uut: sum(fate.lost for fate in lossy[uut]))
+    most = max(lossy, key=lambda uut: sum(outcome.lost for outcome in lossy[uut]))
     return picked(f"split-{view.name}", "Unit under test", options, parts, most)
 
 
-def _curves(label: str, fates: Sequence[GroupFate], looks: Mapping[str, Style], name: str) -> Html:
-    sizes = {fate.group.frame_size for fate in fates}
-    whole = sorted(sizes - {fate.group.frame_size for fate in fates if fate.deaths}, reverse=True)
+def _curves(label: str, outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style], name: str) -> Html:
+    sizes = {outcome.group.frame_size for outcome in outcomes}
+    whole = sorted(sizes - {outcome.group.frame_size for outcome in outcomes if outcome.drops}, reverse=True)
     remark = note(f"No frame of {' or '.join(f'{size:,}' for size in whole)} bytes was lost.") if whole else Html()
-    return join((element("h4", label), drawn(loss_by_place(fates, looks), name), remark))
+    return join((element("h4", label), drawn(loss_by_place(outcomes, looks), name), remark))
+
+
+def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], looks: Mapping[str, Style]) -> Html:
+    """A waterfall per UUT for a frame size and load to be picked; the smallest frames at the highest load first.
+
+    `groups` are of one scenario and number of sources, `guests` the UUTs with a guest on their path. `name` tells this
+    choice from others of the page.
+    """
+    measurements = {
+        measurement: [(group, group_outcome(group, guest=group.uut in guests)) for group in members]
+        for measurement, members in _measurements(groups).items()
+    }
+    options = [
+        Option(
+            f"{size}-{load}",
+            f"{size:,} bytes, {load}{_in_mbps([group for group, _ in members])}",
+            f"{size:,}-byte frames",
+        )
+        for (size, load), members in measurements.items()
+    ]
+    known = [measurement for measurement, members in measurements.items() if any(outcome for _, outcome in members)]
+    smallest = min((size for size, _ in known), default=0)
+    start = next((f"{size}-{load}" for size, load in reversed(known) if size == smallest), options[0].value)
+    parts = [
+        element("div", *(_of_uut(group, outcome, looks) for group, outcome in members), css="outcomes")
+        for members in measurements.values()
+    ]
+    sides = {
+        drop.side for members in measurements.values() for _, outcome in members if outcome for drop in outcome.drops
+    }
+    return join((picked(name, "Frame size and load per source", options, parts, start), sides_legend(sides)))
+
+
+def _measurements(groups: Iterable[Group]) -> dict[tuple[int, Load], list[Group]]:
+    """Groups by frame size, the largest first, and load."""
+    found: dict[tuple[int, Load], list[Group]] = {}
+    for group in sorted(groups, key=lambda group: -group.frame_size):
+        found.setdefault((group.frame_size, group.load), []).append(group)
+    return found
+
+
+def _in_mbps(groups: Sequence[Group]) -> str:
+    """The load of a measurement in Mbit/s, where it does not say so itself."""
+    intended = next((group.intended_mbps for group in groups if group.intended_mbps is not None), None)
+    each = None if intended is None else intended / groups[0].sources
+    return "" if each is None or "bit/s" in str(groups[0].load) else f" = {mbps(each)} Mbit/s"
+
+
+def _of_uut(group: Group, outcome: GroupOutcome | None, looks: Mapping[str, Style]) -> Html:
+    heading = element("h4", uut_label(group.uut, looks))
+    if outcome is None:
+        return element("div", heading, element("p", "No valid trial.", css="note"), css="outcome")
+    return element("div", heading, _waterfall(outcome), element("p", _remark(outcome), css="note"), css="outcome")
+
+
+def _waterfall(outcome: Outcome) -> Html:
+    rows = [_row("sent", outcome.sent, outcome, (0, outcome.sent), SENT)]
+    left = outcome.sent
+    for drop in outcome.drops:
+        rows.append(_row(drop.place.name, drop.frames, outcome, (left - drop.frames, left), side_colour(drop.side)))
+        left -= drop.frames
+    rows.append(_row("received", outcome.received, outcome, (0, outcome.received), RECEIVED))
+    return element("table", element("tbody", *rows), css="waterfall")
+
+
+def _row(name: str, number: int, outcome: Outcome, reach: tuple[int, int], colour: str) -> Html:
+    """A step of the waterfall; its bar reaches between two numbers of frames."""
+    first, last = (100 * min(1.0, max(0.0, end / outcome.sent)) if outcome.sent else 0.0 for end in sorted(reach))
+    bar = element("span", style=f"left:{first:.2f}%;width:{last - first:.2f}%;background:{colour}")
+    return element(
+        "tr",
+        element("th", name, scope="row"),
+        element("td", frames(number), css="number"),
+        element("td", rough_percent(number / outcome.sent) if outcome.sent else "", css="number"),
+        element("td", element("div", bar), css="step"),
+    )
+
+
+def _remark(outcome: GroupOutcome) -> str:
+    kind = "suspicious trial" if outcome.doubtful else "valid trial"
+    left_out = [
+        f"{len(trials):,} {word}"
+        for word, trials in (
+            ("suspicious", () if outcome.doubtful else outcome.group.suspicious),
+            ("invalid", outcome.group.invalid),
+        )
+        if trials
+    ]
+    text = count(outcome.trials, kind) + (", added up" if outcome.trials > 1 else "")
+    return f"{text}; left out: {', '.join(left_out)}." if left_out else f"{text}."
+
+
+def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
+    """Where the frames of each guest were lost, from source to sink; invalid trials are left out."""
+    trials = list(trials)
+    bodies = []
+    for uut in looks:
+        own = [trial for trial in trials if trial.spec.uut == uut]
+        if own:
+            bodies.append(_lost_frames(uut_label(uut, looks), own, looks[uut]))
+        for neighbour, seen in of_neighbours(own).items():
+            if any(trial.streams for trial in seen):
+                label = join((uut_label(uut, looks), f", {neighbour}"))
+                bodies.append(_lost_frames(label, seen, looks[uut]))
+    return table(_LOST, bodies, css="lost")
+
+
+def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[Html]:
+    valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
+    suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
+    in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
+    offered = sum(counts.sent_frames for trial in valid for counts in trial.streams)
+    lost = in_valid.total()
+    places = sorted({*in_valid, *in_suspicious})
+    if not places:
+        nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
+        return [row(_LOST, (guest, nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
+    return [
+        row(
+            _LOST,
+            (
+                guest,
+                place.name,
+                frames(in_valid[place]) if valid else UNKNOWN,
+                _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
+                percent(in_valid[place] / offered) if offered else UNKNOWN,
+                frames(in_suspicious[place]) if suspicious else UNKNOWN,
+            ),
+        )
+        for place in places
+    ]
+
+
+def _bar(share: float, style: Style) -> Html:
+    width = f"width:{100 * min(1.0, max(0.0, share)):.2f}%;background:{style.colour}"
+    track = element("span", element("span", style=width), css="track")
+    return join((track, f"{100 * share:.1f} %"))
+
+
+def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Iterable[Html]:
+    """The finding, what the counts say of it in one sentence, and a table with a row per UUT."""
+    paper = schlosser2011()
+    yield note(
+        "The paper found that most lost packets never get as far as the guest (end of its section 4). ",
+        paper.citation,
+        " DOI ",
+        element("a", paper.doi, href=f"https://doi.org/{paper.doi}"),
+    )
+    yield element("p", element("strong", finding_sentence(finding)), css="finding")
+    yield table(_FINDING, [[_tally(uut, tally, looks) for uut, tally in finding.by_uut.items()]], css="lost")
+    yield note(
+        "From valid trials at any load and frame size. A frame that the virtual NIC dropped because the guest had no"
+        " free buffer for it died before the guest, whose kernel never had it.",
+        *((f" {_without_guest(finding)}",) if finding.without_guest else ()),
+    )
+
+
+def finding_sentence(finding: PaperFinding) -> str:
+    """What was counted and what it means for the finding, with the UUTs for which it means something else."""
+    tally = finding.together
+    where = f"{count(tally.outcome.trials, 'valid trial')} of {count(len(finding.by_uut), 'UUT')} with a guest"
+    if tally.answer is None:
+        return f"No frame was lost in {where}: the finding is not tested."
+    others = [side for side in _SIDES_OF_GUEST[1:] if tally.outcome.on(side)]
+    rest = "".join(f", {rough_percent(_share(tally, side))} {_died(side)}" for side in others)
+    exceptions = [uut for uut, one in finding.by_uut.items() if one.answer not in (tally.answer, None)]
+    but = f" (not so: {', '.join(exceptions)})" if exceptions else ""
+    return (
+        f"Of {frames(tally.outcome.lost)} frames lost in {where}, {rough_percent(tally.before_ratio)} died before they"
+        f" entered the guest{rest}. This {tally.answer.value} the finding{but}."
+    )
+
+
+def _without_guest(finding: PaperFinding) -> str:
+    """Which UUTs the finding is not about."""
+    return f"The finding is not about UUTs on whose path no guest counts frames: {', '.join(finding.without_guest)}."
+
+
+def _died(side: Side) -> str:
+    return {Side.INSIDE: "inside", Side.AFTER: "after they had left it"}.get(side, "where no counter tells")
+
+
+def _tally(uut: str, tally: Tally, looks: Mapping[str, Style]) -> Html:
+    worst = max(tally.outcome.drops, key=lambda drop: drop.frames, default=None)
+    return row(
+        _FINDING,
+        (
+            uut_label(uut, looks),
+            f"{tally.outcome.trials:,}",
+            frames(tally.outcome.lost),
+            *(rough_percent(_share(tally, side)) for side in _SIDES_OF_GUEST),
+            UNKNOWN if worst is None else worst.place.name,
+            _ANSWERS[tally.answer],
+        ),
+    )
+
+
+def _share(tally: Tally, side: Side) -> float | None:
+    return tally.outcome.on(side) / tally.outcome.lost if tally.outcome.lost > 0 else None

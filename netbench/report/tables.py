@@ -1,4 +1,4 @@
-"""The tables of the report: results, where frames were lost, verdicts with their reasons, warnings."""
+"""The tables of the report: results, verdicts with their reasons, warnings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,9 +6,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
 from netbench.report.formats import (
-    UNKNOWN,
     count,
-    frames,
     kfps,
     mbps,
     mbps_spread,
@@ -17,11 +15,9 @@ from netbench.report.formats import (
     percent_spread,
 )
 from netbench.report.markup import Column, Html, element, folded, join, row, table
-from netbench.report.neighbour_names import of_neighbours
 from netbench.report.panels import Style
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.placed_losses import along_the_path, lost_frames_by_place
 
 _SPREAD = Column("±", css="spread")
 _RESULTS = (
@@ -40,14 +36,6 @@ _RESULTS = (
     Column("Valid", css="number"),
     Column("Suspicious", css="number"),
     Column("Invalid", css="number"),
-)
-_LOST = (
-    Column("UUT, neighbour"),
-    Column("Frames were lost at"),
-    Column("In valid trials", css="number"),
-    Column("Share of the loss"),
-    Column("Share of offered frames", css="number"),
-    Column("In suspicious trials", css="number"),
 )
 _REASONS = (
     Column("UUT"),
@@ -69,21 +57,6 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         rows = [_result(group, looks) for group in groups if group.frame_size == size]
         bodies.append([element("tr", heading, css="block"), *rows])
     return table(_RESULTS, bodies, css="results")
-
-
-def lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """Where the frames of each guest were lost, from source to sink; invalid trials are left out."""
-    trials = list(trials)
-    bodies = []
-    for uut in looks:
-        own = [trial for trial in trials if trial.spec.uut == uut]
-        if own:
-            bodies.append(_lost_frames(uut_label(uut, looks), own, looks[uut]))
-        for neighbour, seen in of_neighbours(own).items():
-            if any(trial.streams for trial in seen):
-                label = join((uut_label(uut, looks), f", {neighbour}"))
-                bodies.append(_lost_frames(label, seen, looks[uut]))
-    return table(_LOST, bodies, css="lost")
 
 
 def verdict_list(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
@@ -150,38 +123,6 @@ def _percent(interval: Interval | None) -> tuple[str, str]:
 
 def _marked_count(number: int, verdict: Verdict) -> Html:
     return element("span", str(number), css=f"count {verdict.value}" if number else "count none")
-
-
-def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[Html]:
-    valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
-    suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
-    in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
-    offered = sum(counts.sent_frames for trial in valid for counts in trial.streams)
-    lost = in_valid.total()
-    places = along_the_path({*in_valid, *in_suspicious})
-    if not places:
-        nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
-        return [row(_LOST, (guest, nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
-    return [
-        row(
-            _LOST,
-            (
-                guest,
-                place,
-                frames(in_valid[place]) if valid else UNKNOWN,
-                _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
-                percent(in_valid[place] / offered) if offered else UNKNOWN,
-                frames(in_suspicious[place]) if suspicious else UNKNOWN,
-            ),
-        )
-        for place in places
-    ]
-
-
-def _bar(share: float, style: Style) -> Html:
-    width = f"width:{100 * min(1.0, max(0.0, share)):.2f}%;background:{style.colour}"
-    track = element("span", element("span", style=width), css="track")
-    return join((track, f"{100 * share:.1f} %"))
 
 
 def _reason_cells(trial: TrialResult, reason: Reason, looks: Mapping[str, Style], several: bool) -> tuple[str, ...]:

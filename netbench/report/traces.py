@@ -59,9 +59,9 @@ def line(
     )
 
 
-def loss_error_bars(colour: str, scale: LossScale, losses: Iterable[Interval | None], lane: float) -> dict[str, Any]:
+def loss_error_bars(colour: str, scale: LossScale, losses: Iterable[Interval | None], row: float) -> dict[str, Any]:
     """Error bars of losses on their scale; none where unknown."""
-    reaches = [(loss and scale.reach(loss, lane)) or (NO_BAR, NO_BAR) for loss in losses]
+    reaches = [(loss and scale.reach(loss, row)) or (NO_BAR, NO_BAR) for loss in losses]
     return error_bars(colour, [up for up, _ in reaches], [down for _, down in reaches])
 
 

@@ -11,7 +11,7 @@ from netbench.report.panels import Style
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.uut_counters import uut_counters
+from netbench.statistics.lost_frames import uut_counters
 
 _ROLES = {"repeated": "dropped (in another counter too)"}
 
@@ -82,7 +82,7 @@ def _counters(guest: Html, trials: Sequence[TrialResult]) -> Html:
         row(
             _COUNTERS,
             (
-                one.hop,
+                one.point,
                 one.counter,
                 _ROLES.get(one.role, one.role),
                 frames(one.frames),

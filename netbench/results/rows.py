@@ -124,7 +124,7 @@ def _times(cpu_s: Mapping[str, float]) -> str:
 
 
 def _lost_at(counts: StreamCounts) -> str:
-    return ";".join(f"{loss.hop}={loss.frames}" for loss in counts.lost_at)
+    return ";".join(f"{loss.place}={loss.frames}" for loss in counts.lost_at)
 
 
 def _loss_run_lengths(counts: StreamCounts) -> str:

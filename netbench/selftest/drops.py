@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from math import sqrt
 
 from netbench.model.counts import StreamCounts
-from netbench.model.points import hop_of
 from netbench.model.selftest import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
@@ -78,7 +77,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     """Truth beside what a trial says. Where drops are not counted round, the rule's own counter is the truth."""
     truths = [_truth(options, counts) for counts in result.streams]
     measured = [counts.lost_frames for counts in result.streams]
-    place = f"{options.hop} ({DROP_RULE})"
+    place = f"{options.point} ({DROP_RULE})"
     placed = [lost_at(counts) for counts in result.streams]
     right_place = [{place: truth} if truth else {} for truth in truths]
     lost = total(result, "lost_frames")
@@ -95,7 +94,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     return Check(
         name=f"{_what(options)}: {streams}, {result.spec.frame_size} bytes",
         uut=uut,
-        truth=f"{sum(filter(None, truths)):,} lost at {options.hop}" if None not in truths else "unknown",
+        truth=f"{sum(filter(None, truths)):,} lost at {options.point}" if None not in truths else "unknown",
         measured=f"{lost:,} lost {_places(result)}".rstrip() if lost is not None else "unknown",
         error=f"{off:,} frames" if known else "unknown",
         passed=known and measured == truths and not detail,
@@ -114,7 +113,7 @@ def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
     truth = options.truth
     if isinstance(truth, Drop) and not truth.random:
         return truth.of(counts.sent_frames)
-    return next((hop.grew for hop in counts.hops if (hop.hop, hop.counter) == (options.hop, DROP_RULE)), None)
+    return next((one.grew for one in counts.counters if (one.point, one.counter) == (options.point, DROP_RULE)), None)
 
 
 def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[str]:
@@ -134,16 +133,16 @@ def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[st
 
 
 def _places(result: TrialResult) -> str:
-    hops = dict.fromkeys(hop_of(hop) for counts in result.streams for hop in lost_at(counts))
-    return f"at {', '.join(hops)}" if hops else ""
+    points = dict.fromkeys(loss.point for counts in result.streams for loss in counts.lost_at)
+    return f"at {', '.join(points)}" if points else ""
 
 
 def _said(result: TrialResult) -> str:
     found: dict[str, int] = {}
     for counts in result.streams:
-        for hop, frames in lost_at(counts).items():
-            found[hop] = found.get(hop, 0) + frames
+        for place, frames in lost_at(counts).items():
+            found[place] = found.get(place, 0) + frames
     unexplained = total(result, "unexplained_frames")
     if unexplained:
         found["explained by no counter"] = unexplained
-    return ", ".join(f"{frames:,} at {hop}" for hop, frames in found.items()) or "nothing lost"
+    return ", ".join(f"{frames:,} at {place}" for place, frames in found.items()) or "nothing lost"

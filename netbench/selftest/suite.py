@@ -11,14 +11,13 @@ from typing import Protocol
 
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.ceiling import Ceiling
-from netbench.model.points import HopReading
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.report.selftest_page import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
-from netbench.selftest.attached import judge_obstacles, look
+from netbench.selftest.attached import Attached, judge_attached, look
 from netbench.selftest.drops import check_drops, references
 from netbench.selftest.impairments import check_impairment, impairment_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
@@ -65,7 +64,7 @@ class _Found:
     presenter: Presenter
     checks: list[Check] = field(default_factory=list)
     ceilings: list[Ceiling] = field(default_factory=list)
-    in_the_way: list[HopReading] = field(default_factory=list)
+    in_the_way: list[Attached] = field(default_factory=list)
     sends: str = ""
 
     def add(self, check: Check) -> None:
@@ -86,7 +85,7 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
     with tempfile.TemporaryDirectory(prefix="netbench-selftest-") as scratch:
         _references(wanted, found, Path(scratch))
         _loopback(wanted, found, Path(scratch))
-    found.add(judge_obstacles(found.in_the_way, wanted.topology))
+    found.add(judge_attached(found.in_the_way, wanted.topology))
     found.add(judge_cpus(before, CpuTimes.now(), len(usable_cpus())))
     record = SelftestRecord(
         passed=_passed(found.checks),

@@ -120,8 +120,8 @@ def total(result: TrialResult, field: str) -> int | None:
 
 
 def lost_at(counts: StreamCounts) -> dict[str, int]:
-    """Frames lost, by hop."""
-    return {loss.hop: loss.frames for loss in counts.lost_at}
+    """Frames lost, by place."""
+    return {loss.place: loss.frames for loss in counts.lost_at}
 
 
 def complaints(result: TrialResult) -> str:

@@ -9,12 +9,11 @@ from enum import Enum
 
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.statistics.guest_sides import Side, uuts_with_guest
-from netbench.statistics.outcomes import Fate, fate
+from netbench.statistics.lost_frames import Outcome, Side, outcome, uuts_with_guest
 
 
-class Finding(Enum):
-    """What the counts say of the claim; the value completes "this … it"."""
+class Answer(Enum):
+    """What the counts say of the paper's finding; the value completes "this … it"."""
 
     CONFIRMED = "confirms"
     REFUTED = "refutes"
@@ -22,45 +21,45 @@ class Finding(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """The claim beside what was counted: the valid trials of some UUTs with a guest, at any load and frame size."""
+class Tally:
+    """What was counted of it: the valid trials of some UUTs with a guest, at any load and frame size."""
 
-    fate: Fate
+    outcome: Outcome
 
     @property
     def before_ratio(self) -> float | None:
         """Frames that died before the guest ÷ all that died; None where none died."""
-        return self.fate.on(Side.BEFORE) / self.fate.lost if self.fate.lost > 0 else None
+        return self.outcome.on(Side.BEFORE) / self.outcome.lost if self.outcome.lost > 0 else None
 
     @property
-    def finding(self) -> Finding | None:
+    def answer(self) -> Answer | None:
         """Whether it holds wherever those frames died of which that is unknown; None where none died."""
-        lost, before = self.fate.lost, self.fate.on(Side.BEFORE)
+        lost, before = self.outcome.lost, self.outcome.on(Side.BEFORE)
         if lost <= 0:
             return None
         if 2 * before > lost:
-            return Finding.CONFIRMED
-        return Finding.REFUTED if 2 * (before + self.fate.on(Side.UNKNOWN)) <= lost else Finding.OPEN
+            return Answer.CONFIRMED
+        return Answer.REFUTED if 2 * (before + self.outcome.on(Side.UNKNOWN)) <= lost else Answer.OPEN
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """The claim judged by all UUTs with a guest together, and by each; `without_guest` are those it is not about."""
+class PaperFinding:
+    """The finding beside all UUTs with a guest together, and each; it is not about those `without_guest`."""
 
-    together: Claim
-    by_uut: Mapping[str, Claim]
+    together: Tally
+    by_uut: Mapping[str, Tally]
     without_guest: tuple[str, ...]
 
 
-def judge_claim(trials: Sequence[TrialResult], uuts: Iterable[str]) -> Claims:
-    """Hold the claim against the valid trials of these UUTs."""
+def paper_finding(trials: Sequence[TrialResult], uuts: Iterable[str]) -> PaperFinding:
+    """Hold the finding against the valid trials of these UUTs."""
     measured = [uut for uut in uuts if any(trial.spec.uut == uut for trial in trials)]
     guests = uuts_with_guest(trials)
     valid = [trial for trial in trials if trial.spec.uut in guests and trial.verdict is Verdict.VALID]
-    return Claims(
-        together=Claim(fate(valid, guest=True)),
+    return PaperFinding(
+        together=Tally(outcome(valid, guest=True)),
         by_uut={
-            uut: Claim(fate((trial for trial in valid if trial.spec.uut == uut), guest=True))
+            uut: Tally(outcome((trial for trial in valid if trial.spec.uut == uut), guest=True))
             for uut in measured
             if uut in guests
         },

@@ -27,7 +27,7 @@ from netbench.linux.state import lock_testbed
 from netbench.linux.transaction import Transaction
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Nic, Place, StreamPath, stream_paths
-from netbench.model.points import HopPoint, HopReading, Hops
+from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.layout import (
@@ -176,7 +176,8 @@ class Testbed:
 
     def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
-        return Bench(self._lanes, guests, self._read_nics, self._read_hops, SystemClock(), self._machine_cpu_s, loads)
+        readers = self._read_nics, self._read_counters
+        return Bench(self._lanes, guests, *readers, SystemClock(), self._machine_cpu_s, loads)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
@@ -206,17 +207,16 @@ class Testbed:
             found |= self._grounds[machine].kernel.read_nics(there)
         return found
 
-    def _read_hops(self, points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
-        wanted: dict[str | None, list[HopPoint]] = {}
-        for point in [*points, *(point for hops in declared for point in hops.points)]:
-            wanted.setdefault(point.place.machine, []).append(point)
-        stacks = {netns: hop for hops in declared for netns, hop in hops.stacks.items()}
+    def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
+        wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}
+        for stream, along in points.items():
+            for point in along:
+                if point.place:
+                    wanted.setdefault(point.place.machine, {}).setdefault(stream, []).append(point)
         return tuple(
             reading
             for machine, there in wanted.items()
-            for reading in self._grounds[machine].kernel.read_hops(
-                there, stacks if machine == self._topology.uut_machine else {}
-            )
+            for reading in self._grounds[machine].kernel.read_counters(there)
         )
 
 

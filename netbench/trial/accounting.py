@@ -1,14 +1,13 @@
 """The frame accounts of one stream: what was sent, what arrived, and where the rest died.
 
-Conservation: sent = received + lost at named hops + dropped by the sink. Each hop's loss is bounded by
+Conservation: sent = received + lost at named points + dropped by the sink. Each point's loss is bounded by
 the counters on both sides of it; whatever they do not explain stays visible as unexplained frames.
 """
 
 from collections.abc import Iterator
 
-from netbench.model.counts import HopCount, StreamCounts
-from netbench.model.paths import direction
-from netbench.model.points import rank
+from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.points import CountingPoint
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.losses import losses
 from netbench.trial.one_way import one_way
@@ -54,7 +53,7 @@ def account(evidence: Evidence) -> StreamCounts:
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,
         lost_at=lost_at,
-        hops=tuple(_hops(evidence)),
+        counters=tuple(_counters(evidence)),
     )
 
 
@@ -67,23 +66,28 @@ def _foreign(evidence: Evidence) -> int | None:
     return max(evidence.received.foreign or 0, evidence.extra_at_sink) + outward
 
 
-def _hops(evidence: Evidence) -> Iterator[HopCount]:
+def _counters(evidence: Evidence) -> Iterator[PointCount]:
     """All counters of the path, from the source on."""
-    yield HopCount("generator", "sent", "passed", evidence.sent.frames)
-    yield HopCount("generator", "errors", "errors", evidence.sent.errors)
-    of_nics = [one for role, nic in evidence.nics.items() for one in _nic_counts(role, nic)]
-    others = [HopCount(one.hop, one.counter, one.role, one.frames) for one in evidence.growths]
-    yield from sorted([*of_nics, *others], key=lambda one: rank(one.hop))
-    yield HopCount("capture", "matched filter", "passed", evidence.received.matched)
-    yield HopCount("capture", "dropped", "dropped", evidence.received.dropped)
+    generator, capture = evidence.points[0], evidence.points[-1]
+    yield _count(generator, "sent", "passed", evidence.sent.frames)
+    yield _count(generator, "errors", "errors", evidence.sent.errors)
+    nics = [(evidence.point(f"{role} NIC"), nic) for role, nic in evidence.nics.items()]
+    of_nics = [one for point, nic in nics for one in _nic_counts(point, nic)]
+    yield from sorted([*of_nics, *(one.count for one in evidence.growths)], key=lambda one: one.order)
+    yield _count(capture, "matched filter", "passed", evidence.received.matched)
+    yield _count(capture, "dropped", "dropped", evidence.received.dropped)
 
 
-def _nic_counts(role: str, nic: NicDelta | None) -> Iterator[HopCount]:
-    way = direction(role)
+def _nic_counts(point: CountingPoint, nic: NicDelta | None) -> Iterator[PointCount]:
+    way = point.direction
     known = nic if nic is not None and nic.trustworthy else None
     for counter, kind in (
         (way, "passed"),
         (f"{way}_dropped", "dropped"),
         (f"{way}_errors", "errors"),
     ):
-        yield HopCount(f"{role} NIC", counter, kind, getattr(known, counter) if known else None)
+        yield _count(point, counter, kind, getattr(known, counter) if known else None)
+
+
+def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> PointCount:
+    return PointCount(point.name, point.where, point.order, counter, role, grew)

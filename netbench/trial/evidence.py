@@ -4,33 +4,55 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netbench.linux.nics import NicCounters
+from netbench.model.counts import PointCount
 from netbench.model.paths import StreamPath
-from netbench.model.points import INSIDE
+from netbench.model.points import CountingPoint, Where
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Received
-from netbench.trial.growth import growth
 
 UNCOUNTED = "which does not count"
 REMOVED = "which was removed meanwhile"
 RESET = "whose counter was reset meanwhile"
 
+# No counter of 64 bits is ever full. Some are of 32, whatever they are shown as.
+_NARROW = 1 << 32
+
+
+def growth(before: int | None, after: int | None) -> int | None:
+    """By how much a counter grew; None when that cannot be known.
+
+    A counter that is lower than before has either wrapped or been reset. It has wrapped when it fitted into 32 bits,
+    filled more than half of them, and grew by less than half (as RFC 1982, section 3.2, compares numbers).
+    """
+    if before is None or after is None:
+        return None
+    if after >= before:
+        return after - before
+    wrapped = after - before + _NARROW
+    return wrapped if _NARROW // 2 <= before < _NARROW and wrapped < _NARROW // 2 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one counter of a hop grew over a trial, in frames; None when that is not known. `role` as of HopReading.
+    """How one counter at a point grew over a trial, in frames; None when unknown. `role` as of CounterReading.
 
     `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
-    frames the hop has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET. One that is `indiscriminate`
+    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET. One that is `indiscriminate`
     counts whatever comes its way, frames of others than the trial too.
     """
 
-    hop: str
+    point: CountingPoint
     counter: str
     role: str
     frames: int | None
     shared: bool = False
     silent: str = ""
     indiscriminate: bool = False
+
+    @property
+    def count(self) -> PointCount:
+        """It as a trial's result has it."""
+        return PointCount(self.point.name, self.point.where, self.point.order, self.counter, self.role, self.frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +91,7 @@ class Evidence:
     """Everything one trial knows about one stream.
 
     `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
-    `growths` are those of all other counters, along the
-    path; `stack` is the hop of the machine that forwards between its NICs, if any.
+    `points` are all those of its way, in order; `growths` those of all other counters, along it.
     `clock_set_ns` is by how much the clock of the captures was set during the trial.
     """
 
@@ -79,14 +100,22 @@ class Evidence:
     sent: Sent
     received: Received
     nics: Mapping[str, NicDelta | None]
+    points: tuple[CountingPoint, ...]
     growths: tuple[Growth, ...] = ()
-    stack: str = INSIDE
     clock_set_ns: int = 0
 
     def trusted(self, role: str) -> NicDelta | None:
         """The growth at a NIC of the path, if it can be believed."""
         nic = self.nics.get(role)
         return nic if nic is not None and nic.trustworthy else None
+
+    def point(self, name: str) -> CountingPoint:
+        """The point of this name on the way."""
+        return next(one for one in self.points if one.name == name)
+
+    def nic(self, where: Where) -> CountingPoint:
+        """The NIC at one end of the way, or of the UUT."""
+        return next(one for one in self.points if one.where is where and one.passing)
 
     @property
     def arrived(self) -> int | None:
@@ -114,7 +143,7 @@ class Evidence:
         if (
             nic is None
             or self.arrived is None
-            or any(one.silent and one.hop == "sink NIC" and one.role == "dropped" for one in self.growths)
+            or any(one.silent and one.point.where is Where.SINK and one.role == "dropped" for one in self.growths)
         ):
             return 0
         return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))

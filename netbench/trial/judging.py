@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
-from netbench.model.points import hop_of
+from netbench.model.points import Where
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence
@@ -43,8 +43,6 @@ def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings
     )
     return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
 
-
-_OF_TESTER = ("source NIC", "sink NIC")
 
 Finding = tuple[ReasonKind, str]
 
@@ -97,13 +95,13 @@ def _sink(received: Received) -> Iterator[Finding]:
 def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     """What stands in the way at the tester's own NICs, before or behind all that is measured."""
     for loss in counts.lost_at:
-        if hop_of(loss.hop) == "sink NIC":
-            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames died at the {loss.hop}: the tester's loss"
+        if loss.where is Where.SINK:
+            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames died at the {loss.place}: the tester's loss"
     for one in evidence.growths:
-        if one.hop in _OF_TESTER and one.role in ("dropped", "repeated") and one.frames:
+        if one.point.where in (Where.SOURCE, Where.SINK) and one.role in ("dropped", "repeated") and one.frames:
             yield (
                 ReasonKind.TESTER_DROPPED,
-                f"{one.counter} dropped {one.frames:,} frames at the {one.hop}: not the UUT's doing; remove it",
+                f"{one.counter} dropped {one.frames:,} frames at the {one.point.name}: not the UUT's doing; remove it",
             )
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
-from netbench.model.paths import StreamPath
-from netbench.model.points import INSIDE, Hops
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent, Traffic
@@ -29,7 +27,8 @@ from netbench.trial.snapshots import (
     growths_of,
     nic_deltas,
     places_of,
-    shared_hops,
+    points_of,
+    shared_counters,
     take_snapshot,
 )
 
@@ -121,7 +120,7 @@ def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, cap
         started_ns,
         guests=tuple(
             GuestResult(
-                side.guest, counts[side.guest], shared_hops(side, before, after), cpu_growth(side, before, after)
+                side.guest, counts[side.guest], shared_counters(side, before, after), cpu_growth(side, before, after)
             )
             for side in sides
         ),
@@ -241,7 +240,7 @@ def _evidence(
     after: Snapshot,
     clock_set_ns: int,
 ) -> Iterator[Evidence]:
-    declared = side.active.uut.hops()
+    points = points_of(side)
     for lane in side.lanes:
         name, traffic = lane.path.name, side.traffic[lane.path.name]
         yield Evidence(
@@ -250,14 +249,7 @@ def _evidence(
             sent=sent[name],
             received=received[name],
             nics=nic_deltas(lane.path, before, after),
+            points=tuple(points[name]),
             growths=growths_of(side, name, streams - 1, before, after),
-            stack=_stack(lane.path, declared),
             clock_set_ns=clock_set_ns,
         )
-
-
-def _stack(path: StreamPath, declared: Hops) -> str:
-    """What forwards between the NICs of a path when nothing lies in between."""
-    if path.ingress is None or declared.points:
-        return INSIDE
-    return declared.stacks.get(path.ingress.netns, INSIDE)

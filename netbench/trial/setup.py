@@ -1,6 +1,6 @@
 """What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from netbench.generators.base import Source
@@ -8,15 +8,15 @@ from netbench.hosts.clock import Clock
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Place, StreamPath
-from netbench.model.points import HopPoint, HopReading, Hops
+from netbench.model.points import CounterReading, Points
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.sinks.base import Sink
 from netbench.uut.base import ActiveGuest
 
 NicReader = Callable[[Iterable[Place]], dict[Place, NicCounters]]
-# What is on the way of these interfaces, and in what UUTs declare of their machine, beside the NICs' own counters.
-HopReader = Callable[[Sequence[HopPoint], Sequence[Hops]], tuple[HopReading, ...]]
+# What is counted at these points beside the NICs' own counters.
+CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Bench:
     lanes: Mapping[str, Lane]
     guests: Mapping[str, ActiveGuest]
     read_nics: NicReader
-    read_hops: HopReader
+    read_counters: CounterReader
     clock: Clock
     machine_cpu_s: Callable[[], float] | None = None
     loads: Mapping[str, Neighbour] = field(default_factory=dict)

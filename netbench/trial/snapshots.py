@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.nics import NicCounters
-from netbench.model.counts import HopCount
-from netbench.model.paths import Place, StreamPath, direction
-from netbench.model.points import HopPoint, HopReading, rank
+from netbench.model.counts import PointCount
+from netbench.model.paths import Place, StreamPath
+from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta
-from netbench.trial.growth import growth
+from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta, growth
 from netbench.trial.setup import Bench, Lane, Side
 from netbench.uut.base import Reading
 
@@ -23,7 +22,7 @@ class Snapshot:
 
     at_ns: int
     nics: dict[Place, NicCounters]
-    hops: tuple[HopReading, ...]
+    counters: tuple[CounterReading, ...]
     guests: dict[str, Reading]
     loads_s: dict[str, float]
     machine_s: float | None
@@ -57,20 +56,18 @@ def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snap
     machine_s = bench.machine_cpu_s() if bench.machine_cpu_s else None
     at_ns = bench.clock.monotonic_ns()
     nics = bench.read_nics(places_of(lanes))
-    hops = bench.read_hops(
-        [point for lane in lanes for point in _points_of(lane.path)], [one.active.uut.hops() for one in sides]
-    )
+    counters = bench.read_counters({stream: points for side in sides for stream, points in points_of(side).items()})
     guests, loads_s = {}, {}
     for side in sides:
         with trouble.noted(side.guest):
-            # Who forwards nothing has no hops to read, and may be too busy to be asked at length.
+            # Who forwards nothing has no counters to read, and may be too busy to be asked at length.
             guests[side.guest] = side.active.uut.read() if side.lanes else Reading(cpu_s=side.active.uut.cpu_s())
         if side.load is not None:
             with trouble.noted(side.guest, of_load=True):
                 used_s = side.load.cpu_s()
                 if used_s is not None:
                     loads_s[side.guest] = used_s
-    return Snapshot(at_ns, nics, hops, guests, loads_s, machine_s)
+    return Snapshot(at_ns, nics, counters, guests, loads_s, machine_s)
 
 
 def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float]:
@@ -82,10 +79,16 @@ def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float
     return used
 
 
-def shared_hops(side: Side, before: Snapshot, after: Snapshot) -> tuple[HopCount, ...]:
+def points_of(side: Side) -> Points:
+    """The whole paths of the streams of a guest that it forwards now, and what it declares of those that it could."""
+    declared = side.active.ready.points
+    paths = {lane.path.name: whole_path(lane.path, declared.get(lane.path.name, ())) for lane in side.lanes}
+    return {**declared, **paths}
+
+
+def shared_counters(side: Side, before: Snapshot, after: Snapshot) -> tuple[PointCount, ...]:
     """What is counted on the way of all streams of a guest together."""
-    growths = growths_of(side, "", 0, before, after)
-    return tuple(HopCount(one.hop, one.counter, one.role, one.frames) for one in growths)
+    return tuple(one.count for one in growths_of(side, "", 0, before, after))
 
 
 def places_of(lanes: Sequence[Lane]) -> list[Place]:
@@ -112,6 +115,8 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
     """
     earlier, later = (_readings(side, one) for one in (before, after))
     alone = {"guest": len(side.lanes) == 1, "machine": not others}
+    along = points_of(side)[stream or side.lanes[0].path.name] if side.lanes else ()
+    points = {point.name: point for point in along}
     found = []
     for key, reading in (earlier | later).items():
         if reading.stream not in ("", stream) or (key[0] == "guest" and key not in later):
@@ -119,7 +124,7 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
         grown = growth(_at_first(key[0], earlier.get(key)), reading.frames) if key in later else None
         found.append(
             Growth(
-                hop=reading.hop,
+                point=points.get(reading.point) or replace(points[UUT], name=reading.point),
                 counter=reading.counter,
                 role=reading.role,
                 frames=grown,
@@ -128,11 +133,11 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
                 indiscriminate=key[0] == "machine",
             )
         )
-    return tuple(sorted(found, key=lambda one: rank(one.hop)))
+    return tuple(sorted(found, key=lambda one: one.point.order))
 
 
-def _silent(who: str, reading: HopReading, grown: int | None, *, removed: bool) -> str:
-    """Why a hop does not tell how many frames it dropped, empty when it does or none of these is known of it."""
+def _silent(who: str, reading: CounterReading, grown: int | None, *, removed: bool) -> str:
+    """Why a counter does not tell how many frames it dropped, empty when it does or none of these is known of it."""
     if removed:
         return REMOVED
     if reading.frames is None:
@@ -140,23 +145,17 @@ def _silent(who: str, reading: HopReading, grown: int | None, *, removed: bool) 
     return RESET if who == "machine" and grown is None else ""
 
 
-def _at_first(who: str, reading: HopReading | None) -> int | None:
+def _at_first(who: str, reading: CounterReading | None) -> int | None:
     """What a counter was before: of a machine, which is read whole or not at all, a new one began at 0."""
     if reading is not None:
         return reading.frames
     return 0 if who == "machine" else None
 
 
-def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], HopReading]:
-    """What a guest and its machine have counted, along the path, by who says it, stream, hop and counter."""
+def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
+    """What a guest and its machine have counted, by who says it, stream, point and counter."""
     own = {lane.path.name for lane in side.lanes}
-    guest = snapshot.guests.get(side.guest, Reading()).hops
-    machine = [one for one in snapshot.hops if one.stream in own or (not one.stream and own)]
+    guest = snapshot.guests.get(side.guest, Reading()).counters
+    machine = [one for one in snapshot.counters if one.stream in own or (not one.stream and own)]
     said = [*(("guest", one) for one in guest), *(("machine", one) for one in machine)]
-    in_order = sorted(said, key=lambda one: rank(one[1].hop))
-    return {(who, one.stream, one.hop, one.counter): one for who, one in in_order}
-
-
-def _points_of(path: StreamPath) -> Iterator[HopPoint]:
-    for role, nic in path.nics.items():
-        yield HopPoint(path.name, f"{role} NIC", nic.place, direction(role))
+    return {(who, one.stream, one.point, one.counter): one for who, one in said}

@@ -14,7 +14,7 @@ from netbench.linux.kernel import Kernel
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.model.points import HopReading, Hops
+from netbench.model.points import CounterReading, Points
 
 AT_ONCE = Pace()  # there already
 EVERYTHING = Entitlement()  # all CPUs, like everybody else
@@ -84,24 +84,26 @@ class Ready:
     `next_hop_macs` has, by stream, the MAC address the source must send to; frames may stay inside it for
     `quiet_time_s` while none of the NICs' counters moves; `inside` runs commands in it, within its entitlement, None
     where there is no way in. `facts` are what a reader of its numbers must know: versions, how it is run; `emulated` is
-    among them, and says why, when its CPU is emulated.
+    among them, and says why, when its CPU is emulated. `points` are where its frames are counted between ingress and
+    egress NIC, in the order of the path.
     """
 
     next_hop_macs: Mapping[str, str]
     quiet_time_s: float
     inside: Host | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    points: Points = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a UUT says of itself at one moment: its hops in the order of the path, and CPU time used so far.
+    """What a UUT says of itself at one moment: its own counters, and CPU time used so far.
 
     `cpu_s` is in seconds, by whose time it is (`guest`: as the guest's kernel counts it, `host`: what the guest costs
     the host).
     """
 
-    hops: tuple[HopReading, ...] = ()
+    counters: tuple[CounterReading, ...] = ()
     cpu_s: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -143,10 +145,6 @@ class UnitUnderTest:
     def ready(self) -> Ready:
         """Return once it forwards; TestbedError when that takes longer than it may."""
         raise NotImplementedError
-
-    def hops(self) -> Hops:
-        """What of its machine its frames go through beside their NICs, once it is provisioned."""
-        return Hops()
 
     def reset(self) -> None:
         """Bring it to the same state before every trial."""

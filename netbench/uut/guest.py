@@ -11,7 +11,6 @@ from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_link import list_command, parse_links
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.model.paths import Nic, Place, StreamPath
-from netbench.model.points import HopReading, Hops
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, changes_in_guest, inside_nics
@@ -22,6 +21,7 @@ from netbench.uut.guest_links import (
     bridges,
     guest_links,
     guest_mac,
+    guest_points,
     places_of,
     read_links,
 )
@@ -116,12 +116,8 @@ class Guest(UnitUnderTest):
             quiet_time_s=running.guest.quiet_time_s,
             inside=host,
             facts=facts | entitlement_facts(site.assignment.entitlement),
+            points=guest_points(site.paths, self._vmm.attachment(running.guest.spec).kind),
         )
-
-    def hops(self) -> Hops:
-        """The bridges between its NICs and what attaches it, and the latter."""
-        points = tuple(link.point for link in self._started.links)
-        return Hops(points, {inside_nics(path)[0].netns: "bridge" for path in self.site.paths})
 
     def cpu_s(self) -> dict[str, float]:
         """As the guest's kernel counts it, and what it costs the machine; TestbedError when the guest is not well."""
@@ -135,14 +131,14 @@ class Guest(UnitUnderTest):
             raise TestbedError(f"{guest.spec.title}: its CPU time makes no sense: {error}") from error
 
     def read(self) -> Reading:
-        """Counters of its attachments and of every hop in it, and CPU times; TestbedError when it is not well."""
+        """Counters of its attachments and of every point in it, and CPU times; TestbedError when it is not well."""
         running = self._at_work
         title = running.guest.spec.title
-        outside = list(read_links(self.site.machine, running.links, running.attached, title))
+        outside = read_links(self.site.machine, running.links, running.attached, title)
         counters = _counters(running.guest.host(), title, running.nics)
-        inside = list(readings(counters, running.nics, own_kernel=self._vmm.own_kernel))
+        inside = readings(counters, running.nics, own_kernel=self._vmm.own_kernel)
         used_s = ({"guest": counters.cpu_s} if self._vmm.own_kernel else {}) | _cost(running.guest)
-        return Reading(tuple(_along(self.site.paths, outside, inside)), used_s)
+        return Reading((*outside, *inside), used_s)
 
     def console(self) -> str:
         return self._running.guest.console() if self._running else ""
@@ -252,15 +248,3 @@ def _counters(host: Host, title: str, nics: Mapping[str, GuestNics]) -> GuestCou
 def _cost(guest: RunningGuest) -> dict[str, float]:
     used_s = guest.cpu_s()
     return {} if used_s is None else {"host": used_s}
-
-
-def _along(
-    paths: Sequence[StreamPath], outside: Sequence[HopReading], inside: Sequence[HopReading]
-) -> Iterator[HopReading]:
-    """The readings in the order of the path for each stream, then those that streams share."""
-    for path in paths:
-        own = [one for one in outside if one.stream == path.name]
-        yield from (one for one in own if one.hop.startswith("ingress"))
-        yield from (one for one in inside if one.stream == path.name)
-        yield from (one for one in own if one.hop.startswith("egress"))
-    yield from (one for one in inside if not one.stream)

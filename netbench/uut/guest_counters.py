@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from netbench.errors import TestbedError
 from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_layer import FORWARDED, ip_counters
-from netbench.model.points import HopReading
+from netbench.model.points import CounterReading, CountingPoint, Where
 
 _MARK = "--netbench--"
 _NIC_MARK = "--nic--"
@@ -17,6 +17,18 @@ _SCRIPT = (
     f"cd /proc/net && cat dev && echo {_MARK} && cat snmp netstat && echo {_MARK} && cat softnet_stat && "
     f"echo {_MARK} && tc -s -j qdisc show; echo {_MARK} && cat /proc/stat"
 )
+INGRESS_NIC = CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True)
+EGRESS_NIC = CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", passing=True)
+# On the way of every stream; the virtual NIC's own drops come before, though a guest's driver may tell of them.
+GUEST_POINTS = (
+    INGRESS_NIC,
+    CountingPoint("guest softnet", Where.INSIDE),
+    CountingPoint("guest IP layer", Where.INSIDE),
+    CountingPoint("guest", Where.INSIDE, names_segment=True),
+    CountingPoint("guest egress queue", Where.INSIDE),
+    EGRESS_NIC,
+)
+VIRTUAL_NIC = CountingPoint("VMM ingress", Where.BEFORE, names_segment=True)
 # What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
 _OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 
@@ -69,30 +81,33 @@ def parse_counters(text: str, guest: str) -> GuestCounters:
 
 def readings(
     counters: GuestCounters, nics: Mapping[str, GuestNics], *, own_kernel: bool = True
-) -> Iterator[HopReading]:
-    """The hops inside the guest, along the path of each stream, then those that streams share; unknown ones left out.
+) -> Iterator[CounterReading]:
+    """What is counted in the guest, for each stream, then for all of them together; what is unknown is left out.
 
     softnet's drops are in the `rx_dropped` of their NIC too (net/core/dev.c, enqueue_to_backlog), so they
     are not added up.
     """
     for stream, own in nics.items():
-        for hop, nic, direction in (("guest ingress NIC", own.ingress, "rx"), ("guest egress NIC", own.egress, "tx")):
+        for point, nic in ((INGRESS_NIC, own.ingress), (EGRESS_NIC, own.egress)):
+            name, direction = point.name, point.direction
             counted = counters.nics.get(nic)
             if counted is None:
                 raise TestbedError(f"NIC {nic} of the guest is gone")
             if direction == "rx" and nic in counters.out_of_buffers:
                 # Told by the guest's driver, but dropped by the virtual NIC: the guest's kernel never had them.
-                yield HopReading(stream, "VMM ingress", "rx_out_of_buffers", "dropped", counters.out_of_buffers[nic])
+                yield CounterReading(
+                    stream, VIRTUAL_NIC.name, "rx_out_of_buffers", "dropped", counters.out_of_buffers[nic]
+                )
             if direction == "tx" and nic in counters.qdisc_dropped:
                 queue = counters.qdisc_dropped[nic]
-                yield HopReading(stream, "guest egress queue", "dropped", "dropped", queue)
-            yield HopReading(stream, hop, direction, "passed", counted[direction])
-            yield HopReading(stream, hop, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
-            yield HopReading(stream, hop, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
+                yield CounterReading(stream, "guest egress queue", "dropped", "dropped", queue)
+            yield CounterReading(stream, name, direction, "passed", counted[direction])
+            yield CounterReading(stream, name, f"{direction}_dropped", "dropped", counted[f"{direction}_dropped"])
+            yield CounterReading(stream, name, f"{direction}_errors", "errors", counted[f"{direction}_errors"])
     if own_kernel:  # else they are those of its machine, counted there
-        yield HopReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
+        yield CounterReading("", "guest softnet", "dropped", "repeated", counters.softnet_dropped)
     for name, role, frames in counters.ip:
-        yield HopReading("", "guest IP layer", name, role, frames)
+        yield CounterReading("", "guest IP layer", name, role, frames)
 
 
 def _out_of_buffers(block: str) -> tuple[str, list[int]]:

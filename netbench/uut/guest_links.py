@@ -8,8 +8,9 @@ from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslav
 from netbench.linux.kernel import Kernel
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
+from netbench.uut.guest_counters import GUEST_POINTS, VIRTUAL_NIC
 from netbench.vmm.attachment import Attachment
 
 
@@ -30,9 +31,10 @@ class Link:
         return self.nic.place._replace(interface=self.interface)
 
     @property
-    def point(self) -> HopPoint:
-        """The interface as a hop: what the machine sends into it, the guest receives."""
-        return HopPoint(self.stream, f"{self.role} {self.kind}", self.place, "tx" if self.role == "ingress" else "rx")
+    def point(self) -> CountingPoint:
+        """The interface as a counting point: what the machine sends into it, the guest receives."""
+        where, way = (Where.BEFORE, "tx") if self.role == "ingress" else (Where.BEHIND, "rx")
+        return CountingPoint(f"{self.role} {self.kind}", where, Kind.INTERFACE, self.place, way, passing=True)
 
 
 def guest_links(paths: Sequence[StreamPath], kind: str) -> tuple[Link, ...]:
@@ -73,6 +75,23 @@ def attaching_changes(
             yield AddForwardingEntry(netns, link.nic.interface, sinks[link.stream])
 
 
+def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
+    """Where the frames of a guest are counted: where it is attached to its machine, and in it."""
+    links = {(link.stream, link.role): link for link in guest_links(paths, kind)}
+    return {
+        path.name: (
+            forwarding_point(path, Kind.BRIDGE, Where.BEFORE),
+            links[path.name, "ingress"].point,
+            VIRTUAL_NIC,
+            *GUEST_POINTS,
+            CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
+            links[path.name, "egress"].point,
+            CountingPoint("egress bridge", Where.BEHIND, names_segment=True),
+        )
+        for path in paths
+    }
+
+
 def places_of(links: Sequence[Link]) -> list[Place]:
     """All NICs of the machine between which a guest forwards: its own, and those that attach the guest."""
     return [place for link in links for place in (link.nic.place, link.place)]
@@ -85,7 +104,7 @@ def bridges(machine: Kernel, links: Sequence[Link]) -> dict[Place, int]:
 
 def read_links(
     machine: Kernel, links: Sequence[Link], attached: Mapping[Place, int], guest: str
-) -> Iterator[HopReading]:
+) -> Iterator[CounterReading]:
     """What the machine's ends of a guest's NICs have counted.
 
     TestbedError when one is gone, and when anything is not `attached` to its bridge, or not up, any more.
@@ -102,4 +121,4 @@ def read_links(
     for link in links:
         way = link.point.direction
         for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped")):
-            yield HopReading(link.stream, link.point.hop, counter, role, getattr(counted[link.place], counter))
+            yield CounterReading(link.stream, link.point.name, counter, role, getattr(counted[link.place], counter))

@@ -1,7 +1,7 @@
 """UUT `forwarder`: a process that forwards and impairs frame by frame in a known way, so that answers can be checked.
 
 Frames are duplicated, reordered, delayed or mixed with foreign ones. It is slow: some ten thousand
-frames a second, and its own socket's drops are a hop.
+frames a second, and its own socket's drops are counted.
 """
 
 import json
@@ -20,7 +20,7 @@ from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.model.points import INSIDE, HopReading
+from netbench.model.points import UUT, CounterReading
 from netbench.uut import impairment_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import await_forwarding, inside_nics
@@ -92,15 +92,15 @@ class Impairment(UnitUnderTest):
 
     def read(self) -> Reading:
         """What each process took, sent and lost."""
-        hops = []
+        counted = []
         for stream, process in self._processes.items():
             did = process.ask("read")
-            hops += [
-                HopReading(stream, INSIDE, "taken", "passed", did["taken"]),
-                HopReading(stream, INSIDE, "socket full", "dropped", did["dropped"]),
-                HopReading(stream, INSIDE, "sent", "passed", did["sent"]),
+            counted += [
+                CounterReading(stream, UUT, "taken", "passed", did["taken"]),
+                CounterReading(stream, UUT, "socket full", "dropped", did["dropped"]),
+                CounterReading(stream, UUT, "sent", "passed", did["sent"]),
             ]
-        return Reading(tuple(hops))
+        return Reading(tuple(counted))
 
     def held(self, stream: str) -> Held | None:
         """How long the frames of a stream were kept since the last reset; None when there were none."""

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from netbench.hosts.composed import Confined
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.model.points import Hops
+from netbench.model.points import Kind, forwarding_point
 from netbench.uut.base import Assignment, Ready, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import await_forwarding, forwarding_changes, inside_nics
@@ -55,15 +55,12 @@ class Raw(UnitUnderTest):
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
         bridged = {path.name: path.sink.mac for path in site.paths}
         routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
+        kind = Kind.BRIDGE if self._forward == "bridge" else Kind.IP_LAYER
         entry = way_in(site.host, own.entitlement, own.run_id, own.name)
         return Ready(
             next_hop_macs=bridged if self._forward == "bridge" else routed,
             quiet_time_s=_QUIET_TIME_S,
             inside=Confined(site.host, own.entitlement.cpus, entry),
             facts=entitlement_facts(own.entitlement),
+            points={path.name: (forwarding_point(path, kind),) for path in site.paths},
         )
-
-    def hops(self) -> Hops:
-        """The bridges or the IP layer of where its NICs are."""
-        stack = "bridge" if self._forward == "bridge" else "IP layer"
-        return Hops(stacks={inside_nics(path)[0].netns: stack for path in self.site.paths})

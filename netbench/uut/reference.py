@@ -19,7 +19,7 @@ from netbench.linux.changes import AddDelay, AddTable
 from netbench.model.fields import Seconds
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
-from netbench.model.points import HopReading
+from netbench.model.points import CounterReading, Kind
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
@@ -96,10 +96,10 @@ class ReferenceOptions(RawOptions):
         return truth
 
     @property
-    def hop(self) -> str:
-        """Where it drops, by the name of the hop."""
-        inside = "bridge" if self.forward == "bridge" else "IP layer"
-        return {"ingress": "ingress NIC", "forward": inside, "egress": "egress NIC"}[self.truth.at]
+    def point(self) -> str:
+        """Where it drops, by the name of the counting point."""
+        inside = Kind.BRIDGE if self.forward == "bridge" else Kind.IP_LAYER
+        return inside.value if self.truth.at == "forward" else f"{self.truth.at} NIC"
 
 
 class Reference(Raw):
@@ -110,7 +110,7 @@ class Reference(Raw):
     def __init__(self, options: ReferenceOptions) -> None:
         super().__init__(options)
         self._truth = options.truth
-        self._hop = options.hop
+        self._point = options.point
         self._delay_s = options.delay
         inside = "bridge" if options.forward == "bridge" else "ip"
         self._family = inside if self._truth.at == "forward" else "netdev"
@@ -147,13 +147,13 @@ class Reference(Raw):
             grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
         return [AddTable(netns, self._family, _own(name), self._rules(there, name)) for netns, there in grouped.items()]
 
-    def _read(self, host: Host) -> list[HopReading]:
+    def _read(self, host: Host) -> list[CounterReading]:
         table = _own(self.site.assignment.name)
         listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, table]))
         return [
-            HopReading(
+            CounterReading(
                 entry["counter"]["name"].removeprefix(PREFIX),
-                self._hop,
+                self._point,
                 DROP_RULE,
                 "dropped",
                 int(entry["counter"]["packets"]),

@@ -62,13 +62,13 @@ class VmmContract:
             assert isinstance(active.uut.console(), str)
             assert active.ready.quiet_time_s > 0
         grown = {
-            (one.hop, one.counter): (one.frames or 0) - (was.frames or 0)
-            for was, one in zip(before.hops, after.hops, strict=True)
+            (one.point, one.counter): (one.frames or 0) - (was.frames or 0)
+            for was, one in zip(before.counters, after.counters, strict=True)
         }
         assert min(grown.values()) >= 0, "counters never go back"
-        for hop in ("ingress", "egress"):
-            passed = [frames for (name, counter), frames in grown.items() if name.startswith(hop) and len(counter) == 2]
-            assert passed == [FRAMES], f"the {hop} attachment counts what passes"
+        for side in ("ingress", "egress"):
+            passed = [frames for (at, counter), frames in grown.items() if at.startswith(side) and len(counter) == 2]
+            assert passed == [FRAMES], f"the {side} attachment counts what passes"
         assert set(before.cpu_s) == set(after.cpu_s)
         assert all(after.cpu_s[whose] >= used >= 0 for whose, used in before.cpu_s.items())
 

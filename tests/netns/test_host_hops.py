@@ -9,7 +9,8 @@ from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.kernel_by_command import GuestKernel
-from netbench.model.points import HopPoint
+from netbench.model.paths import Place
+from netbench.model.points import CountingPoint, Kind, nic_point
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
@@ -55,17 +56,18 @@ def raw(forward: str) -> Raw:
 
 
 def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
-    """By stream, hop, counter and role: the same by netlink, as on this machine, and by command, as in a VM."""
-    directions = {"source": "tx", "ingress": "rx", "egress": "tx", "sink": "rx"}
-    points = [
-        HopPoint(path.name, f"{role} NIC", nic.place, directions[role])
+    """By stream, point, counter and role: the same by netlink, as on this machine, and by command, as in a VM."""
+    forwarding = Place(None, yard.hosts["uut"].netns, "")
+    points = {
+        path.name: [
+            *(nic_point(role, nic) for role, nic in path.nics.items()),
+            CountingPoint(stack, kind=Kind(stack), place=forwarding),
+        ]
         for path in yard.paths
-        for role, nic in path.nics.items()
-    ]
-    forwarding = {yard.hosts["uut"].netns: stack}
-    found = yard.kernel.read_hops(points, forwarding)
-    assert GuestKernel(lambda netns: LocalHost("vm", yard.run_id)).read_hops(points, forwarding) == found
-    named = {(one.stream, one.hop, one.counter, one.role): one.frames for one in found}
+    }
+    found = yard.kernel.read_counters(points)
+    assert GuestKernel(lambda netns: LocalHost("vm", yard.run_id)).read_counters(points) == found
+    named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
     assert len(named) == len(found), "each has a name of its own"
     return named
 

@@ -38,7 +38,7 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
 
 
 def dropped(uut: ActiveGuest) -> dict[str, int | None]:
-    return {hop.stream: hop.frames for hop in uut.uut.read().hops}
+    return {one.stream: one.frames for one in uut.uut.read().counters}
 
 
 @pytest.mark.parametrize(("one", "other"), [("bridge", "bridge"), ("route", "route"), ("route", "bridge")])

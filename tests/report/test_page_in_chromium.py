@@ -15,7 +15,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.page import write_report
 from netbench.statistics.groups import best_groups, group_trials
-from netbench.statistics.outcomes import group_fate
+from netbench.statistics.lost_frames import group_outcome
 from tests.unit.interference_factory import paper_campaign
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
 
@@ -144,7 +144,7 @@ def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path, width: int
 def splits(results: CampaignResults) -> int:
     """How many loss curves are split by place: one per scenario, number of sources and UUT that lost anything."""
     groups = group_trials(results)
-    lost = [group for group in groups if (own := group_fate(group, guest=True)) is not None and own.deaths]
+    lost = [group for group in groups if (own := group_outcome(group, guest=True)) is not None and own.drops]
     return len({(group.scenario, group.sources, group.uut) for group in lost})
 
 

@@ -1,4 +1,4 @@
-"""Breakages put at places of our choosing: in a whole trial, the right hop is named with the right count."""
+"""Breakages put at places of our choosing: in a whole trial, the right point is named with the right count."""
 
 import pytest
 

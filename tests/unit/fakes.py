@@ -18,7 +18,7 @@ from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.counts import Spread
 from netbench.model.paths import Nic, Place, StreamPath
-from netbench.model.points import HopPoint, HopReading, Hops
+from netbench.model.points import CounterReading, Points
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -296,7 +296,9 @@ class FakeUut(UnitUnderTest):
             if wire.fate.uut_error:
                 raise TestbedError(wire.fate.uut_error)
         return Reading(
-            tuple(HopReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires)
+            tuple(
+                CounterReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires
+            )
         )
 
     def console(self) -> str:
@@ -309,7 +311,7 @@ def planned_commands(uut: UnitUnderTest, assignment: Assignment) -> list[str]:
     return [step.command for step in uut.plan(assignment).steps]
 
 
-def no_more_hops(points: Sequence[HopPoint], declared: Sequence[Hops]) -> tuple[HopReading, ...]:
+def no_more_counters(points: Points) -> tuple[CounterReading, ...]:
     """Nothing that counts beside NICs and UUT."""
     return ()
 
@@ -331,7 +333,7 @@ class FakeBench:
         wires = {path.name: FakeWire(log, nics, path) for path in paths}
         lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
-        return cls(log, nics, wires, Bench(lanes, {VICTIM: uut.active()}, nics, no_more_hops, FakeClock()))
+        return cls(log, nics, wires, Bench(lanes, {VICTIM: uut.active()}, nics, no_more_counters, FakeClock()))
 
 
 class FakeTestbed:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import HopLoss, StreamCounts
+from netbench.model.counts import StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.profile import Profile
 from netbench.model.scenario import Scenario
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind
+from tests.unit.points import loss
 from tests.unit.results_factory import LINK_BPS, MANIFEST, Neighbour, campaign, neighbour, stream_counts, trial
 
 SECOND = "second"
@@ -135,7 +136,7 @@ def _counts(noise: random.Random, stream: str, intended: float | None, offered: 
         received=received,
         intended_fps=intended,
         intended_frames=None if intended is None else round(intended),
-        lost_at=(HopLoss("ingress tap", sent - received),) if sent > received else (),
+        lost_at=(loss("ingress tap", sent - received),) if sent > received else (),
     )
 
 

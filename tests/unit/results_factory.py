@@ -8,13 +8,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import HopCount, HopLoss, Spread, StreamCounts
+from netbench.model.counts import PointCount, Spread, StreamCounts
 from netbench.model.maximum import Maximum
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from tests.unit.inputs import trial_spec
+from tests.unit.points import count, loss
 
 LINK_BPS = 1e9
 Neighbour = tuple[GuestTask, GuestResult]
@@ -48,7 +49,7 @@ MANIFEST: dict[str, object] = {
 
 
 def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None = 1000, **changes: Any) -> StreamCounts:
-    """One second at 1,000 intended frames, loss placed at the hop `uut`; any field can be given."""
+    """One second at 1,000 intended frames, loss placed at the point `uut`; any field can be given."""
     lost = None if received is None else sent - received
     counts = StreamCounts(
         stream=stream,
@@ -71,7 +72,7 @@ def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None 
         loss_runs=None if lost is None else -(-lost // 3),
         first_received_ns=20_000,
         last_received_ns=999_020_000,
-        lost_at=(HopLoss("uut", lost),) if lost else (),
+        lost_at=(loss("uut", lost),) if lost else (),
     )
     return replace(counts, **changes)
 
@@ -91,7 +92,7 @@ def trial(
     index: int = 0,
     streams: tuple[str, ...] | None = None,
     reasons: tuple[Reason, ...] = (),
-    hops: tuple[HopCount, ...] = (),
+    counters: tuple[PointCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
     machine_cpu_s: float | None = None,
     neighbours: tuple[Neighbour, ...] = (),
@@ -110,7 +111,7 @@ def trial(
         repetition=repetition,
         neighbours=tuple(task for task, _ in neighbours),
     )
-    victim = GuestResult(VICTIM, counts, hops, dict(cpu_s or {}))
+    victim = GuestResult(VICTIM, counts, counters, dict(cpu_s or {}))
     return TrialResult(
         spec,
         1,
@@ -139,7 +140,7 @@ def neighbour(
     name: str = "second",
     activity: object = None,
     frame_size: int = 64,
-    hops: tuple[HopCount, ...] = (),
+    counters: tuple[PointCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
 ) -> Neighbour:
     """A neighbour that forwards the given streams, or is idle without any; `activity` as a profile has it."""
@@ -147,7 +148,7 @@ def neighbour(
     activity = TypeAdapter(ActivityField).validate_python(does)
     traffic = Frames(activity.frame_size, Load.parse("1000fps")) if isinstance(activity, Network) else None
     task = GuestTask(name, activity, tuple(one.stream for one in counts), traffic, 1.0)
-    return task, GuestResult(name, counts, hops, dict(cpu_s or {}))
+    return task, GuestResult(name, counts, counters, dict(cpu_s or {}))
 
 
 def campaign(
@@ -213,11 +214,11 @@ def comparison(
     noise = random.Random(seed)
     trials: list[TrialResult] = []
     for uut in uuts:
-        for count in sources:
+        for many in sources:
             for size in sizes:
                 for load in loads:
                     for repetition in range(1, repetitions + 1):
-                        trials.append(_made_up(noise, uut, count, size, load, repetition, len(trials)))
+                        trials.append(_made_up(noise, uut, many, size, load, repetition, len(trials)))
     warnings = (
         Warning(
             WarningKind.SHARED_CPUS,
@@ -257,37 +258,37 @@ def guests() -> CampaignResults:
 def _of_guest(one: TrialResult) -> TrialResult:
     """The trial with what only a guest knows."""
     streams: list[StreamCounts] = []
-    hops: tuple[HopCount, ...] = ()
+    counters: tuple[PointCount, ...] = ()
     for counts in one.streams:
         sent, lost = counts.sent_frames, counts.lost_frames or 0
         at_tap = lost * 9 // 10
-        hops = (
-            HopCount("guest softnet", "dropped", "repeated", 0),
-            HopCount("guest IP layer", "ForwDatagrams", "passed", sent - at_tap),
-            HopCount("guest IP layer", "InDiscards", "dropped", 0),
+        counters = (
+            count("guest softnet", "dropped", "repeated", 0),
+            count("guest IP layer", "ForwDatagrams", "passed", sent - at_tap),
+            count("guest IP layer", "InDiscards", "dropped", 0),
         )
         own = (
-            HopCount("ingress NIC", "rx", "passed", sent),
-            HopCount("ingress tap", "tx", "passed", sent - at_tap),
-            HopCount("ingress tap", "tx_dropped", "dropped", at_tap),
-            HopCount("guest ingress NIC", "rx", "passed", sent - at_tap),
-            HopCount("guest ingress NIC", "rx_dropped", "dropped", 0),
-            HopCount("guest egress queue", "dropped", "dropped", lost - at_tap),
-            HopCount("guest egress NIC", "tx", "passed", sent - lost),
-            HopCount("egress tap", "rx", "passed", sent - lost),
+            count("ingress NIC", "rx", "passed", sent),
+            count("ingress tap", "tx", "passed", sent - at_tap),
+            count("ingress tap", "tx_dropped", "dropped", at_tap),
+            count("guest ingress NIC", "rx", "passed", sent - at_tap),
+            count("guest ingress NIC", "rx_dropped", "dropped", 0),
+            count("guest egress queue", "dropped", "dropped", lost - at_tap),
+            count("guest egress NIC", "tx", "passed", sent - lost),
+            count("egress tap", "rx", "passed", sent - lost),
         )
-        places = (HopLoss("ingress tap (tx_dropped)", at_tap), HopLoss("guest egress queue (dropped)", lost - at_tap))
+        places = (loss("ingress tap (tx_dropped)", at_tap), loss("guest egress queue (dropped)", lost - at_tap))
         streams.append(
             replace(
                 counts,
                 lost_at=tuple(place for place in places if place.frames),
-                hops=(*own, *hops),  # the only stream of a trial has all of them
+                counters=(*own, *counters),  # the only stream of a trial has all of them
                 delay=spread(80_000, 200_000 + lost, 9_000_000),
                 ipdv=spread(0, 1_000 + lost, 2_000_000),
             )
         )
     used = {"guest": 0.2 + 0.7 * (one.spec.load.value / 32_000), "host": 1.1}
-    made = victim(one, streams=tuple(streams), hops=hops, cpu_s=used)
+    made = victim(one, streams=tuple(streams), counters=counters, cpu_s=used)
     return replace(made, steps_s={"send": 1.0, "drain": 0.25})
 
 
@@ -312,7 +313,7 @@ def _made_up(
                 received=received,
                 intended_fps=intended,
                 intended_frames=None if intended is None else round(intended),
-                lost_at=(HopLoss("ingress tap", at_tap), HopLoss("guest IP layer", lost - at_tap)) if lost else (),
+                lost_at=(loss("ingress tap", at_tap), loss("guest IP layer", lost - at_tap)) if lost else (),
             )
         )
     reasons = _mishap(noise, streams)

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
 from netbench.model.paths import stream_paths
+from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Received
 from netbench.trial.accounting import account
-from netbench.trial.evidence import Evidence, Growth, NicDelta
+from netbench.trial.evidence import Evidence, NicDelta
 from tests.unit.inputs import topology
+from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
@@ -89,12 +91,13 @@ class Journey:
                 "egress": nic(tx=egress, tx_dropped=self.egress_nic),
                 "sink": nic(rx=sink, rx_dropped=self.sink_nic),
             },
-            growths=(Growth("uut", "drop rule", "dropped", self.rule),),
+            points=THROUGH_UUT,
+            growths=(growth("uut", "drop rule", "dropped", self.rule, THROUGH_UUT),),
         )
 
 
 def lost_at(counts: StreamCounts) -> dict[str, int]:
-    found = {loss.hop: loss.frames for loss in counts.lost_at}
+    found = {loss.place: loss.frames for loss in counts.lost_at}
     assert len(found) == len(counts.lost_at)
     return found
 
@@ -102,7 +105,7 @@ def lost_at(counts: StreamCounts) -> dict[str, int]:
 def outside(evidence: Evidence) -> Evidence:
     """The same seen through a UUT that netbench does not look into."""
     nics = {role: delta for role, delta in evidence.nics.items() if role in ("source", "sink")}
-    return replace(evidence, path=OUTSIDE, nics=nics, growths=())
+    return replace(evidence, path=OUTSIDE, nics=nics, points=whole_path(OUTSIDE, ()), growths=())
 
 
 few = st.integers(0, 40)
@@ -123,7 +126,7 @@ def test_every_lost_frame_is_placed_where_it_died(lost, others, link_in, link_ou
         "egress NIC": journey.egress_nic,
         "sink NIC": journey.sink_nic,
     }
-    assert lost_at(counts) == {hop: frames for hop, frames in truth.items() if frames}
+    assert lost_at(counts) == {place: frames for place, frames in truth.items() if frames}
     assert counts.unexplained_frames == link_in + link_out
     assert counts.capture_dropped_frames == journey.capture
     assert counts.duplicate_frames == journey.duplicated
@@ -170,7 +173,7 @@ def test_a_clean_trial_in_figures():
 
 def test_every_counter_of_the_path_is_kept():
     counts = account(Journey(rule=7, ingress_nic=2, capture=5).evidence())
-    assert [(hop.hop, hop.counter, hop.role, hop.grew) for hop in counts.hops] == [
+    assert [(one.point, one.counter, one.role, one.grew) for one in counts.counters] == [
         ("generator", "sent", "passed", 1000),
         ("generator", "errors", "errors", 0),
         ("source NIC", "tx", "passed", 1000),
@@ -210,7 +213,7 @@ def test_a_nic_that_drops_what_is_not_ours_has_lost_nothing():
 
 def test_a_rule_that_claims_more_than_was_lost_leaves_a_remainder_to_be_seen():
     evidence = Journey(uut=5).evidence()
-    counts = account(replace(evidence, growths=(Growth("uut", "drop rule", "dropped", 800),)))
+    counts = account(replace(evidence, growths=(growth("uut", "drop rule", "dropped", 800, THROUGH_UUT),)))
     assert lost_at(counts) == {RULE: 800}
     assert (counts.lost_frames, counts.unexplained_frames) == (5, 5 - 800)
 
@@ -274,7 +277,7 @@ def test_without_a_count_nothing_about_arrival_is_known():
     assert {name: getattr(counts, name) for name in unknown} == dict.fromkeys(unknown)
     assert counts.lost_at == ()
     assert counts.sent_frames == 1000
-    assert [hop.grew for hop in counts.hops if hop.hop == "sink NIC"] == [990, 0, 0]
+    assert [one.grew for one in counts.counters if one.point == "sink NIC"] == [990, 0, 0]
 
 
 @pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
@@ -285,7 +288,7 @@ def test_with_a_nic_gone_loss_is_known_but_not_all_of_its_places(role, seen):
     assert (counts.received_frames, counts.lost_frames) == (seen.received, 1000 - seen.received)
     assert counts.unexplained_frames is None
     assert sum(lost_at(counts).values()) <= 1000 - seen.received
-    assert {hop.grew for hop in counts.hops if hop.hop == f"{role} NIC"} == {None}
+    assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
 
 
 @pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
@@ -296,7 +299,7 @@ def test_counters_that_were_reset_prove_nothing(role, what):
     assert (counts.received_frames, counts.lost_frames, counts.foreign_frames) == (1000, 0, 0)
     assert counts.unexplained_frames is None
     assert lost_at(counts) == {}, "nothing was lost, so nothing was lost anywhere"
-    assert {hop.grew for hop in counts.hops if hop.hop == f"{role} NIC"} == {None}
+    assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
 
 
 @pytest.mark.parametrize("role", ["source", "sink"])

@@ -7,7 +7,6 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.model.ceiling import Ceiling, Ceilings
-from netbench.model.counts import HopLoss
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology
@@ -19,6 +18,7 @@ from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import CeilingSearch, loopback
 from netbench.trial.judging import beyond_ceiling
 from tests.unit.inputs import profile, topology, topology_in_vm
+from tests.unit.points import loss
 from tests.unit.results_factory import stream_counts, trial
 
 CEILINGS = Ceilings(
@@ -119,7 +119,7 @@ def with_limit(limit_fps, offered_fps):
         tried.append(load.value)
         lost = max(0, round(fps - limit_fps))
         counts = stream_counts(sent=round(fps), received=round(fps) - lost, duration_s=1.0)
-        return trial(replace(counts, lost_at=(HopLoss("sink NIC", lost),) if lost else ()))
+        return trial(replace(counts, lost_at=(loss("sink NIC", lost),) if lost else ()))
 
     return measure, tried
 

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import HopLoss
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.statistics.groups import best_groups, group_trials
 from netbench.statistics.intervals import Interval, mean_interval
-from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE, along_the_path, lost_frames_by_place
+from netbench.statistics.lost_frames import UNEXPLAINED, UNKNOWN_PLACE, lost_frames_by_place
+from tests.unit.points import loss
 from tests.unit.results_factory import MANIFEST, campaign, comparison, neighbour, stream_counts, trial
 from tests.unit.results_factory import beside as with_neighbours
 
@@ -101,12 +101,17 @@ def test_a_group_without_valid_trials_is_never_the_best() -> None:
 
 def test_losses_by_place_add_up_to_what_was_lost() -> None:
     trials = [
-        trial(stream_counts("s1", sent=1000, received=900, lost_at=(HopLoss("tap", 60), HopLoss("guest", 40)))),
-        trial(stream_counts("s1", sent=1000, received=990, lost_at=(HopLoss("tap", 7),), unexplained_frames=3)),
-        trial(stream_counts("s1", sent=1000, received=995, lost_at=(HopLoss("tap", 1),), unexplained_frames=None)),
+        trial(stream_counts("s1", sent=1000, received=900, lost_at=(loss("tap", 60), loss("guest", 40)))),
+        trial(stream_counts("s1", sent=1000, received=990, lost_at=(loss("tap", 7),), unexplained_frames=3)),
+        trial(stream_counts("s1", sent=1000, received=995, lost_at=(loss("tap", 1),), unexplained_frames=None)),
     ]
     places = lost_frames_by_place(trials)
-    assert places == {"tap": 68, "guest": 40, UNEXPLAINED: 3, UNKNOWN_PLACE: 4}
+    assert {place.name: frames for place, frames in places.items()} == {
+        "tap": 68,
+        "guest": 40,
+        UNEXPLAINED.name: 3,
+        UNKNOWN_PLACE.name: 4,
+    }
     assert places.total() == sum(counts.lost_frames or 0 for one in trials for counts in one.streams)
 
 
@@ -124,15 +129,13 @@ def test_places_of_loss_come_in_the_order_of_the_path() -> None:
         "egress tap (rx_dropped)",
         "egress NIC",
         "sink NIC",
-        UNEXPLAINED,
-        UNKNOWN_PLACE,
+        UNEXPLAINED.name,
+        UNKNOWN_PLACE.name,
     ]
-    assert along_the_path(sorted(path)) == path
-    assert along_the_path(["egress NIC", "a switch (lost)", "ingress NIC"]) == [
-        "ingress NIC",
-        "a switch (lost)",
-        "egress NIC",
-    ]
+    lost_at = tuple(loss(place, 1) for place in sorted(path[:-2]))
+    placed = stream_counts(received=900, lost_at=lost_at, unexplained_frames=3)
+    unplaced = stream_counts(received=900, lost_at=(), unexplained_frames=None)
+    assert [place.name for place in sorted(lost_frames_by_place([trial(placed), trial(unplaced)]))] == path
 
 
 def test_cpu_time_is_a_share_of_the_time_it_was_counted_over() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.trial.growth import growth
+from netbench.trial.evidence import growth
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))

@@ -26,6 +26,7 @@ from netbench.vmm.qemu_command import qemu_program
 from netbench.vmm.qemu_options import QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
+from tests.unit.points import GUEST
 from tests.unit.test_guest_counters import DEV, DRIVERS, text
 
 PATHS = stream_paths(topology(2))
@@ -266,7 +267,7 @@ def test_a_guest_without_streams_has_no_nics_and_is_read_all_the_same(life):
     assert guest.inside.files == {}
     assert not any(command.startswith(("ip link", "bridge")) for command, _ in guest.inside.told)
     reading = guest.uut.read()
-    assert {hop.stream for hop in reading.hops} == {""}
+    assert {one.stream for one in reading.counters} == {""}
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
     assert not {"nic", "queues", "forward", "vhost"} & set(ready.facts)
 
@@ -349,22 +350,34 @@ def counted(guest):
     guest.inside.counters = text(dev="".join([*dev, *more]), drivers=DRIVERS.replace("eth0", "eth3"))
 
 
-def test_hops_are_read_in_the_order_of_the_path(life):
+def test_every_counter_is_read_at_a_point_that_is_declared(life):
     guest = life().bring_up()
     counted(guest)
     reading = guest.uut.read()
-    first = [(hop.hop, hop.counter, hop.role, hop.frames) for hop in reading.hops if hop.stream == "s1"]
-    assert first[:2] == [("ingress tap", "tx", "passed", 1000), ("ingress tap", "tx_dropped", "dropped", 80)]
-    assert first[-2:] == [("egress tap", "rx", "passed", 900), ("egress tap", "rx_dropped", "dropped", 7)]
-    inside = [hop for hop, *_ in first[2:-2]]
-    assert list(dict.fromkeys(inside)) == ["VMM ingress", "guest ingress NIC", "guest egress NIC"]
-    assert ("VMM ingress", "rx_out_of_buffers", "dropped", 17) in first
-    streams = [hop.stream for hop in reading.hops]
-    assert list(dict.fromkeys(streams)) == ["s1", "s2", ""]
-    assert streams == sorted(streams, key=["s1", "s2", ""].index)
+    first = [(one.point, one.counter, one.role, one.frames) for one in reading.counters if one.stream == "s1"]
+    for expected in (
+        ("ingress tap", "tx", "passed", 1000),
+        ("ingress tap", "tx_dropped", "dropped", 80),
+        ("VMM ingress", "rx_out_of_buffers", "dropped", 17),
+        ("egress tap", "rx", "passed", 900),
+        ("egress tap", "rx_dropped", "dropped", 7),
+    ):
+        assert expected in first
+    declared = guest.ready.points
+    assert {one.stream for one in reading.counters} == {*declared, ""} == {"s1", "s2", ""}
+    for one in reading.counters:
+        assert one.point in [point.name for point in declared[one.stream or "s1"]]
     assert reading.cpu_s == {"guest": pytest.approx(4.96), "host": 12.5}
     (command, *_) = [command for command, _ in guest.inside.told if command.startswith("sh -c")]
     assert command.split()[-4:] == ["eth3", "eth2", "eth1", "eth0"]
+
+
+def test_points_are_declared_in_the_order_of_the_path(life):
+    (first, second) = life().bring_up().ready.points.values()
+    assert [(one.name, one.where, one.passing, one.names_segment) for one in first] == [
+        (one.name, one.where, one.passing, one.names_segment) for one in GUEST
+    ]
+    assert [one.name for one in second] == [one.name for one in GUEST]
 
 
 def test_a_guest_that_is_not_well_is_not_asked(life):

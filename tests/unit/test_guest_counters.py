@@ -73,12 +73,12 @@ def parsed(**changes) -> GuestCounters:
 ONE = {"s1": GuestNics("eth0", "eth1")}
 
 
-def hops(counters, nics=ONE):
-    return [(one.stream, one.hop, one.counter, one.role, one.frames) for one in readings(counters, nics)]
+def counted(counters, nics=ONE):
+    return [(one.stream, one.point, one.counter, one.role, one.frames) for one in readings(counters, nics)]
 
 
 def test_every_hop_along_the_path_then_those_that_streams_share():
-    assert hops(parsed()) == [
+    assert counted(parsed()) == [
         ("s1", "VMM ingress", "rx_out_of_buffers", "dropped", 17),
         ("s1", "guest ingress NIC", "rx", "passed", 1000),
         ("s1", "guest ingress NIC", "rx_dropped", "dropped", 2),
@@ -108,8 +108,8 @@ def test_cpu_time_is_what_was_not_idle_nor_waited_for_nor_given_to_others():
 
 def test_every_stream_has_nics_of_its_own():
     both = {"s1": GuestNics("eth0", "eth1"), "s2": GuestNics("eth1", "eth0")}
-    found = hops(parsed(), both)
-    assert [hop[0] for hop in found] == ["s1"] * 8 + ["s2"] * 7 + [""] * 12
+    found = counted(parsed(), both)
+    assert [one[0] for one in found] == ["s1"] * 8 + ["s2"] * 7 + [""] * 12
     assert ("s2", "guest ingress NIC", "rx", "passed", 102) in found
     assert ("s2", "guest egress NIC", "tx", "passed", 8) in found
 
@@ -117,18 +117,18 @@ def test_every_stream_has_nics_of_its_own():
 def test_a_nic_that_is_gone_is_an_error():
     without = "".join(line for line in DEV.splitlines(keepends=True) if "eth1" not in line)
     with pytest.raises(TestbedError, match="NIC eth1 of the guest is gone"):
-        hops(parsed(dev=without))
+        counted(parsed(dev=without))
 
 
 @pytest.mark.parametrize("qdiscs", ["", "[]\n", "[]"])
 def test_a_guest_without_tc_cannot_tell_of_queues(qdiscs):
-    """What it cannot tell is not 0: there is no such hop."""
-    assert "guest egress queue" not in {hop[1] for hop in hops(parsed(qdiscs=qdiscs))}
+    """What it cannot tell is not 0: there is no such counter."""
+    assert "guest egress queue" not in {one[1] for one in counted(parsed(qdiscs=qdiscs))}
 
 
 @pytest.mark.parametrize("drivers", ["", "--nic--eth0\n--nic--eth1\n"])
 def test_a_guest_without_ethtool_or_whose_drivers_count_nothing(drivers):
-    assert "rx_out_of_buffers" not in {hop[2] for hop in hops(parsed(drivers=drivers))}
+    assert "rx_out_of_buffers" not in {one[2] for one in counted(parsed(drivers=drivers))}
 
 
 def test_a_nic_whose_name_touches_its_numbers():
@@ -176,7 +176,9 @@ def test_a_damaged_text_is_told_or_read_and_nothing_else(start, length, instead)
         found = list(readings(parse_counters(damaged, "guest g"), ONE))
     except TestbedError:
         return
-    assert {(hop.stream, hop.hop, hop.role) for hop in found} <= {(hop[0], hop[1], hop[3]) for hop in hops(parsed())}
+    assert {(one.stream, one.point, one.role) for one in found} <= {
+        (one[0], one[1], one[3]) for one in counted(parsed())
+    }
 
 
 COUNTS = st.integers(0, 2**64 - 1)
@@ -203,7 +205,7 @@ def test_the_command_as_this_machine_answers_it():
     counters = parse_counters(done.stdout, "guest g")
     assert set(counters.nics) == set(names)
     assert counters.cpu_s > 0
-    assert {"InAddrErrors", "InNoRoutes"} <= {hop[2] for hop in hops(counters, {"s1": GuestNics("lo", "lo")})}
+    assert {"InAddrErrors", "InNoRoutes"} <= {one[2] for one in counted(counters, {"s1": GuestNics("lo", "lo")})}
 
 
 def test_a_name_is_no_part_of_the_command():

@@ -1,24 +1,25 @@
-"""Readings of hops on a machine, from what its namespaces count; tests/netns has the same with frames."""
+"""What a machine counts beyond its NICs, from what its namespaces count; tests/netns has the same with frames."""
 
 import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.linux.drops import NamespaceCounters, hop_readings
+from netbench.linux.drops import NamespaceCounters, counter_readings
 from netbench.linux.ip_layer import ip_counters
 from netbench.linux.kernel_by_command import GuestKernel
 from netbench.linux.pause import PauseFrames
 from netbench.linux.queues import Queue
 from netbench.linux.rules import Dropper, Hook
 from netbench.model.paths import Place
-from netbench.model.points import HopPoint, HopReading
+from netbench.model.points import CounterReading, CountingPoint, Kind, Where
 from tests.unit.fakes import FakeHost
 
-IN = HopPoint("s1", "ingress NIC", Place(None, "uut", "in1"), "rx")
-OUT = HopPoint("s1", "egress NIC", Place(None, "uut", "out1"), "tx")
-SINK = HopPoint("s1", "sink NIC", Place(None, "uut", "rx1"), "rx")
-SOURCE = HopPoint("s1", "source NIC", Place(None, "uut", "tx1"), "tx")
-OTHER = HopPoint("s2", "egress NIC", Place(None, "uut", "out2"), "tx")
+IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, Place(None, "uut", "in1"), "rx"))
+OUT = ("s1", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out1"), "tx"))
+SINK = ("s1", CountingPoint("sink NIC", Where.SINK, Kind.INTERFACE, Place(None, "uut", "rx1"), "rx"))
+SOURCE = ("s1", CountingPoint("source NIC", Where.SOURCE, Kind.INTERFACE, Place(None, "uut", "tx1"), "tx"))
+BACKLOG = CountingPoint("softnet backlog", kind=Kind.BACKLOG, place=Place(None, None, ""))
+OTHER = ("s2", CountingPoint("egress NIC", Where.EGRESS, Kind.INTERFACE, Place(None, "uut", "out2"), "tx"))
 
 # Linux 6.18; numbers as a test can tell them apart.
 PROC = """Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams OutTransmits
@@ -32,8 +33,15 @@ IpExt: 51 52 53
 """
 
 
-def readings(there: NamespaceCounters, *points: HopPoint, stack: str = "", softnet: str = "") -> list[HopReading]:
-    return list(hop_readings(points, {"uut": stack} if stack else {}, {"uut": there}, softnet))
+def readings(
+    there: NamespaceCounters, *points: tuple[str, CountingPoint], stack: str = "", softnet: str = ""
+) -> list[CounterReading]:
+    along = {"s1": [BACKLOG], "s2": [BACKLOG]}
+    for stream, point in points:
+        along[stream].append(point)
+    if stack:
+        along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=Place(None, "uut", "")))
+    return list(counter_readings(along, {"uut": there}, softnet))
 
 
 def rules(*hooks: Hook) -> NamespaceCounters:
@@ -64,7 +72,7 @@ def test_the_ip_layer_counts_drops_of_many_kinds():
 )
 def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(stack, bridged_ip, named):
     found = readings(NamespaceCounters(ip=PROC, bridged_ip=bridged_ip), stack=stack)
-    assert (found[0].hop, found[0].counter, found[0].frames) == (*named, 990) if named else found == []
+    assert (found[0].point, found[0].counter, found[0].frames) == (*named, 990) if named else found == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,9 @@ def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(st
 )
 def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
     there = NamespaceCounters(rules=(Dropper("nft rule", frozenset({hook}), 7),), bridged_ip=bridged_ip)
-    assert readings(there, IN, stack=stack) == ([HopReading("", stack, named, "dropped", 7)] if named else [])
+    assert readings(there, IN, stack=stack) == (
+        [CounterReading("", stack, named, "dropped", 7, attached=True)] if named else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,18 +113,20 @@ def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, 
 )
 def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
     found = readings(rules(*hooks), SOURCE, IN, OUT, OTHER, SINK, stack="bridge")
-    assert found == ([HopReading(expected[0], expected[1], "nft rule", expected[2], 7)] if expected else [])
+    assert found == (
+        [CounterReading(expected[0], expected[1], "nft rule", expected[2], 7, attached=True)] if expected else []
+    )
 
 
 def test_a_rule_that_frames_come_to_at_two_hops_is_at_neither_alone():
     found = readings(rules(Hook("netdev", "ingress", "in1"), Hook("netdev", "egress", "out1")), IN, OUT)
-    assert found == [HopReading("s1", "uut", "ingress NIC or egress NIC: nft rule", "dropped", 7)]
+    assert found == [CounterReading("s1", "uut", "ingress NIC or egress NIC: nft rule", "dropped", 7, attached=True)]
 
 
 def test_rules_that_cannot_be_read_may_drop_everywhere():
     assert readings(NamespaceCounters(rules=None), IN, stack="bridge") == [
-        HopReading("s1", "ingress NIC", "nft rules", "dropped", None),
-        HopReading("", "bridge", "nft rules", "dropped", None),
+        CounterReading("s1", "ingress NIC", "nft rules", "dropped", None, attached=True),
+        CounterReading("", "bridge", "nft rules", "dropped", None, attached=True),
     ]
 
 
@@ -133,30 +145,34 @@ def test_rules_that_cannot_be_read_may_drop_everywhere():
 )
 def test_queues_and_classifiers_are_at_the_hop_of_their_interface(kind, interface, expected):
     found = readings(NamespaceCounters(queues=(Queue(interface, kind, 7),)), SOURCE, IN, OUT)
-    assert found == ([HopReading(expected[0], expected[1], expected[2], expected[3], 7)] if expected else [])
+    assert found == (
+        [CounterReading(expected[0], expected[1], expected[2], expected[3], 7, attached=True)] if expected else []
+    )
 
 
 def test_a_program_of_xdp_counts_nothing():
     there = NamespaceCounters(xdp=frozenset({"in1", "out1"}))
-    assert readings(there, IN, OUT) == [HopReading("s1", "ingress NIC", "XDP program", "dropped", None)]
+    assert readings(there, IN, OUT) == [
+        CounterReading("s1", "ingress NIC", "XDP program", "dropped", None, attached=True)
+    ]
 
 
 def test_pause_frames_hold_the_sender_of_a_link_back():
     there = NamespaceCounters(pause={name: PauseFrames(rx=5, tx=6) for name in ("tx1", "in1")})
     assert readings(there, SOURCE, IN, OUT) == [
-        HopReading("s1", "source NIC", "rx_pause", "passed", 5),
-        HopReading("s1", "ingress NIC", "tx_pause", "passed", 6),
+        CounterReading("s1", "source NIC", "rx_pause", "passed", 5),
+        CounterReading("s1", "ingress NIC", "tx_pause", "passed", 6),
     ]
 
 
 def test_the_backlog_is_one_for_the_machine():
     softnet = "000003e8 00000010 00000009\n00000001 000000ff 00000000\n"
     assert readings(NamespaceCounters(), softnet=softnet) == [
-        HopReading("", "softnet backlog", "dropped", "repeated", 0x10F)
+        CounterReading("", "softnet backlog", "dropped", "repeated", 0x10F)
     ]
 
 
 def test_a_vm_that_talks_nonsense_is_named():
     kernel = GuestKernel(lambda netns: FakeHost({"sh": Completed((), 0, "what?", "")}))
-    with pytest.raises(TestbedError, match="its counters of hops make no sense"):
-        kernel.read_hops([IN], {})
+    with pytest.raises(TestbedError, match="its counters make no sense"):
+        kernel.read_counters({"s1": [IN[1]]})

@@ -9,9 +9,10 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Received
 from netbench.trial.accounting import account
-from netbench.trial.evidence import Evidence, Growth, NicDelta
+from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.judging import judge
 from tests.unit.inputs import topology
+from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
@@ -21,7 +22,9 @@ SINK = replace(NIC, tx=0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
-CLEAN = Evidence(PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, ())
+CLEAN = Evidence(
+    PATH, TRAFFIC, SENT, received(), {"source": NIC, "ingress": NIC, "egress": NIC, "sink": SINK}, THROUGH_UUT
+)
 
 
 def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
@@ -48,7 +51,7 @@ def test_nothing_is_said_against_a_clean_trial():
 
 
 def test_loss_in_the_uut_is_a_result_and_no_reason():
-    lost = replace(CLEAN, received=received(900), growths=(Growth("uut", "rule", "dropped", 100),))
+    lost = replace(CLEAN, received=received(900), growths=(growth("uut", "rule", "dropped", 100),))
     assert reasons(replace(lost, nics=counting(egress=900, sink=900))) == []
 
 
@@ -109,7 +112,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
             "source NIC nb-tx1 was replaced or its counters were reset",
         ),
         (
-            replace(CLEAN, growths=(Growth("sink NIC", "nft t c rule 4", "dropped", 7),)),
+            replace(CLEAN, growths=(growth("sink NIC", "nft t c rule 4", "dropped", 7),)),
             ReasonKind.TESTER_DROPPED,
             "nft t c rule 4 dropped 7 frames at the sink NIC: not the UUT's doing; remove it",
         ),

@@ -7,14 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.model.paths import stream_paths
+from netbench.model.points import CountingPoint, Where, whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.trial.losses import losses
 from tests.unit.inputs import topology
+from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth
 from tests.unit.received import received
 
 (PATH,) = stream_paths(topology())
 SENT = 10_000
+PATHS = {"guest": THROUGH_GUEST, **{kind.value: points for kind, points in BY_KIND.items()}}
 
 
 def passed(**counts) -> NicDelta:
@@ -22,8 +25,9 @@ def passed(**counts) -> NicDelta:
     return NicDelta(**{**none, "up": True, "carrier_changes": 0, **counts})
 
 
-def evidence(entered: int, left: int, *growths: Growth, stack: str = "uut", egress_dropped: int = 0) -> Evidence:
+def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", egress_dropped: int = 0) -> Evidence:
     """Of SENT frames so many entered the unit under test and so many left it; nothing else happened to them."""
+    points = PATHS[stack]
     return Evidence(
         path=PATH,
         traffic=Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1),
@@ -35,13 +39,13 @@ def evidence(entered: int, left: int, *growths: Growth, stack: str = "uut", egre
             "egress": passed(tx=left, tx_dropped=egress_dropped),
             "sink": passed(rx=left),
         },
-        growths=growths,
-        stack=stack,
+        points=points,
+        growths=tuple(replace(one, point=at(one.point.name, points)) for one in growths),
     )
 
 
 def lost(given_: Evidence) -> dict[str, int]:
-    return {loss.hop: loss.frames for loss in losses(given_)}
+    return {loss.place: loss.frames for loss in losses(given_)}
 
 
 @dataclass(frozen=True)
@@ -70,20 +74,19 @@ class ThroughGuest:
         return evidence(
             SENT,
             tap_out - self.tap_out_hook - self.bridge_out - self.egress_hook,
-            Growth("ingress NIC", "nft filter in rule 2", "dropped", self.ingress_hook, indiscriminate=True),
-            Growth("ingress tap", "tx", "passed", tap),
-            Growth("ingress tap", "tx_dropped", "dropped", self.tap_full),
-            Growth("guest ingress NIC", "rx", "passed", guest_in),
-            Growth("guest ingress NIC", "rx_dropped", "dropped", self.guest_nic),
-            Growth("guest softnet", "dropped", "repeated", self.guest_nic),
-            Growth("guest IP layer", "OutNoRoutes", "dropped", self.guest_ip),
-            Growth("guest egress queue", "dropped", "dropped", self.guest_queue),
-            Growth("guest egress NIC", "tx", "passed", guest_out),
-            Growth("egress tap", "rx", "passed", tap_out),
-            Growth("egress tap", "rx_dropped", "dropped", self.tap_out_full),
-            Growth("egress tap", "nft filter tap rule 4", "dropped", self.tap_out_hook, indiscriminate=True),
-            Growth("egress NIC", "nft filter out rule 3", "dropped", self.egress_hook, indiscriminate=True),
-            stack="uut",
+            growth("ingress NIC", "nft filter in rule 2", "dropped", self.ingress_hook, indiscriminate=True),
+            growth("ingress tap", "tx", "passed", tap),
+            growth("ingress tap", "tx_dropped", "dropped", self.tap_full),
+            growth("guest ingress NIC", "rx", "passed", guest_in),
+            growth("guest ingress NIC", "rx_dropped", "dropped", self.guest_nic),
+            growth("guest softnet", "dropped", "repeated", self.guest_nic),
+            growth("guest IP layer", "OutNoRoutes", "dropped", self.guest_ip),
+            growth("guest egress queue", "dropped", "dropped", self.guest_queue),
+            growth("guest egress NIC", "tx", "passed", guest_out),
+            growth("egress tap", "rx", "passed", tap_out),
+            growth("egress tap", "rx_dropped", "dropped", self.tap_out_full),
+            growth("egress tap", "nft filter tap rule 4", "dropped", self.tap_out_hook, indiscriminate=True),
+            growth("egress NIC", "nft filter out rule 3", "dropped", self.egress_hook, indiscriminate=True),
         )
 
 
@@ -117,8 +120,34 @@ def test_a_counter_on_the_other_side_of_what_it_explains_is_not_counted_twice(dr
     assert lost(truth.evidence()).get("guest ingress NIC (rx_dropped)", 0) == dropped
 
 
+def test_whatever_a_uut_declares_is_placed_by_the_same_rules():
+    """A guest of another kind: one that is a namespace on two pairs of veths."""
+    points = whole_path(
+        PATH,
+        (
+            CountingPoint("ingress veth", Where.BEFORE, direction="tx", passing=True),
+            CountingPoint("container", Where.INSIDE, names_segment=True),
+            CountingPoint("egress veth", Where.BEHIND, direction="rx", passing=True),
+            CountingPoint("way out", Where.BEHIND, names_segment=True),
+        ),
+    )
+    grown = (
+        growth("ingress veth", "tx", "passed", SENT - 1, points),
+        growth("ingress veth", "pauses", "passed", 5, points),
+        growth("egress veth", "rx", "passed", SENT - 6, points),
+        growth("egress veth", "qdisc tbf", "dropped", 20, points, indiscriminate=True),
+    )
+    found = losses(replace(evidence(SENT, SENT - 36), points=points, growths=grown))
+    assert [(one.place, one.where, one.frames) for one in found] == [
+        ("container (between ingress veth and egress veth)", Where.INSIDE, 5),
+        ("uut (between ingress NIC and ingress veth)", Where.UUT, 1),
+        ("egress veth (qdisc tbf)", Where.BEHIND, 20),
+        ("way out (between egress veth and egress NIC)", Where.BEHIND, 10),
+    ]
+
+
 def test_a_machine_that_drops_frames_of_others_as_well_has_dropped_no_more_of_ours_than_are_missing():
-    everything = Growth("IP layer", "InAddrErrors", "dropped", 5000, indiscriminate=True)
+    everything = growth("IP layer", "InAddrErrors", "dropped", 5000, indiscriminate=True)
     assert lost(evidence(SENT, SENT - 7, everything, stack="IP layer")) == {"IP layer (InAddrErrors)": 7}
     assert lost(evidence(SENT, SENT, everything, stack="IP layer")) == {}
 
@@ -130,8 +159,8 @@ def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
 
 
 def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
-    rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=UNCOUNTED)
-    counted = Growth("egress NIC", "nft t out rule 2", "dropped", 40)
+    rule = growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=UNCOUNTED)
+    counted = growth("egress NIC", "nft t out rule 2", "dropped", 40)
     assert lost(evidence(SENT, SENT - 100, rule, counted, stack="bridge")) == {
         "ingress NIC (nft t c rule 5, which does not count)": 60,
         "egress NIC (nft t out rule 2)": 40,
@@ -139,67 +168,67 @@ def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
 
 
 def test_of_several_that_may_drop_without_counting_none_is_blamed_alone():
-    rules = [Growth(hop, f"nft {hop[0]}", "dropped", None, silent=UNCOUNTED) for hop in ("ingress NIC", "bridge")]
+    rules = [growth(name, f"nft {name[0]}", "dropped", None, silent=UNCOUNTED) for name in ("ingress NIC", "bridge")]
     (name,) = lost(evidence(SENT, SENT - 9, *rules, stack="bridge"))
     assert name == "uut (ingress NIC: nft i or bridge: nft b, which do not count)"
-    of_bridge = [Growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in (1, 2)]
+    of_bridge = [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in (1, 2)]
     assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 1 or nft 2, which do not count)": 9}
-    of_bridge = [Growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(9)]
+    of_bridge = [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(9)]
     assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 0 or nft 1 or 7 more, which do not count)": 9}
 
 
 def test_what_was_removed_or_reset_meanwhile_may_have_dropped_too():
     for why in (REMOVED, RESET):
-        rule = Growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=why)
+        rule = growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=why)
         assert lost(evidence(SENT, SENT - 9, rule, stack="bridge")) == {f"ingress NIC (nft t c rule 5, {why})": 9}
 
 
 def test_a_rule_that_does_not_count_is_not_blamed_alone_where_streams_share_one_that_dropped():
-    silent = Growth("egress NIC", "nft e", "dropped", None, silent=UNCOUNTED)
-    shared = Growth("bridge", "nft b", "dropped", 30, shared=True)
+    silent = growth("egress NIC", "nft e", "dropped", None, silent=UNCOUNTED)
+    shared = growth("bridge", "nft b", "dropped", 30, shared=True)
     (name,) = lost(evidence(SENT, SENT - 12, shared, silent, stack="bridge"))
     assert name == "uut (bridge: nft b or egress NIC: nft e, counted for all streams or which does not count)"
 
 
 def test_a_counter_of_a_guest_that_is_unknown_is_not_a_rule_that_does_not_count():
-    unknown = Growth("guest", "dropped", "dropped", None)
+    unknown = growth("guest", "dropped", "dropped", None)
     assert lost(evidence(SENT, SENT - 9, unknown, stack="bridge")) == {"bridge (between ingress NIC and egress NIC)": 9}
 
 
 @pytest.mark.parametrize("shown", [30, 12])
 def test_what_streams_share_names_the_place_and_the_streams_own_counters_the_number(shown):
     """30 frames of all streams found no route; of this one 12 are missing."""
-    shared = Growth("IP layer", "OutNoRoutes", "dropped", shown, shared=True)
+    shared = growth("IP layer", "OutNoRoutes", "dropped", shown, shared=True)
     assert lost(evidence(SENT, SENT - 12, shared, stack="IP layer")) == {
         "IP layer (OutNoRoutes, counted for all streams)": 12
     }
 
 
 def test_a_rule_at_the_source_explains_what_never_left_it():
-    rule = Growth("source NIC", "nft t c rule 2", "dropped", 25)
+    rule = growth("source NIC", "nft t c rule 2", "dropped", 25)
     seen = evidence(SENT - 25, SENT - 25, rule)
     seen = replace(seen, nics={**seen.nics, "source": passed(tx=SENT - 25)})
     assert lost(seen) == {"source NIC (nft t c rule 2)": 25}
 
 
 def test_a_rule_at_the_sink_that_drops_what_was_captured_before_has_lost_nothing():
-    assert lost(evidence(SENT, SENT, Growth("sink NIC", "nft t c rule 2", "dropped", 100))) == {}
+    assert lost(evidence(SENT, SENT, growth("sink NIC", "nft t c rule 2", "dropped", 100))) == {}
 
 
 def test_a_rule_before_the_capture_explains_what_the_capture_did_not_see():
-    given_ = evidence(SENT, SENT, Growth("sink NIC", "XDP program", "dropped", None, silent=UNCOUNTED))
+    given_ = evidence(SENT, SENT, growth("sink NIC", "XDP program", "dropped", None, silent=UNCOUNTED))
     assert lost(replace(given_, received=received(SENT - 3))) == {"sink NIC (XDP program, which does not count)": 3}
 
 
 @pytest.mark.parametrize("others", [0, 500])
 def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(others):
     """And when it dropped frames of other streams as well, it is blamed for this one's only."""
-    seen = evidence(SENT - 40, SENT - 40, Growth("softnet backlog", "dropped", "repeated", 40 + others, shared=True))
+    seen = evidence(SENT - 40, SENT - 40, growth("softnet backlog", "dropped", "repeated", 40 + others, shared=True))
     ends = {"source": passed(tx=SENT - 40, tx_dropped=40), "ingress": passed(rx=SENT - 40, rx_dropped=40)}
     assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
 
 
 def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
-    seen = evidence(SENT, SENT - 40, Growth("softnet backlog", "dropped", "repeated", 30), stack="bridge")
+    seen = evidence(SENT, SENT - 40, growth("softnet backlog", "dropped", "repeated", 30), stack="bridge")
     seen = replace(seen, nics={**seen.nics, "ingress": passed(rx=SENT, rx_dropped=30)})
     assert lost(seen) == {"softnet backlog (dropped)": 30, "bridge (between ingress NIC and egress NIC)": 10}

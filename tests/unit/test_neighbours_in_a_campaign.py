@@ -64,7 +64,7 @@ def test_both_sides_of_a_trial_are_counted(testbed, directory):
     assert (other.stream, other.sent_frames, other.lost_frames) == ("s2", 500 * (2 + 1) + 500 * 0.2, 5)
     assert neighbour.name == "second"
     assert str(trial.spec.task("second").activity) == "forwards 64-byte frames at 500fps"
-    assert [(loss.hop, loss.frames) for loss in other.lost_at] == [("uut (between ingress NIC and egress NIC)", 5)]
+    assert [(loss.place, loss.frames) for loss in other.lost_at] == [("uut (between ingress NIC and egress NIC)", 5)]
     assert trial.verdict is Verdict.VALID
 
 

@@ -18,6 +18,7 @@ from netbench.trial.setup import Lane
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
 from tests.unit.inputs import profile, topology
+from tests.unit.points import THROUGH_UUT
 
 PATHS = stream_paths(topology(2))
 NOTHING = Sent(0, 0, 0.1, None, None, 1, 0.0)
@@ -63,7 +64,7 @@ def test_what_would_fill_the_disk_is_not_begun(receiving, monkeypatch):
     assert not sinks.armed()
     sinks.stop(1.0)
     assert log == []
-    evidence = Evidence(PATHS[0], TRAFFIC["s1"], NOTHING, sinks.received("s1", NOTHING), {})
+    evidence = Evidence(PATHS[0], TRAFFIC["s1"], NOTHING, sinks.received("s1", NOTHING), {}, THROUGH_UUT)
     (reason,) = judge(evidence, account(evidence), 0.01, 0.05)
     assert reason.kind is ReasonKind.CAPTURE_DISK_FULL
     assert "take 8,000 bytes, and" in reason.detail

@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 import pytest
 
 from netbench.errors import UsageError
-from netbench.model.counts import HopCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
@@ -19,6 +18,7 @@ from netbench.report.panels import Style, styles
 from netbench.report.published import schlosser2011
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import Interval
+from tests.unit.points import count
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import GUESTS, MANIFEST, campaign, comparison, guests, stream_counts, trial
 
@@ -186,12 +186,12 @@ def test_loss_of_zero_has_a_place_of_its_own_below_every_other_loss() -> None:
 
 def test_error_bars_of_loss_stay_between_zero_and_everything() -> None:
     scale = LossScale.over([0.5])
-    reach = scale.reach(Interval(0.5, 2.0, 2), lane=0.5)
+    reach = scale.reach(Interval(0.5, 2.0, 2), row=0.5)
     assert reach is not None
     up, down = reach
     assert 0.5 * 10**up == pytest.approx(1.0)
     assert scale.height(0.5, 0.5) - down == pytest.approx(scale.height(0.0, 0.5))
-    assert scale.reach(Interval(0.5, None, 1), lane=0.5) is None
+    assert scale.reach(Interval(0.5, None, 1), row=0.5) is None
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,11 @@ def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
 
 def test_counters_inside_a_uut_are_summed_over_its_valid_trials() -> None:
     def one(tap: int, repetition: int, reasons: tuple[Reason, ...] = ()) -> TrialResult:
-        hops = (HopCount("ingress tap", "tx_dropped", "dropped", tap),)
-        shared = (HopCount("guest softnet", "dropped", "repeated", 1000),)
-        return trial(stream_counts(hops=hops), uut="kvm", repetition=repetition, reasons=reasons, hops=shared)
+        counters = (count("ingress tap", "tx_dropped", "dropped", tap),)
+        shared = (count("guest softnet", "dropped", "repeated", 1000),)
+        return trial(
+            stream_counts(counters=counters), uut="kvm", repetition=repetition, reasons=reasons, counters=shared
+        )
 
     trials = [one(700, 1), one(800, 2), one(5, 3, SUSPICIOUS), trial(stream_counts(), uut="raw")]
     text = page_of(campaign(trials, uuts=("raw", "kvm"))).text

@@ -9,7 +9,6 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.counts import HopCount, HopLoss
 from netbench.model.maximum import Maximum
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
@@ -26,6 +25,7 @@ from netbench.statistics.interference.curves import curves
 from netbench.statistics.interference.throughput_change import relative_maxima
 from netbench.statistics.ratios import ratio_of_means
 from tests.unit.interference_factory import CAPACITY, paper_campaign
+from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import Neighbour, beside, campaign, comparison, neighbour, stream_counts, trial
 
@@ -187,9 +187,9 @@ def test_cpu_time_of_every_guest_and_the_machine_is_told_by_scenario() -> None:
 
 
 def test_losses_and_counters_are_told_of_the_guest_they_belong_to() -> None:
-    lost = stream_counts("n1", sent=1000, received=930, lost_at=(HopLoss("ingress tap (tx_dropped)", 70),))
-    hops = (HopCount("guest IP layer", "InDiscards", "dropped", 7),)
-    second = neighbour(lost, activity={"network": "50%"}, hops=hops)
+    lost = stream_counts("n1", sent=1000, received=930, lost_at=(loss("ingress tap (tx_dropped)", 70),))
+    counters = (count("guest IP layer", "InDiscards", "dropped", 7),)
+    second = neighbour(lost, activity={"network": "50%"}, counters=counters)
     text = page_of(campaign(twice("network-50", (1000, 1000), second), uuts=("kvm",))).text
     assert "kvm nowhere: no frame was lost 0" in text
     assert "kvm, second ingress tap (tx_dropped) 140 100.0 % 7.000 % –" in text

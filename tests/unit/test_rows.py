@@ -1,10 +1,11 @@
 import pytest
 
-from netbench.model.counts import HopLoss, LossRuns, Spread
+from netbench.model.counts import LossRuns, Spread
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row, group_rows, stream_rows
+from tests.unit.points import loss
 from tests.unit.results_factory import campaign, comparison, neighbour, spread, stream_counts, trial
 
 DOCUMENTED = [
@@ -66,7 +67,7 @@ def test_known_cells_are_of_the_type_of_their_column() -> None:
 
 def test_one_row_per_trial_and_stream_with_exact_counts() -> None:
     counts = (
-        stream_counts("s1", sent=990, received=930, duplicate_frames=2, lost_at=(HopLoss("tap", 60),)),
+        stream_counts("s1", sent=990, received=930, duplicate_frames=2, lost_at=(loss("tap", 60),)),
         stream_counts("s2", sent=1000, received=1000),
     )
     first, second = stream_rows(campaign([trial(*counts, frame_size=500, index=7, repetition=3)]))
@@ -165,7 +166,7 @@ def test_a_group_row_has_the_mean_cpu_times() -> None:
 def shared() -> TrialResult:
     """A victim with two streams beside a neighbour that forwards, one that computes, and one that is idle."""
     forwards = neighbour(
-        stream_counts("s3", sent=2000, received=1500, intended_fps=2000.0, lost_at=(HopLoss("ingress tap", 500),)),
+        stream_counts("s3", sent=2000, received=1500, intended_fps=2000.0, lost_at=(loss("ingress tap", 500),)),
         frame_size=128,
         cpu_s={"guest": 0.5, "host": 0.1 + 0.2},
     )

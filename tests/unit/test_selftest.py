@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.counts import HopCount, HopLoss
-from netbench.model.points import HopReading
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.selftest.attached import judge_obstacles
+from netbench.selftest.attached import Attached, judge_attached
 from netbench.selftest.capture_watch import Seen, judge_hindrance
 from netbench.selftest.drops import judge_drops, references
 from netbench.selftest.impairments import impairment_cases, judge_impairment
@@ -16,6 +14,7 @@ from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
 from netbench.uut.impairment import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
+from tests.unit.points import at, count, loss
 from tests.unit.results_factory import spread, stream_counts, trial
 
 
@@ -29,17 +28,17 @@ LIMIT = options(limit={"fps": 500, "burst": 10})
 
 
 def dropped(of, lost, counted=None, **more):
-    """A stream of 1,000 frames that lost some at the hop of a reference, and what the rule counted there."""
-    hops = (HopCount(of.hop, DROP_RULE, "dropped", lost if counted is None else counted),)
-    lost_at = (HopLoss(f"{of.hop} ({DROP_RULE})", lost),)
-    return stream_counts(received=1000 - lost, lost_at=lost_at, hops=hops, **more)
+    """A stream of 1,000 frames that lost some at the point of a reference, and what the rule counted there."""
+    counters = (count(of.point, DROP_RULE, "dropped", lost if counted is None else counted),)
+    lost_at = (loss(f"{of.point} ({DROP_RULE})", lost),)
+    return stream_counts(received=1000 - lost, lost_at=lost_at, counters=counters, **more)
 
 
 @pytest.mark.parametrize(("of", "lost"), [(SEVEN, 70), (RANDOM, 103), (LIMIT, 495)])
 def test_the_truth_at_its_place_passes(of, lost):
     check = judge_drops(of, "r", trial(dropped(of, lost), dropped(of, lost, stream="s2")))
     assert (check.passed, check.error, check.detail) == (True, "0 frames", "")
-    assert check.truth == f"{2 * lost} lost at {of.hop}"
+    assert check.truth == f"{2 * lost} lost at {of.point}"
 
 
 @pytest.mark.parametrize(
@@ -48,13 +47,13 @@ def test_the_truth_at_its_place_passes(of, lost):
         (SEVEN, dropped(SEVEN, 71), "71 at egress NIC"),
         (
             SEVEN,
-            replace(dropped(SEVEN, 70), lost_at=(HopLoss("bridge", 70),)),
+            replace(dropped(SEVEN, 70), lost_at=(loss("bridge", 70),)),
             "70 at bridge; it was all at egress NIC",
         ),
         (RANDOM, dropped(RANDOM, 103, counted=102), "103 at bridge"),
         (RANDOM, dropped(RANDOM, 300), "of 1,000 frames 100 ± 47 should have been dropped"),
         (LIMIT, dropped(LIMIT, 480), "520 frames passed a limit that lets at most 510 pass in 1.000 s"),
-        (LIMIT, replace(dropped(LIMIT, 495), hops=()), "could not be read"),
+        (LIMIT, replace(dropped(LIMIT, 495), counters=()), "could not be read"),
     ],
 )
 def test_another_number_or_place_fails_and_is_told(of, counts, says):
@@ -178,11 +177,11 @@ def test_kernel_threads_are_no_processes():
 
 
 def test_what_stands_in_the_way_is_named_once_with_its_place():
-    rule = HopReading("s1", "sink NIC", "nft netdev evil c rule 2", "dropped", None)
-    bridge = HopReading("", "bridge", "nft bridge filter forward policy", "dropped", 3)
-    check = judge_obstacles([rule, bridge, rule], topology())
+    rule = Attached("s1", at("sink NIC"), "nft netdev evil c rule 2")
+    bridge = Attached("", at("bridge"), "nft bridge filter forward policy")
+    check = judge_attached([rule, bridge, rule], topology())
     assert (check.passed, check.measured) == (False, "2 found")
     assert check.detail.startswith(
         "nft bridge filter forward policy at the bridge; nft netdev evil c rule 2 at the sink NIC sink/rx1"
     )
-    assert judge_obstacles([], topology()).passed
+    assert judge_attached([], topology()).passed

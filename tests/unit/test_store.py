@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import HopCount, HopLoss, LossRuns, Spread, StreamCounts
+from netbench.model.counts import Loss, LossRuns, PointCount, Spread, StreamCounts
+from netbench.model.points import Where
 from netbench.model.scenario import Idle, Network, Off, Stress
 from netbench.model.trial import Frames, GuestResult, GuestTask
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.store import SCHEMA_VERSION, Store
+from tests.unit.points import count, loss
 from tests.unit.results_factory import neighbour, spread, stream_counts, trial
 
 BIG = 2**63 - 1
@@ -27,7 +29,8 @@ frames = st.integers(0, BIG)
 maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
-hop_counts = st.lists(st.builds(HopCount, words, words, words, maybe_frames), max_size=4).map(tuple)
+wheres, orders = st.sampled_from(Where), st.integers(0, 99)
+point_counts = st.lists(st.builds(PointCount, words, wheres, orders, words, words, maybe_frames), max_size=4).map(tuple)
 spreads = st.none() | st.builds(
     Spread, maybe_frames, st.none() | seconds, maybe_frames, maybe_frames, maybe_frames, maybe_frames, maybe_frames
 )
@@ -69,8 +72,8 @@ def stream_results(draw, stream):
         reordering_extent_median_frames=draw(maybe_frames),
         reordering_extent_mean_frames=draw(st.none() | seconds),
         reordering_extent_max_frames=draw(maybe_frames),
-        lost_at=tuple(draw(st.lists(st.builds(HopLoss, words, frames), max_size=3))),
-        hops=draw(hop_counts),
+        lost_at=tuple(draw(st.lists(st.builds(Loss, words, words, wheres, orders, frames), max_size=3))),
+        counters=draw(point_counts),
     )
 
 
@@ -81,7 +84,7 @@ def neighbour_results(draw, number):
     traffic = Frames(draw(st.integers(64, 1518)), draw(loads)) if isinstance(does, Network) else None
     task = GuestTask(f"n{number}", does, tuple(streams), traffic, draw(seconds))
     counts = tuple(draw(stream_results(name)) for name in streams)
-    return task, GuestResult(task.name, counts, draw(hop_counts), draw(st.dictionaries(words, seconds, max_size=3)))
+    return task, GuestResult(task.name, counts, draw(point_counts), draw(st.dictionaries(words, seconds, max_size=3)))
 
 
 @st.composite
@@ -96,7 +99,7 @@ def trial_results(draw, index=0):
         index=index,
         streams=streams,
         reasons=tuple(draw(st.lists(st.builds(Reason, st.sampled_from(ReasonKind), words, words), max_size=5))),
-        hops=draw(hop_counts),
+        counters=draw(point_counts),
         cpu_s=draw(st.dictionaries(words, seconds, max_size=2)),
         machine_cpu_s=draw(st.none() | seconds),
         neighbours=tuple(draw(neighbour_results(number)) for number in range(draw(st.integers(0, 3)))),
@@ -161,12 +164,12 @@ def test_unknown_stays_unknown_and_none_stays_none(store):
         intended_frames=None,
         duplicate_frames=None,
         capture_dropped_frames=None,
-        hops=(HopCount("sink NIC", "rx", "passed", None), HopCount("sink NIC", "rx_dropped", "dropped", 0)),
+        counters=(count("sink NIC", "rx", "passed", None), count("sink NIC", "rx_dropped", "dropped", 0)),
     )
     store.add(trial(unknown))
     (counts,) = trials(store)[0].streams
     assert counts == unknown
-    assert [hop.grew for hop in counts.hops] == [None, 0]
+    assert [one.grew for one in counts.counters] == [None, 0]
 
 
 def test_a_trial_that_broke_before_it_counted_is_kept_with_its_reason(store):
@@ -262,20 +265,20 @@ def test_facts_of_a_uut_take_the_place_of_what_it_said_before(path, store):
 
 
 def test_what_a_neighbour_did_is_kept_apart_from_what_the_victim_did(store):
-    hops = (HopCount("ingress tap", "tx_dropped", "dropped", 7),)
-    shared = (HopCount("guest softnet", "dropped", "repeated", 1),)
+    counters = (count("ingress tap", "tx_dropped", "dropped", 7),)
+    shared = (count("guest softnet", "dropped", "repeated", 1),)
     forwards = neighbour(
-        stream_counts("s2", received=993, lost_at=(HopLoss("ingress tap (tx_dropped)", 7),), hops=hops),
-        hops=shared,
+        stream_counts("s2", received=993, lost_at=(loss("ingress tap (tx_dropped)", 7),), counters=counters),
+        counters=shared,
         cpu_s={"guest": 0.5, "host": 0.75},
     )
     stressed = neighbour(name="third", activity=Stress(8, 4), cpu_s={"load": 9.5})
-    measured = trial(stream_counts("s1"), neighbours=(forwards, stressed), boot=3, hops=())
+    measured = trial(stream_counts("s1"), neighbours=(forwards, stressed), boot=3, counters=())
     store.add(measured)
     (again,) = trials(store)
     assert again == measured
     assert [counts.stream for counts in again.streams] == ["s1"]
-    assert (again.victim.hops, again.neighbours[0].hops, again.neighbours[1].hops) == ((), shared, ())
+    assert (again.victim.counters, again.neighbours[0].counters, again.neighbours[1].counters) == ((), shared, ())
 
 
 def test_the_last_boot_is_the_highest_that_was_stored(path, store):
@@ -398,9 +401,9 @@ def test_a_store_that_cannot_be_made(tmp_path):
 def test_a_full_disk_is_told_and_what_was_stored_is_kept(path, store):
     store.add(trial(stream_counts(), repetition=1))
     store._connection.execute(f"PRAGMA max_page_count = {store._connection.execute('PRAGMA page_count').fetchone()[0]}")
-    hops = tuple(HopCount("hop" * 100, str(n), "passed", n) for n in range(500))
+    counters = tuple(count("hop" * 100, str(n), "passed", n) for n in range(500))
     with pytest.raises(TestbedError, match="cannot be written: database or disk is full; is the disk full?"):
-        store.add(trial(stream_counts(hops=hops), repetition=2))
+        store.add(trial(stream_counts(counters=counters), repetition=2))
     assert [one.spec.repetition for one in trials(store)] == [1]
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.model.counts import HopLoss
 from netbench.model.paths import stream_paths
-from netbench.model.points import HopReading
+from netbench.model.points import CounterReading
 from netbench.model.scenario import VICTIM
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
@@ -15,6 +14,7 @@ from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import FakeBench
 from tests.unit.inputs import planned_trial, profile, topology
+from tests.unit.points import THROUGH_UUT, loss
 
 PATHS = stream_paths(topology(2))
 
@@ -87,8 +87,8 @@ def test_loss_is_placed_by_stream(measure):
     result = measure(bench, "s1", "s2")
     assert [counts.received_frames for counts in result.streams] == [930, 995]
     assert [counts.lost_at for counts in result.streams] == [
-        (HopLoss("uut (drop rule)", 70),),
-        (HopLoss("uut (between ingress NIC and egress NIC)", 5),),
+        (loss("uut (drop rule)", 70, THROUGH_UUT),),
+        (loss("uut (between ingress NIC and egress NIC)", 5, THROUGH_UUT),),
     ]
     assert result.verdict is Verdict.VALID
 
@@ -97,8 +97,8 @@ def test_each_trial_counts_only_its_own_growth(measure):
     bench = FakeBench.on(PATHS)
     bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=70)
     first, second = measure(bench), measure(bench)
-    assert first.streams[0].lost_at == second.streams[0].lost_at == (HopLoss("uut (drop rule)", 70),)
-    assert [hop.grew for hop in second.streams[0].hops if hop.counter == "tx"] == [1000, 930]
+    assert first.streams[0].lost_at == second.streams[0].lost_at == (loss("uut (drop rule)", 70, THROUGH_UUT),)
+    assert [one.grew for one in second.streams[0].counters if one.counter == "tx"] == [1000, 930]
 
 
 def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
@@ -109,7 +109,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     wire.rule_drops = 500
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
     (counts,) = measure(bench).streams
-    assert counts.lost_at == (HopLoss("uut (between ingress NIC and egress NIC)", 30),)
+    assert counts.lost_at == (loss("uut (between ingress NIC and egress NIC)", 30, THROUGH_UUT),)
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
     bench.wires["s1"].fate = replace(bench.wires["s1"].fate, lost_in_uut=30)
     seen = iter([[(500, "nft rule"), (8, "steady")], [*after, (8, "steady")]])
 
-    def rules(_points, _declared):
-        return tuple(HopReading("s1", "ingress NIC", name, "dropped", frames) for frames, name in next(seen))
+    def rules(_points):
+        return tuple(CounterReading("s1", "ingress NIC", name, "dropped", frames) for frames, name in next(seen))
 
-    bench.bench = replace(bench.bench, read_hops=rules)
+    bench.bench = replace(bench.bench, read_counters=rules)
     (loss,) = measure(bench).streams[0].lost_at
-    assert (loss.hop.startswith("ingress NIC (nft rule, "), why in loss.hop, loss.frames) == (True, True, 30)
+    assert (loss.place.startswith("ingress NIC (nft rule, "), why in loss.cause, loss.frames) == (True, True, 30)
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):
@@ -208,7 +208,7 @@ def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
     assert (counts.received_frames, counts.lost_frames) == (990, 10)
-    assert counts.lost_at == (HopLoss("uut (between ingress NIC and egress NIC)", 10),)
+    assert counts.lost_at == (loss("uut (between ingress NIC and egress NIC)", 10, THROUGH_UUT),)
 
 
 def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):

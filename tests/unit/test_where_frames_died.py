@@ -1,35 +1,46 @@
-"""Where frames died, as results and the report tell it, and what that says of the paper's claim."""
+"""Where frames died, as results and the report tell it, and what that says of the paper's finding."""
 
 from dataclasses import replace
 
 import pytest
 
-from netbench.model.counts import HopCount, HopLoss
-from netbench.model.points import PATH
+from netbench.model.counts import PointCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.loss_by_place import loss_by_place
+from netbench.report.loss_by_place import loss_by_place, place_colours, side_colour
 from netbench.report.page import report_page
 from netbench.report.panels import styles
-from netbench.report.paper_finding import claim_sentence
-from netbench.report.side_colours import place_colours, side_colour
+from netbench.report.places import finding_sentence
 from netbench.statistics.groups import group_trials
-from netbench.statistics.guest_sides import Side, side, uuts_with_guest
-from netbench.statistics.outcomes import Death, fate, group_fate
-from netbench.statistics.paper_finding import Finding, judge_claim
-from netbench.statistics.placed_losses import UNEXPLAINED, UNKNOWN_PLACE
+from netbench.statistics.lost_frames import (
+    CAPTURE,
+    UNEXPLAINED,
+    UNKNOWN_PLACE,
+    Drop,
+    LossPlace,
+    Side,
+    UutCounter,
+    group_outcome,
+    lost_frames_by_place,
+    outcome,
+    side,
+    uut_counters,
+    uuts_with_guest,
+)
+from netbench.statistics.paper_finding import Answer, paper_finding
+from tests.unit.points import THROUGH_GUEST, count, loss
 from tests.unit.report_page import Page, page_of, printed
-from tests.unit.results_factory import campaign, guests, stream_counts, trial, victim
+from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim
 
 SUSPICIOUS = (Reason(ReasonKind.UNEXPLAINED_FRAMES, "s1", "40 frames"),)
-GUEST = (HopCount("guest ingress NIC", "rx", "passed", 1),)
+GUEST = (count("guest ingress NIC", "rx", "passed", 1),)
 BEFORE, INSIDE, AFTER = "ingress tap (tx_dropped)", "guest IP layer (InDiscards)", "egress NIC"
 
 
 def lossy(
     *places: tuple[str, int],
     uut: str = "kvm",
-    hops: tuple[HopCount, ...] = GUEST,
+    counters: tuple[PointCount, ...] = GUEST,
     unexplained: int = 0,
     repetition: int = 1,
     load: str = "1000fps",
@@ -37,24 +48,33 @@ def lossy(
 ) -> TrialResult:
     """1,000 frames of which these died."""
     received = 1000 - sum(frames for _, frames in places) - unexplained
-    lost_at = tuple(HopLoss(place, frames) for place, frames in places)
+    lost_at = tuple(loss(place, frames) for place, frames in places)
     counts = stream_counts(
         intended_fps=float(load.removesuffix("fps")),
         received=received,
         lost_at=lost_at,
         unexplained_frames=unexplained,
-        hops=hops,
+        counters=counters,
     )
     return trial(counts, uut=uut, repetition=repetition, load=load, reasons=reasons)
 
 
-def test_every_hop_of_the_path_has_the_side_that_its_place_says() -> None:
-    told = {hop: side(hop, guest=True) for hop in PATH}
-    assert [hop for hop in PATH if told[hop] is Side.BEFORE] == list(PATH[: PATH.index("guest ingress NIC")])
-    assert [hop for hop in PATH if told[hop] is Side.AFTER] == [
-        *PATH[PATH.index("guest egress NIC") + 1 : PATH.index("capture")]
-    ]
-    assert {hop for hop in PATH if told[hop] is Side.INSIDE} == {
+def place(name: str) -> LossPlace:
+    """The place of this name along the path through a guest."""
+    return {one.name: one for one in (CAPTURE, UNEXPLAINED, UNKNOWN_PLACE)}.get(name) or _place(name)
+
+
+def _place(name: str) -> LossPlace:
+    (found,) = lost_frames_by_place([trial(stream_counts(received=999, lost_at=(loss(name, 1),)))])
+    return found
+
+
+def test_every_point_of_the_path_has_the_side_that_its_place_says() -> None:
+    names = [point.name for point in THROUGH_GUEST][:-1]
+    told = {name: side(place(name), guest=True) for name in names}
+    assert [name for name in names if told[name] is Side.BEFORE] == names[: names.index("guest ingress NIC")]
+    assert [name for name in names if told[name] is Side.AFTER] == names[names.index("guest egress NIC") + 1 :]
+    assert {name for name in names if told[name] is Side.INSIDE} == {
         "guest ingress NIC",
         "guest softnet",
         "guest IP layer",
@@ -63,25 +83,25 @@ def test_every_hop_of_the_path_has_the_side_that_its_place_says() -> None:
         "guest egress NIC",
     }
     assert told["uut"] is Side.UNKNOWN
-    assert told["capture"] is Side.TESTER
 
 
 @pytest.mark.parametrize(
-    ("place", "guest", "expected"),
+    ("name", "guest", "expected"),
     [
         ("bridge (between ingress NIC and ingress tap)", True, Side.BEFORE),
         ("VMM ingress (between ingress tap and guest ingress NIC)", True, Side.BEFORE),
         ("VMM egress (between guest egress NIC and egress tap)", True, Side.AFTER),
         ("uut (source NIC to sink NIC)", True, Side.UNKNOWN),
-        ("a plugin's own hop (drops)", True, Side.UNKNOWN),
+        ("a plugin's own point (drops)", True, Side.UNKNOWN),
         ("bridge (nft drop)", False, Side.HOST),
-        ("capture (dropped)", False, Side.TESTER),
-        (UNEXPLAINED, False, Side.UNKNOWN),
-        (UNKNOWN_PLACE, True, Side.UNKNOWN),
+        (CAPTURE.name, False, Side.TESTER),
+        (CAPTURE.name, True, Side.TESTER),
+        (UNEXPLAINED.name, False, Side.UNKNOWN),
+        (UNKNOWN_PLACE.name, True, Side.UNKNOWN),
     ],
 )
-def test_a_place_is_on_the_side_of_its_hop(place: str, guest: bool, expected: Side) -> None:
-    assert side(place, guest=guest) is expected
+def test_a_place_is_on_the_side_of_its_point(name: str, guest: bool, expected: Side) -> None:
+    assert side(place(name), guest=guest) is expected
 
 
 def test_sent_is_received_plus_all_that_died() -> None:
@@ -89,44 +109,44 @@ def test_sent_is_received_plus_all_that_died() -> None:
     (counts,) = one.streams
     assert counts.received_frames is not None
     dropped = replace(counts, received_frames=counts.received_frames - 11, capture_dropped_frames=11)
-    whole = fate([victim(one, streams=(dropped,))], guest=True)
-    assert whole.deaths == (
-        Death(BEFORE, Side.BEFORE, 300),
-        Death(INSIDE, Side.INSIDE, 20),
-        Death(AFTER, Side.AFTER, 5),
-        Death("capture (dropped)", Side.TESTER, 11),
-        Death(UNEXPLAINED, Side.UNKNOWN, 7),
+    whole = outcome([victim(one, streams=(dropped,))], guest=True)
+    assert whole.drops == (
+        Drop(place(BEFORE), Side.BEFORE, 300),
+        Drop(place(INSIDE), Side.INSIDE, 20),
+        Drop(place(AFTER), Side.AFTER, 5),
+        Drop(CAPTURE, Side.TESTER, 11),
+        Drop(UNEXPLAINED, Side.UNKNOWN, 7),
     )
-    assert whole.sent == whole.received + sum(death.frames for death in whole.deaths) == 1000
+    assert whole.sent == whole.received + sum(drop.frames for drop in whole.drops) == 1000
     assert whole.lost == dropped.lost_frames == 332
 
 
 def test_a_guest_is_where_one_counts_or_loses_frames() -> None:
     trials = [
-        lossy(uut="raw", hops=(HopCount("bridge", "nft drop", "dropped", 3),)),
+        lossy(uut="raw", counters=(count("bridge", "nft drop", "dropped", 3),)),
         lossy(uut="counts"),
-        lossy((INSIDE, 1), uut="loses", hops=()),
+        lossy((INSIDE, 1), uut="loses", counters=()),
     ]
     assert uuts_with_guest(trials) == {"counts", "loses"}
 
 
 @pytest.mark.parametrize(
-    ("before", "inside", "nowhere", "finding"),
+    ("before", "inside", "nowhere", "answer"),
     [
-        (51, 49, 0, Finding.CONFIRMED),
-        (50, 50, 0, Finding.REFUTED),  # half is no majority
-        (51, 0, 49, Finding.CONFIRMED),  # wherever the others died
-        (40, 20, 40, Finding.OPEN),
-        (10, 60, 30, Finding.REFUTED),
+        (51, 49, 0, Answer.CONFIRMED),
+        (50, 50, 0, Answer.REFUTED),  # half is no majority
+        (51, 0, 49, Answer.CONFIRMED),  # wherever the others died
+        (40, 20, 40, Answer.OPEN),
+        (10, 60, 30, Answer.REFUTED),
         (0, 0, 0, None),
     ],
 )
-def test_the_claim_is_judged_by_the_majority_of_lost_frames(
-    before: int, inside: int, nowhere: int, finding: Finding | None
+def test_the_finding_is_judged_by_the_majority_of_lost_frames(
+    before: int, inside: int, nowhere: int, answer: Answer | None
 ) -> None:
     places = [(BEFORE, before), (INSIDE, inside), ("uut", nowhere)]
-    claims = judge_claim([lossy(*((place, frames) for place, frames in places if frames))], ["kvm"])
-    assert claims.by_uut["kvm"].finding is claims.together.finding is finding
+    found = paper_finding([lossy(*((name, frames) for name, frames in places if frames))], ["kvm"])
+    assert found.by_uut["kvm"].answer is found.together.answer is answer
 
 
 def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
@@ -134,22 +154,22 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
         lossy((BEFORE, 900), uut="kvm"),
         lossy((BEFORE, 10), (INSIDE, 90), uut="xen"),
         lossy((BEFORE, 500), uut="xen", repetition=2, reasons=SUSPICIOUS),
-        lossy(("bridge", 500), uut="raw", hops=()),
+        lossy(("bridge", 500), uut="raw", counters=()),
     ]
-    claims = judge_claim(trials, ["raw", "kvm", "xen"])
-    assert claim_sentence(claims) == (
+    finding = paper_finding(trials, ["raw", "kvm", "xen"])
+    assert finding_sentence(finding) == (
         "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % died before they entered the guest,"
-        " 9.0 % inside. This confirms the claim (not so: xen)."
+        " 9.0 % inside. This confirms the finding (not so: xen)."
     )
     text = page_of(campaign(trials, uuts=("raw", "kvm", "xen"))).text
     assert "xen 1 100 10.0 % 90.0 % 0 % 0 % guest IP layer (InDiscards) refuted" in text
-    assert "The claim is not about UUTs on whose path no guest counts frames: raw." in text
+    assert "The finding is not about UUTs on whose path no guest counts frames: raw." in text
 
 
-def test_without_guests_there_is_no_claim_to_judge() -> None:
-    page = page_of(campaign([lossy(("bridge", 10), uut="raw", hops=())]))
-    assert "claim" not in page.ids
-    assert "The claim is not about UUTs on whose path no guest counts frames: raw." in page.text
+def test_without_guests_there_is_no_finding_to_judge() -> None:
+    page = page_of(campaign([lossy(("bridge", 10), uut="raw", counters=())]))
+    assert "paper-finding" not in page.ids
+    assert "The finding is not about UUTs on whose path no guest counts frames: raw." in page.text
 
 
 def test_a_waterfall_goes_from_sent_to_received_place_by_place() -> None:
@@ -179,34 +199,34 @@ def test_unexplained_frames_are_a_place_of_their_own_though_no_trial_is_valid() 
     text = page_of(results).text
     assert "explained by no counter 40 4.0 % received 860 86.0 % 1 suspicious trial." in text
     (group, _) = group_trials(results)
-    own = group_fate(group, guest=True)
+    own = group_outcome(group, guest=True)
     assert own is not None
     figure = loss_by_place([own], styles(["kvm"]))
     assert [(trace.name, list(trace.y)) for trace in figure.data] == [
         (f"{BEFORE}: before the guest", [10.0]),
-        (UNEXPLAINED, [4.0]),
+        (UNEXPLAINED.name, [4.0]),
     ]
     assert {trace.marker.symbol[0] for trace in figure.data} == {"circle-open"}
 
 
 def test_areas_of_the_loss_curve_add_up_to_the_loss() -> None:
     groups = [group for group in group_trials(guests()) if group.uut == "virtio"]
-    fates = [own for group in groups if (own := group_fate(group, guest=True))]
-    figure = loss_by_place(fates, styles(["virtio"]))
+    outcomes = [own for group in groups if (own := group_outcome(group, guest=True))]
+    figure = loss_by_place(outcomes, styles(["virtio"]))
     for axis in {trace.xaxis for trace in figure.data}:
         areas = [trace for trace in figure.data if trace.xaxis == axis]
         heights = [sum(column) for column in zip(*(area.y for area in areas), strict=True)]
         offered = list(areas[0].x)
         assert offered == sorted(offered)
         sizes = {"x": 1518, "x2": 512, "x3": 64}
-        of_size = [own for own in fates if own.group.frame_size == sizes[axis]]
+        of_size = [own for own in outcomes if own.group.frame_size == sizes[axis]]
         assert heights == pytest.approx([100 * own.lost / own.sent for own in of_size])
 
 
 def test_many_places_leave_the_loss_curve_its_height() -> None:
     def drawn(places: int) -> int:
         (group,) = group_trials(campaign([lossy(*((f"{BEFORE}, by rule {number}", 1) for number in range(places)))]))
-        own = group_fate(group, guest=True)
+        own = group_outcome(group, guest=True)
         assert own is not None
         layout = loss_by_place([own], styles(["kvm"])).layout
         assert layout.margin.t >= 20 * places / 2, "two columns, a line for each two places"
@@ -216,10 +236,11 @@ def test_many_places_leave_the_loss_curve_its_height() -> None:
 
 
 def test_places_on_one_side_are_shades_of_its_colour() -> None:
-    deaths = [Death(place, Side.BEFORE, 1) for place in ("bridge", "ingress tap")] + [Death(INSIDE, Side.INSIDE, 1)]
-    colours = place_colours(deaths)
-    assert colours["bridge"] == side_colour(Side.BEFORE)
-    assert colours[INSIDE] == side_colour(Side.INSIDE)
+    drops = [Drop(place(name), Side.BEFORE, 1) for name in ("bridge", "ingress tap")]
+    drops.append(Drop(place(INSIDE), Side.INSIDE, 1))
+    colours = place_colours(drops)
+    assert colours[place("bridge")] == side_colour(Side.BEFORE)
+    assert colours[place(INSIDE)] == side_colour(Side.INSIDE)
     assert len(set(colours.values())) == 3
 
 
@@ -228,3 +249,59 @@ def test_the_summary_names_where_most_frames_of_a_uut_died() -> None:
     text = " ".join(printed(campaign(trials, uuts=("kvm",))).split())
     assert "most lost of kvm: ingress tap (tx_dropped), 75.0 % of 400" in text
     assert "most lost" not in printed(campaign([lossy(uut="raw")]))
+
+
+SHARED = (
+    count("guest softnet", "dropped", "repeated", 2),
+    count("guest IP layer", "ForwDatagrams", "passed", 900),
+)
+
+
+def counted(tap: int | None) -> tuple[PointCount, ...]:
+    return (
+        count("generator", "sent", "passed", 1000),
+        count("ingress NIC", "rx", "passed", 1000),
+        count("egress tap", "rx", "passed", 890),
+        count("ingress tap", "tx_dropped", "dropped", tap),
+        count("egress NIC", "tx", "passed", 890),
+        count("capture", "dropped", "dropped", 0),
+    )
+
+
+def test_counters_are_summed_over_streams_and_trials_from_source_to_sink() -> None:
+    two = trial(stream_counts("s1", counters=counted(10)), stream_counts("s2", counters=counted(5)), counters=SHARED)
+    one = trial(stream_counts("s1", counters=counted(1)), counters=SHARED)
+    assert uut_counters([two, one]) == [
+        UutCounter("ingress tap", "tx_dropped", "dropped", 16, 2),
+        UutCounter("guest softnet", "dropped", "repeated", 4, 2),
+        UutCounter("guest IP layer", "ForwDatagrams", "passed", 1800, 2),
+        UutCounter("egress tap", "rx", "passed", 2670, 2),
+    ]
+
+
+def test_what_the_only_stream_shares_with_none_is_not_counted_twice() -> None:
+    alone = trial(stream_counts(counters=(*counted(10), *SHARED)), counters=SHARED)
+    assert {one.counter: one.frames for one in uut_counters([alone])} == {
+        "tx_dropped": 10,
+        "dropped": 2,
+        "ForwDatagrams": 900,
+        "rx": 890,
+    }
+
+
+def test_an_unknown_growth_is_no_zero() -> None:
+    trials = [trial(stream_counts(counters=counted(10))), trial(stream_counts(counters=counted(None)))]
+    assert [(one.frames, one.trials) for one in uut_counters(trials) if one.point == "ingress tap"] == [(10, 1)]
+    assert "ingress tap" not in [one.point for one in uut_counters(trials[1:])]
+
+
+def test_a_uut_that_counts_nothing_has_no_counters() -> None:
+    outside = tuple(one for one in counted(0) if "tap" not in one.point)
+    assert uut_counters([trial(stream_counts(counters=outside)), trial(streams=("s1",))]) == []
+
+
+def test_counters_of_a_neighbour_are_none_of_the_uuts() -> None:
+    beside = neighbour(stream_counts("s2", counters=counted(7)), counters=SHARED)
+    alone = trial(stream_counts(counters=counted(10)), counters=SHARED)
+    shared = trial(stream_counts(counters=counted(10)), counters=SHARED, neighbours=(beside,))
+    assert uut_counters([shared]) == uut_counters([alone])

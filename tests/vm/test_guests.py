@@ -82,17 +82,17 @@ def test_every_model_of_nic_forwards_and_counts_to_the_frame(topology, results):
     page = (results / "report.html").read_text()
     assert "describe the emulator" in page
     for path_, counter in (("ingress tap", "tx"), ("guest ingress NIC", "rx"), ("guest egress NIC", "tx")):
-        assert hop_counts(results, path_, counter) == [500] * 4, path_
+        assert point_counts(results, path_, counter) == [500] * 4, path_
 
 
-def hop_counts(results: Path, hop: str, counter: str) -> list[int | None]:
+def point_counts(results: Path, point: str, counter: str) -> list[int | None]:
     return [
         one.grew
         for trial in ResultDirectory(results).results().trials
         for counts in trial.streams
         if counts.stream == "s1"
-        for one in counts.hops
-        if (one.hop, one.counter) == (hop, counter)
+        for one in counts.counters
+        if (one.point, one.counter) == (point, counter)
     ]
 
 
@@ -103,7 +103,7 @@ def test_overload_is_lost_at_the_tap_and_nowhere_else(topology, results):
     (row,) = rows(results)
     assert int(row["lost_frames"]) > 0
     assert row["unexplained_frames"] == "0"
-    assert hop_counts(results, "ingress tap", "tx_dropped") == [int(row["lost_frames"])]
+    assert point_counts(results, "ingress tap", "tx_dropped") == [int(row["lost_frames"])]
 
 
 def mid_trial(results):

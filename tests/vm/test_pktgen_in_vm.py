@@ -40,7 +40,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
         measured = measure("10000fps", flows=1000)
     (counts,) = measured.result.streams
     assert (counts.sent_frames, counts.received_frames, counts.lost_frames) == (2000, 1860, 140)
-    assert [(loss.hop, loss.frames) for loss in counts.lost_at] == [("IP layer (nft drop rule)", 140)]
+    assert [(loss.place, loss.frames) for loss in counts.lost_at] == [("IP layer (nft drop rule)", 140)]
     assert (counts.unexplained_frames, measured.result.verdict) == (0, Verdict.VALID)
     assert measured.sequences == [number for number in range(1, 2001) if (number - 1) % 100 >= 7]
     assert (counts.loss_runs, counts.longest_loss_run_frames) == (20, 7)

@@ -80,7 +80,7 @@ def test_two_guests_each_with_its_own_part_of_the_machine(yard):
             unbound, bound = at_once.map(cost_of_being_busy, (one, other))
         assert bound < 0.45, "a fifth of a CPU"
         assert unbound > 1.5 * bound
-        assert {hop.stream for hop in other.read().hops} == {""}
+        assert {one.stream for one in other.read().counters} == {""}
         assert yard.forwarded(one, s1) == FRAMES
         assert {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}.items() <= other.facts().items()
         assert "nic" not in other.facts()

@@ -1,0 +1,196 @@
+"""What became of the frames that were sent: where each of them ended, and on which side of the guest that is."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from sys import maxsize
+
+from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.points import Where
+from netbench.model.trial import TrialResult
+from netbench.statistics.groups import Group
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LossPlace:
+    """A place at which frames were lost; these sort from source to sink. `where` is None if that is not known."""
+
+    order: int
+    name: str
+    where: Where | None = field(default=None, compare=False)
+
+
+CAPTURE = LossPlace(maxsize - 2, "capture (dropped)")
+UNEXPLAINED = LossPlace(maxsize - 1, "explained by no counter")
+UNKNOWN_PLACE = LossPlace(maxsize, "somewhere: counters could not be read")
+
+
+class Side(Enum):
+    """Where a place of loss is, seen from the guest; the value is what a reader sees.
+
+    A frame that the virtual NIC dropped, for want of a buffer of the guest's, died before the guest, whose kernel never
+    had it, though the guest's driver tells of it.
+    """
+
+    BEFORE = "before the guest"
+    INSIDE = "inside the guest"
+    AFTER = "after the guest"
+    HOST = "no guest on the path"
+    TESTER = "in the tester"
+    UNKNOWN = "unknown where"
+
+
+_SIDES = {
+    None: Side.UNKNOWN,
+    Where.SOURCE: Side.BEFORE,
+    Where.INGRESS: Side.BEFORE,
+    Where.BEFORE: Side.BEFORE,
+    Where.INSIDE: Side.INSIDE,
+    Where.UUT: Side.UNKNOWN,
+    Where.BEHIND: Side.AFTER,
+    Where.EGRESS: Side.AFTER,
+    Where.SINK: Side.AFTER,
+}
+
+
+def side(place: LossPlace, *, guest: bool) -> Side:
+    """The side that a place of loss is on, along a path that runs through a guest or does not."""
+    if place == CAPTURE:
+        return Side.TESTER
+    return _SIDES[place.where] if guest or place.where is None else Side.HOST
+
+
+def lost_frames_by_place(trials: Iterable[TrialResult]) -> Counter[LossPlace]:
+    """Frames lost at each place; those no counter explains or could place have one of their own."""
+    places: Counter[LossPlace] = Counter()
+    for trial in trials:
+        for counts in trial.streams:
+            for loss in counts.lost_at:
+                places[LossPlace(loss.order, loss.place, loss.where)] += loss.frames
+            places[UNEXPLAINED] += counts.unexplained_frames or 0
+            places[UNKNOWN_PLACE] += _unplaced(counts)
+    return Counter({place: frames for place, frames in places.items() if frames})
+
+
+def _unplaced(counts: StreamCounts) -> int:
+    if counts.unexplained_frames is not None or counts.lost_frames is None:
+        return 0
+    return counts.lost_frames - sum(loss.frames for loss in counts.lost_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Frames that died at one place. Fewer than none are unexplained where counters claim more than is missing."""
+
+    place: LossPlace
+    side: Side
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The frames of some trials, all their streams added up: sent = received + those that died.
+
+    `drops` are in the order of the path, those without a place last. `trials` says how many trials these are.
+    """
+
+    trials: int
+    sent: int
+    received: int
+    drops: tuple[Drop, ...]
+
+    @property
+    def lost(self) -> int:
+        """Frames that died, but not those that the capture itself dropped: they did arrive."""
+        return sum(drop.frames for drop in self.drops if drop.side is not Side.TESTER)
+
+    def on(self, side: Side) -> int:
+        """Frames that died on one side."""
+        return sum(drop.frames for drop in self.drops if drop.side is side)
+
+    def ratio(self, drop: Drop) -> float:
+        """Frames that died at a place ÷ sent; 0 where nothing was sent."""
+        return drop.frames / self.sent if self.sent else 0.0
+
+
+def outcome(trials: Iterable[TrialResult], *, guest: bool) -> Outcome:
+    """What became of the frames of some trials, as far as it was counted what arrived.
+
+    `guest` says whether their path runs through a guest.
+    """
+    trials = list(trials)
+    counted = [counts for trial in trials for counts in trial.streams if counts.received_frames is not None]
+    places = lost_frames_by_place(trials)
+    places[CAPTURE] = sum(counts.capture_dropped_frames or 0 for counts in counted)
+    return Outcome(
+        trials=len(trials),
+        sent=sum(counts.sent_frames for counts in counted),
+        received=sum(counts.received_frames or 0 for counts in counted),
+        drops=tuple(Drop(place, side(place, guest=guest), places[place]) for place in sorted(places) if places[place]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome(Outcome):
+    """That of one group of repetitions: of the valid ones, or `doubtful`: of suspicious ones, no other being there."""
+
+    group: Group
+    doubtful: bool
+
+
+def group_outcome(group: Group, *, guest: bool) -> GroupOutcome | None:
+    """What became of a group's frames; None without any valid or suspicious repetition."""
+    chosen = group.valid or group.suspicious
+    if not chosen:
+        return None
+    whole = outcome((one.trial for one in chosen), guest=guest)
+    return GroupOutcome(whole.trials, whole.sent, whole.received, whole.drops, group, doubtful=not group.valid)
+
+
+def uuts_with_guest(trials: Iterable[TrialResult]) -> frozenset[str]:
+    """Those UUTs on whose path a guest counted frames, or lost them."""
+    return frozenset(trial.spec.uut for trial in trials if Where.INSIDE in _parts_of_path(trial))
+
+
+def _parts_of_path(trial: TrialResult) -> Iterator[Where]:
+    yield from (count.where for count in trial.victim.counters)
+    for counts in trial.streams:
+        yield from (count.where for count in counts.counters)
+        yield from (loss.where for loss in counts.lost_at)
+
+
+@dataclass(frozen=True, slots=True)
+class UutCounter:
+    """How much one counter of a UUT grew in all, in frames, and in how many trials it could be read."""
+
+    point: str
+    counter: str
+    role: str  # as of PointCount
+    frames: int
+    trials: int
+
+
+_UUT = (Where.BEFORE, Where.INSIDE, Where.UUT, Where.BEHIND)
+
+
+def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
+    """What the UUT itself counted, and its machine, summed over trials and streams, from source to sink."""
+    growths: dict[tuple[int, str, str, str], list[int]] = {}
+    for trial in trials:
+        of_trial: Counter[tuple[int, str, str, str]] = Counter()
+        for one in _counted_by_uut(trial):
+            if one.grew is not None:
+                of_trial[one.order, one.point, one.counter, one.role] += one.grew
+        for key, grew in of_trial.items():
+            growths.setdefault(key, []).append(grew)
+    counters = sorted(growths.items(), key=lambda item: item[0][0])
+    return [UutCounter(*key[1:], frames=sum(grown), trials=len(grown)) for key, grown in counters]
+
+
+def _counted_by_uut(trial: TrialResult) -> Iterator[PointCount]:
+    yield from trial.victim.counters
+    # The only stream of a trial has what is counted for all streams among its own counters as well.
+    shared = {(one.point, one.counter) for one in trial.victim.counters}
+    for counts in trial.streams:
+        yield from (one for one in counts.counters if one.where in _UUT and (one.point, one.counter) not in shared)

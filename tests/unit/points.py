@@ -1,0 +1,61 @@
+"""Counting points of made-up paths, and what is counted and lost at them, by the name of the point."""
+
+from collections.abc import Sequence
+
+from netbench.model.counts import Loss, PointCount
+from netbench.model.paths import stream_paths
+from netbench.model.points import UUT, CountingPoint, Kind, Where, forwarding_point, whole_path
+from netbench.trial.evidence import Growth
+from tests.unit.inputs import topology
+
+(_PATH,) = stream_paths(topology())
+GUEST = (
+    forwarding_point(_PATH, Kind.BRIDGE, Where.BEFORE),
+    CountingPoint("ingress tap", Where.BEFORE, direction="tx", passing=True),
+    CountingPoint("VMM ingress", Where.BEFORE, names_segment=True),
+    CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True),
+    CountingPoint("guest softnet", Where.INSIDE),
+    CountingPoint("guest IP layer", Where.INSIDE),
+    CountingPoint("guest", Where.INSIDE, names_segment=True),
+    CountingPoint("guest egress queue", Where.INSIDE),
+    CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", passing=True),
+    CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
+    CountingPoint("egress tap", Where.BEHIND, direction="rx", passing=True),
+    CountingPoint("egress bridge", Where.BEHIND, names_segment=True),
+)
+THROUGH_GUEST = whole_path(_PATH, GUEST)
+BY_KIND = {kind: whole_path(_PATH, (forwarding_point(_PATH, kind),)) for kind in (Kind.BRIDGE, Kind.IP_LAYER)}
+THROUGH_UUT = whole_path(_PATH, ())
+
+
+def at(name: str, points: Sequence[CountingPoint] = THROUGH_GUEST) -> CountingPoint:
+    """The point of this name on the path through a guest, or on the one given."""
+    named = {point.name: point for point in points}
+    return named.get(name) or CountingPoint(name, order=named[UUT].order)
+
+
+def growth(
+    name: str,
+    counter: str,
+    role: str,
+    frames: int | None,
+    points: Sequence[CountingPoint] = THROUGH_GUEST,
+    *,
+    shared: bool = False,
+    silent: str = "",
+    indiscriminate: bool = False,
+) -> Growth:
+    """How a counter grew at the point of this name."""
+    return Growth(at(name, points), counter, role, frames, shared, silent, indiscriminate)
+
+
+def count(name: str, counter: str, role: str, grew: int | None) -> PointCount:
+    """The same as it is stored."""
+    return growth(name, counter, role, grew).count
+
+
+def loss(place: str, frames: int, points: Sequence[CountingPoint] = THROUGH_GUEST) -> Loss:
+    """Frames lost at a place, a point with its cause in brackets."""
+    name, _, cause = place.removesuffix(")").partition(" (")
+    point = at(name, points)
+    return Loss(name, cause, point.where, point.order, frames)
