@@ -28,8 +28,9 @@ from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Traffic
-from netbench.testbed.layout import base_changes, needs_of
+from netbench.testbed.layout import base_changes
 from netbench.testbed.requirements import require
+from netbench.testbed.resolved import needs_of
 from netbench.testbed.testbed import require_root
 from netbench.testbed.virtual_machines import running_vm
 

@@ -1,31 +1,25 @@
 """What a campaign would do, as text: every change, command and trial, and how long it takes. Touches nothing."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import Request
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.profile import Profile
-from netbench.model.topology import Topology, UutSpec
+from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Traffic
 from netbench.testbed.layout import (
     activities_of,
-    as_uut,
     base_changes,
     cpu_plans,
-    entitlements,
     make_backends,
-    make_uut,
-    neighbours_of,
-    own_paths,
     paths_in_use,
-    usable_cpus,
 )
+from netbench.testbed.resolved import cpus_of
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import incoming
-from netbench.uut.base import Assignment
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -39,15 +33,14 @@ def describe(request: Request) -> Iterator[str]:
     for ground in (None, *topology.vms):
         yield from (f"  {_on(ground)}{change.command}" for change in base_changes(topology, ground))
     paths = stream_paths(topology)
-    for uut in topology.uuts:
-        if uut.name in request.uuts:
-            yield from _guests(request, uut, paths)
+    for uut in request.uuts:
+        yield from _guests(request, uut)
     yield from _neighbours(request)
     yield "# sources, once"
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
     in_use = paths_in_use(topology, paths, activities_of(topology, map(profile.scenario, request.planned_scenarios)))
-    pins = list(cpu_plans(in_use, lambda machine: range(topology.vms[machine].cpus) if machine else usable_cpus()))
+    pins = list(cpu_plans(in_use, lambda machine: cpus_of(topology, machine)))
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
             remark = command.startswith("#")
@@ -80,20 +73,18 @@ def _trials(request: Request) -> Iterator[str]:
         yield f"# expected total time: {_clock(expected_s)} ({expected_s:.0f} s)"
 
 
-def _guests(request: Request, uut: UutSpec, paths: Sequence[StreamPath]) -> Iterator[str]:
+def _guests(request: Request, uut: str) -> Iterator[str]:
     """What brings a UUT up, and each neighbour that any trial needs."""
     topology = request.topology
-    entitled = entitlements(topology, uut, _cpus(topology))
-    guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
     needed = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
-    for name, spec in guests.items():
-        if name and name not in needed:
+    for name, guest in request.guests[uut].items():
+        kind = guest.spec.kind
+        if name != VICTIM and name not in needed:
             continue
-        yield f"# neighbour {name} of UUT {uut.name} ({spec.kind})" if name else f"# UUT {spec.name} ({spec.kind})"
-        if cpus := entitled[name].cpus:
+        yield f"# UUT {uut} ({kind})" if name == VICTIM else f"# neighbour {name} of UUT {uut} ({kind})"
+        if cpus := guest.assignment.entitlement.cpus:
             yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
-        own = Assignment(spec.name, own_paths(topology, paths, name), entitled[name], topology.uut_host)
-        for step in make_uut(spec).plan(own).steps:
+        for step in guest.plan.steps:
             yield f"  {_on(topology.uut_machine)}{step.command}"
 
 
@@ -125,11 +116,6 @@ def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
         flows=profile.flows,
         seed=profile.seed,
     )
-
-
-def _cpus(topology: Topology) -> Sequence[int]:
-    vm = topology.uut_machine
-    return range(topology.vms[vm].cpus) if vm else usable_cpus()
 
 
 def _inside(nic: Nic) -> str:

@@ -11,12 +11,10 @@ from netbench.campaign.boots import Boots
 from netbench.campaign.record import Record, Results
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.model.ceiling import Ceilings
 from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, Observer
-from netbench.model.pace import Pace
-from netbench.model.paths import stream_paths
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
 from netbench.model.topology import Topology, UutSpec
@@ -33,14 +31,12 @@ from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
-from netbench.testbed.layout import activities_of, as_uut, entitlements, make_uut, neighbours_of, own_paths, usable_cpus
+from netbench.testbed.layout import activities_of, usable_cpus
+from netbench.testbed.resolved import Guests, resolve_guests
 from netbench.testbed.testbed import Testbed, open_testbed
-from netbench.uut.base import Assignment
 
 # Making the testbed, looking at the machine, and writing the report. About.
 _START_S = 1.5
-# What a neighbour gets of a CPU that is the UUT's too. About.
-_SHARED_CPU = 0.6
 # What a VM takes to start and to be set up, and a trial inside one: every step goes through its channel. About.
 _VM_S = 9.0
 _VM_TRIAL_S = 2.0
@@ -52,6 +48,7 @@ class Request:
 
     wanted: Wanted
     schedule: Schedule
+    guests: Mapping[str, Guests]  # by UUT
     scenarios: tuple[str, ...]  # as chosen
 
     @property
@@ -99,46 +96,28 @@ def make_request(
     topology: Topology, profile: Profile, uuts: Sequence[str] = (), scenarios: Sequence[str] = ()
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
-    wanted = choose(topology, profile, uuts, scenarios, _costs(topology))
+    wanted = choose(topology, profile, uuts, scenarios)
+    guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if uut.name in wanted.uuts}
+    wanted = replace(wanted, costs=_costs(topology, guests))
     schedule = make_schedule(wanted)
-    request = Request(wanted, schedule, tuple(scenarios or (one.name for one in profile.scenarios)))
-    for uut in topology.uuts:
-        if uut.name in wanted.uuts:
-            _check_guests(topology, uut)
-            _check_loads(request, uut)
+    request = Request(wanted, schedule, guests, tuple(scenarios or (one.name for one in profile.scenarios)))
+    for uut in wanted.uuts:
+        _check_loads(request, uut)
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
     return request
 
 
-def _check_guests(topology: Topology, uut: UutSpec) -> None:
-    """UsageError when a UUT, or a neighbour beside it, cannot be what the topology says."""
-    paths = stream_paths(topology)
-    guests = {"": uut, **{one.name: as_uut(one, uut) for one in neighbours_of(topology, uut)}}
-    for name, spec in guests.items():
-        try:
-            make_uut(spec).check(own_paths(topology, paths, name))
-        except UsageError as error:
-            raise UsageError(f"UUT {uut.name}: {f'neighbour {name}: ' if name else ''}{error}") from error
-    vm = topology.uut_machine
-    cpus = range(topology.vms[vm].cpus) if vm else usable_cpus()
-    try:
-        entitlements(topology, uut, cpus)
-    except (UsageError, MissingError) as error:
-        raise type(error)(f"UUT {uut.name}: {error}") from error
-
-
-def _check_loads(request: Request, uut: UutSpec) -> None:
+def _check_loads(request: Request, uut: str) -> None:
     """UsageError when a neighbour is to compute that offers no way in."""
     topology = request.topology
     activities = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
-    for one in neighbours_of(topology, uut):
-        computes = any(isinstance(does, Stress) for does in activities.get(one.name, ()))
-        spec = as_uut(one, uut)
-        if computes and make_uut(spec).plan(Assignment()).load_needs is None:
+    for name, guest in request.guests[uut].items():
+        computes = any(isinstance(does, Stress) for does in activities.get(name, ()))
+        if computes and guest.plan.load_needs is None:
             raise UsageError(
-                f"UUT {uut.name}: neighbour {one.name}: nothing can be run inside a UUT of kind {spec.kind}; choose "
+                f"UUT {uut}: neighbour {name}: nothing can be run inside a UUT of kind {guest.spec.kind}; choose "
                 "scenarios without stress-ng (--scenario)"
             )
 
@@ -248,17 +227,8 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
                 record.keep(result)
 
 
-def _costs(topology: Topology) -> Costs:
-    guests: dict[str, Pace] = {}
-    for uut in topology.uuts:
-        guests[uut.name] = _pace(uut)
-        for one in neighbours_of(topology, uut):
-            pace = _pace(as_uut(one, uut))
-            guests[f"{uut.name}.{one.name}"] = pace.with_share(_SHARED_CPU) if one.placement == "same-cpu" else pace
+def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:
+    paces = {guest.spec.name: guest.pace for beside in guests.values() for guest in beside.values()}
     vms = len(topology.vms)
-    usual = Costs(start_s=_START_S, guests=guests)
+    usual = Costs(start_s=_START_S, guests=paces)
     return replace(usual, start_s=_START_S + vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
-
-
-def _pace(spec: UutSpec) -> Pace:
-    return make_uut(spec).plan(Assignment()).pace.with_share(spec.cpu_limit)

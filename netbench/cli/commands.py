@@ -194,7 +194,7 @@ def doctor(
         from netbench.config.loading import load_topology
         from netbench.config.plugins import UUTS, option_models
         from netbench.config.shipped import TOPOLOGIES, find
-        from netbench.testbed.layout import needs_of
+        from netbench.testbed.resolved import needs_of
 
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(wanted), wanted.port_addresses

@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import cast
 
-from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SINKS, plugins
 from netbench.generators.base import Generator
 from netbench.linux.changes import (
     AddNamespace,
@@ -16,52 +15,11 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, veth_mac
 from netbench.model.profile import Profile
-from netbench.model.scenario import Activity, Network, Off, Scenario, Stress
-from netbench.model.topology import NeighbourSpec, Topology, UutSpec, host_of
+from netbench.model.scenario import Activity, Network, Off, Scenario
+from netbench.model.topology import Topology, host_of
 from netbench.sinks.base import SinkKind
-from netbench.testbed.placement import placed, victim_cpus
-from netbench.testbed.virtual_machines import vmm_of
-from netbench.uut.base import Assignment, UnitUnderTest
-from netbench.uut.guest import Guest
-from netbench.vmm.base import Vmm
-
-TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
-
-
-def needs_of(
-    topology: Topology, uuts: Collection[str] = (), activities: Mapping[str, Collection[Activity]] | None = None
-) -> frozenset[str]:
-    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`.
-
-    `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
-    """
-    needs = {"root", "setpriv"}
-    here = [host for host in topology.hosts if topology.machine(host) is None]
-    if here:
-        needs |= {"packet", *TOOLS}
-    if any(topology.netns(host) for host in here):
-        needs.add("netns")
-    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
-        needs.add("veth")
-    for vm in topology.vms.values():
-        needs |= vmm_of(vm).needs()
-    for uut in topology.uuts:
-        if topology.uut_machine is None and (not uuts or uut.name in uuts):
-            needs |= _guest_needs(uut)
-            for one in neighbours_of(topology, uut):
-                if activities is None or one.name in activities:
-                    needs |= _guest_needs(as_uut(one, uut))
-                if activities is not None and any(isinstance(does, Stress) for does in activities.get(one.name, ())):
-                    needs |= make_uut(as_uut(one, uut)).plan(Assignment()).load_needs or set()
-    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
-
-
-def _guest_needs(spec: UutSpec) -> frozenset[str]:
-    shares = spec.entitlement.weight is not None or spec.entitlement.limit is not None
-    return make_uut(spec).plan(Assignment()).needs | ({"cgroup-cpu"} if shares else set())
 
 
 def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:
@@ -102,29 +60,6 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     return changes
 
 
-def neighbours_of(topology: Topology, uut: UutSpec) -> list[NeighbourSpec]:
-    """The neighbours as they are beside this UUT."""
-    return [one.beside(uut) for one in topology.neighbours]
-
-
-def as_uut(neighbour: NeighbourSpec, uut: UutSpec) -> UutSpec:
-    """A neighbour, as it is beside this UUT, as something that forwards."""
-    return neighbour.as_uut(uut, plugins(UUTS)[neighbour.kind or uut.kind].Options.model_fields)
-
-
-def entitlements(topology: Topology, uut: UutSpec, cpus: Sequence[int]) -> dict[str, Entitlement]:
-    """What a UUT (under the empty name) and each of its neighbours may take of the machine's `cpus`.
-
-    UsageError or MissingError for CPUs that the machine has not.
-    """
-    neighbours = neighbours_of(topology, uut)
-    own = victim_cpus(uut, neighbours, cpus)
-    found = {"": replace(uut.entitlement, cpus=own)}
-    for one in neighbours:
-        found[one.name] = Entitlement(placed(one.placement, own, cpus), one.cpu_weight, one.cpu_limit)
-    return found
-
-
 def paths_in_use(
     topology: Topology, paths: Sequence[StreamPath], activities: Mapping[str, Collection[Activity]]
 ) -> tuple[StreamPath, ...]:
@@ -132,20 +67,6 @@ def paths_in_use(
     forwards = {name for name, done in activities.items() if any(isinstance(does, Network) for does in done)}
     idle = {stream for one in topology.neighbours if one.name not in forwards for stream in one.streams}
     return tuple(path for path in paths if path.name not in idle)
-
-
-def own_paths(topology: Topology, paths: Sequence[StreamPath], neighbour: str = "") -> tuple[StreamPath, ...]:
-    """The paths through a neighbour, or without one through the UUT itself."""
-    streams = {one.name: one.streams for one in topology.neighbours}
-    own = streams[neighbour] if neighbour else [stream.name for stream in topology.own_streams]
-    return tuple(path for path in paths if path.name in own)
-
-
-def make_uut(spec: UutSpec) -> UnitUnderTest:
-    """The UUT a topology describes."""
-    kind = plugins(UUTS)[spec.kind]
-    made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
-    return Guest(made) if isinstance(made, Vmm) else made
 
 
 def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:

@@ -29,26 +29,22 @@ from netbench.loads.base import Neighbour
 from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.layout import (
     activities_of,
-    as_uut,
     base_changes,
     cpu_plans,
-    entitlements,
     make_backends,
-    make_uut,
-    needs_of,
-    neighbours_of,
-    own_paths,
     paths_in_use,
     resources,
     usable_cpus,
 )
 from netbench.testbed.requirements import require
+from netbench.testbed.resolved import needs_of, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Bench, Lane
-from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
+from netbench.uut.base import ActiveGuest, Site, bring_up
 from netbench.vmm.base import guest_directory
 
 
@@ -129,35 +125,27 @@ class Testbed:
     @contextmanager
     def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
         """A UUT, provisioned and forwarding; UutError when it cannot be brought up."""
-        with self._guest(spec, spec, "") as uut:
-            yield uut
+        with self._guest(spec, VICTIM) as active:
+            yield active
 
     @contextmanager
     def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         """A neighbour of a UUT that is up, likewise ready; NeighbourError when it cannot be brought up."""
-        spec = next(one for one in neighbours_of(self._topology, beside) if one.name == name)
         with ExitStack() as stack:
             try:
-                guest = stack.enter_context(self._guest(as_uut(spec, beside), beside, name))
+                active = stack.enter_context(self._guest(beside, name))
             except UutError as error:
                 raise NeighbourError(f"neighbour {name}: {error}", error.log) from error
-            yield guest
+            yield active
 
     @contextmanager
-    def _guest(self, spec: UutSpec, beside: UutSpec, neighbour: str) -> Iterator[ActiveGuest]:
-        guest = make_uut(spec)
+    def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         ground = self._uut_ground
-        point = ground.kernel.point
+        resolved = resolve_guests(self._topology, beside, self._paths, ground.cpus, self._run_id)[name]
+        guest, point = resolved.make(), ground.kernel.point
         try:
             try:
-                assignment = Assignment(
-                    spec.name,
-                    own_paths(self._topology, self._paths, neighbour),
-                    entitlements(self._topology, beside, ground.cpus)[neighbour],
-                    self._topology.uut_host,
-                    self._run_id,
-                )
-                active = bring_up(guest, Site(assignment, ground.kernel, self._hosts))
+                active = bring_up(guest, Site(resolved.assignment, ground.kernel, self._hosts))
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
@@ -168,7 +156,7 @@ class Testbed:
                 guest.destroy()
                 failures = ground.kernel.undo(to=point)
             if failures:
-                raise TestbedError(f"UUT {spec.name} could not be undone: {'; '.join(failures)}")
+                raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""

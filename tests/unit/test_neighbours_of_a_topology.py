@@ -12,13 +12,9 @@ from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
 from netbench.testbed.layout import (
     activities_of,
-    as_uut,
-    entitlements,
-    needs_of,
-    neighbours_of,
-    own_paths,
     paths_in_use,
 )
+from netbench.testbed.resolved import guest_specs, needs_of, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
 
 QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}
@@ -27,8 +23,11 @@ RAW = {"name": "r", "kind": "raw", "forward": "route"}
 
 def beside(uut, neighbour, **more):
     lab = shared_topology([{"name": "second", "streams": ["s2"], **neighbour}], uuts=[{**uut, **more}])
-    [one] = neighbours_of(lab, lab.uuts[0])
-    return as_uut(one, lab.uuts[0])
+    return guest_specs(lab, lab.uuts[0])["second"]
+
+
+def entitlements(lab, uut, cpus):
+    return {name: guest.assignment.entitlement for name, guest in resolve_guests(lab, uut, cpus=cpus).items()}
 
 
 def loaded(tmp_path, *changes, name="netns-vmm"):
@@ -59,9 +58,9 @@ def test_beside_one_uut_a_neighbour_may_differ():
 def test_streams_that_a_neighbour_names_are_its_own():
     lab = topology(3, neighbours=[{"name": "second", "streams": ["s2"]}, {"name": "third"}])
     paths = stream_paths(lab)
-    assert [path.name for path in own_paths(lab, paths)] == ["s1", "s3"]
-    assert [path.name for path in own_paths(lab, paths, "second")] == ["s2"]
-    assert own_paths(lab, paths, "third") == ()
+    guests = resolve_guests(lab, lab.uuts[0], paths)
+    through = {name: [path.name for path in guest.assignment.paths] for name, guest in guests.items()}
+    assert through == {"victim": ["s1", "s3"], "second": ["s2"], "third": []}
 
 
 def test_sources_and_sinks_are_needed_only_where_frames_run():
@@ -98,14 +97,14 @@ def test_where_the_two_run(monkeypatch, placement, victim, neighbour):
     spec = {"name": "second", "streams": ["s2"], "cpu_weight": 50}
     lab = shared_topology([spec if placement is None else {**spec, "placement": placement}], uuts=[RAW])
     found = entitlements(lab, lab.uuts[0], [0, 1])
-    assert found == {"": Entitlement(victim), "second": Entitlement(neighbour, 50)}
+    assert found == {"victim": Entitlement(victim), "second": Entitlement(neighbour, 50)}
 
 
 def test_a_uut_may_say_where_it_runs():
     lab = shared_topology(
         [{"name": "second", "streams": ["s2"], "placement": "same-cpu"}], uuts=[{**RAW, "host_cpus": [1]}]
     )
-    assert entitlements(lab, lab.uuts[0], [0, 1]) == {"": Entitlement((1,)), "second": Entitlement((1,))}
+    assert entitlements(lab, lab.uuts[0], [0, 1]) == {"victim": Entitlement((1,)), "second": Entitlement((1,))}
     with pytest.raises(UsageError, match="there is no CPU 1 to use"):
         entitlements(lab, lab.uuts[0], [0])
 
@@ -124,7 +123,7 @@ def test_what_is_written_down_reads_the_same():
     kept = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True))
     again = Topology.model_validate(yaml.safe_load(kept))
     assert again == lab
-    assert as_uut(neighbours_of(again, again.uuts[0])[0], again.uuts[0]).cpu_limit == 0.125
+    assert guest_specs(again, again.uuts[0])["second"].cpu_limit == 0.125
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.linux.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.testbed.layout import TOOLS, base_changes, cpu_plan, cpu_plans, make_backends, make_uut, needs_of
+from netbench.testbed.layout import base_changes, cpu_plan, cpu_plans, make_backends
 from netbench.testbed.requirements import known_needs
+from netbench.testbed.resolved import TOOLS, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vmm.qemu_command import qemu_program

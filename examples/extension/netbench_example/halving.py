@@ -1,0 +1,48 @@
+"""A schedule that looks for the highest load without loss, by halving."""
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load
+from netbench.model.verdict import Verdict
+from netbench.plan.schedule import Schedule, Wanted
+
+
+class HalvingOptions(BaseModel, extra="forbid"):
+    """`highest` is no longer thought possible, in frames/s for each source; the range below is halved `steps` times."""
+
+    highest: int = 100_000
+    steps: int = 8
+
+
+class Halving(Schedule):
+    """The highest load without loss of each UUT, scenario and frame size, by halving."""
+
+    Options = HalvingOptions
+
+    def __init__(self, wanted: Wanted, options: HalvingOptions) -> None:
+        """As every schedule."""
+        super().__init__(wanted, options)
+        self._highest, self._steps = options.highest, options.steps
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
+        """Half-way between the highest load that was clean and the lowest that was not."""
+        index = 0
+        for boot, uut in enumerate(self.wanted.uuts, start=1):
+            for scenario in self.wanted.scenarios:
+                for size in self.wanted.profile.frame_sizes:
+                    low, high = 0, self._highest
+                    for _ in range(self._steps):
+                        fps = (low + high + 1) // 2
+                        trial = self.wanted.trial(uut, scenario, size, Load.of_fps(fps), 1, index=index, boot=boot)
+                        if trial.key not in results:
+                            return trial
+                        low, high = (fps, high) if _clean(results[trial.key]) else (low, fps)
+                        index += 1
+        return None
+
+
+def _clean(result: TrialResult) -> bool:
+    return result.verdict is Verdict.VALID and not any(counts.lost_frames for counts in result.streams)

@@ -1,0 +1,133 @@
+"""What a topology makes of each UUT and its neighbours, resolved once: paths, CPUs, needs, pace and steps, as data."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netbench.config.plugins import UUTS, plugins
+from netbench.errors import MissingError, UsageError
+from netbench.model.entitlement import Entitlement
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.scenario import VICTIM, Activity, Stress
+from netbench.model.topology import Topology, UutSpec, host_of
+from netbench.testbed.layout import usable_cpus
+from netbench.testbed.placement import placed, victim_cpus
+from netbench.testbed.virtual_machines import vmm_of
+from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
+from netbench.uut.guest import Guest
+from netbench.vmm.base import Vmm
+
+TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
+# What a neighbour gets of a CPU that is the UUT's too. About.
+_SHARED_CPU = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedGuest:
+    """A UUT, called VICTIM, or a neighbour beside it: what it is to be, and what it would do."""
+
+    name: str
+    spec: UutSpec
+    assignment: Assignment
+    plan: UutPlan
+    pace: Pace
+
+    def make(self) -> UnitUnderTest:
+        """It, not provisioned yet."""
+        return make_uut(self.spec)
+
+
+Guests = Mapping[str, ResolvedGuest]
+
+
+def resolve_guests(
+    topology: Topology,
+    uut: UutSpec,
+    paths: Sequence[StreamPath] | None = None,
+    cpus: Sequence[int] | None = None,
+    run_id: str = "RUN",
+) -> Guests:
+    """A UUT and its neighbours by name, the victim first.
+
+    `paths` and `cpus` are those of its machine as far as they are known by now. UsageError when one of them cannot be
+    what the topology says, MissingError when the machine has no such CPU.
+    """
+    paths = stream_paths(topology) if paths is None else paths
+    cpus = cpus_of(topology, topology.uut_machine) if cpus is None else cpus
+    neighbours = [one.beside(uut) for one in topology.neighbours]
+    streams = {VICTIM: tuple(stream.name for stream in topology.own_streams)} | {
+        one.name: one.streams for one in neighbours
+    }
+    try:
+        own = victim_cpus(uut, neighbours, cpus)
+        entitled = {VICTIM: replace(uut.entitlement, cpus=own)}
+        for one in neighbours:
+            entitled[one.name] = Entitlement(placed(one.placement, own, cpus), one.cpu_weight, one.cpu_limit)
+    except (UsageError, MissingError) as error:
+        raise type(error)(f"UUT {uut.name}: {error}") from error
+    beside_victim = {one.name for one in neighbours if one.placement == "same-cpu"}
+    found = {}
+    for name, spec in guest_specs(topology, uut).items():
+        through, guest = tuple(path for path in paths if path.name in streams[name]), make_uut(spec)
+        try:
+            guest.check(through)
+        except UsageError as error:
+            who = "" if name == VICTIM else f"neighbour {name}: "
+            raise UsageError(f"UUT {uut.name}: {who}{error}") from error
+        assignment = Assignment(spec.name, through, entitled[name], topology.uut_host, run_id)
+        plan = guest.plan(assignment)
+        pace = plan.pace.with_share(spec.cpu_limit).with_share(_SHARED_CPU if name in beside_victim else None)
+        found[name] = ResolvedGuest(name, spec, assignment, plan, pace)
+    return found
+
+
+def guest_specs(topology: Topology, uut: UutSpec) -> dict[str, UutSpec]:
+    """A UUT, as VICTIM, and each of its neighbours as something that forwards, by name."""
+    kinds = plugins(UUTS)
+    neighbours = [one.beside(uut) for one in topology.neighbours]
+    specs = {one.name: one.as_uut(uut, kinds[one.kind or uut.kind].Options.model_fields) for one in neighbours}
+    return {VICTIM: uut, **specs}
+
+
+def needs_of(
+    topology: Topology, uuts: Collection[str] = (), activities: Mapping[str, Collection[Activity]] | None = None
+) -> frozenset[str]:
+    """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`.
+
+    `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
+    """
+    needs = {"root", "setpriv"}
+    here = [host for host in topology.hosts if topology.machine(host) is None]
+    if here:
+        needs |= {"packet", *TOOLS}
+    if any(topology.netns(host) for host in here):
+        needs.add("netns")
+    if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
+        needs.add("veth")
+    for vm in topology.vms.values():
+        needs |= vmm_of(vm).needs()
+    for uut in topology.uuts:
+        if topology.uut_machine is None and (not uuts or uut.name in uuts):
+            for name, spec in guest_specs(topology, uut).items():
+                plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
+                if name == VICTIM or activities is None or does:
+                    needs |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
+                if any(isinstance(one, Stress) for one in does):
+                    needs |= plan.load_needs or set()
+    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
+
+
+def _has_share(spec: UutSpec) -> bool:
+    return spec.entitlement.weight is not None or spec.entitlement.limit is not None
+
+
+def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:
+    """The CPUs to use of a VM, or of this machine."""
+    return range(topology.vms[machine].cpus) if machine else usable_cpus()
+
+
+def make_uut(spec: UutSpec) -> UnitUnderTest:
+    """The UUT a topology describes."""
+    kind = plugins(UUTS)[spec.kind]
+    made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
+    return Guest(made) if isinstance(made, Vmm) else made
