@@ -54,8 +54,10 @@ def _read(
     entries = _interfaces(point for point in points if point.direction == "rx")
     try:
         queues = tuple(read_queues(socket, {index: name for name, index in inside.indices.items()}))
-        links = {name: _link(socket, inside.indices[name]) for name in entries if name in inside.indices}
-        bridged_ip = inside.bridged_ip or (bridges(points) and _asked_by_bridge(socket, links.values()))
+        # All at once: what pyroute2 asks of one link alone leaves an acknowledgement in its queue for ever.
+        by_index = {link["index"]: link for link in socket.get_links()}
+        links = {name: by_index[index] for name in entries if (index := inside.indices.get(name)) in by_index}
+        bridged_ip = inside.bridged_ip or (bridges(points) and _asked_by_bridge(links.values(), by_index))
     except (NetlinkError, OSError) as error:
         raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
@@ -89,16 +91,11 @@ def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
     return {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
 
 
-def _link(socket: Any, index: int) -> Any:  # noqa: ANN401 - pyroute2 is untyped
-    (link,) = socket.link("get", index=index)
-    return link
-
-
-def _asked_by_bridge(socket: Any, ports: Iterable[Any]) -> bool:  # noqa: ANN401 - pyroute2 is untyped
+def _asked_by_bridge(ports: Iterable[Any], by_index: Mapping[int, Any]) -> bool:
     """Whether a bridge of these ports asks for br_netfilter by itself (ip-link(8), nf_call_iptables)."""
-    bridges = {index for port in ports if (index := port.get_attr("IFLA_MASTER"))}
+    bridges = {index for port in ports if (index := port.get_attr("IFLA_MASTER"))} & set(by_index)
     asking = ("IFLA_LINKINFO", "IFLA_INFO_DATA", "IFLA_BR_NF_CALL_IPTABLES")
-    return any(_link(socket, index).get_nested(*asking) for index in bridges)
+    return any(by_index[index].get_nested(*asking) for index in bridges)
 
 
 def _rules(host: Host | None) -> tuple[Dropper, ...] | None:

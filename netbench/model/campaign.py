@@ -1,6 +1,6 @@
 """Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.maximum import Maximum
@@ -12,7 +12,8 @@ from netbench.model.verdict import Warning
 class CampaignResults:
     """A campaign as stored, finished or not.
 
-    `trials` are the kept attempts in plan order; `planned_trials` tells how many there should be.
+    `trials` are the kept attempts in plan order, which may be read from a disk each time somebody goes through them;
+    `planned_trials` tells how many there should be.
     `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
     what each UUT said of itself once it was ready; none of a UUT that never was. `maxima` are what loads of neighbours
     that are a share of one refer to.
@@ -22,7 +23,7 @@ class CampaignResults:
     profile: str
     planned_trials: int
     uuts: tuple[str, ...]  # in the order of the topology
-    trials: tuple[TrialResult, ...]
+    trials: Sequence[TrialResult]
     warnings: tuple[Warning, ...]
     manifest: Mapping[str, object]
     facts: Mapping[str, Mapping[str, str]]
@@ -35,7 +36,6 @@ class CampaignResults:
 
     @property
     def scenarios(self) -> tuple[str, ...]:
-        """The scenarios in the order of the profile, then those that only trials name."""
+        """The scenarios that were chosen, in the order of the profile."""
         listed = self.manifest.get("scenarios", ())
-        names = listed if isinstance(listed, list | tuple) else ()
-        return tuple(dict.fromkeys((*names, *(trial.spec.scenario for trial in self.trials))))
+        return tuple(listed) if isinstance(listed, list | tuple) else ()

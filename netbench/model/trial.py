@@ -131,6 +131,11 @@ class GuestResult:
     counters: tuple[PointCount, ...] = ()  # those that do not tell streams apart
     cpu_s: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def without_counters(self) -> "GuestResult":
+        """The same without what its counters said, which is most of it."""
+        return replace(self, streams=tuple(replace(one, counters=()) for one in self.streams), counters=())
+
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
@@ -153,6 +158,11 @@ class TrialResult:
     def verdict(self) -> Verdict:
         """The worst verdict of its reasons; valid without any."""
         return worst([reason.kind.verdict for reason in self.reasons])
+
+    @property
+    def without_counters(self) -> "TrialResult":
+        """The same without what its guests' counters said."""
+        return replace(self, guests=tuple(guest.without_counters for guest in self.guests))
 
     @property
     def victim(self) -> GuestResult:

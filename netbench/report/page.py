@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -29,6 +30,7 @@ from netbench.report.tester import failed_selftest, tester_line, tester_section
 from netbench.results.atomic import write_atomically
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.interference.guest_cpu import cpu_use
+from netbench.statistics.uut_counters import Counted
 
 
 def write_report(results: CampaignResults, out: Path) -> None:
@@ -38,10 +40,12 @@ def write_report(results: CampaignResults, out: Path) -> None:
 
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
+    counted = Counted()
+    results = replace(results, trials=tuple(map(counted.noted, results.trials)))
     groups = group_trials(results)
     looks = styles([*results.uuts, *(group.uut for group in groups)], results.emulated)
     sections = [
-        *(_result_sections(groups, looks, results) if groups else ()),
+        *(_result_sections(groups, looks, results, counted) if groups else ()),
         _verdicts(results, looks),
         _warnings(results),
         tester_section(results),
@@ -64,7 +68,7 @@ def report_page(results: CampaignResults) -> str:
 
 
 def _result_sections(
-    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
+    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults, counted: Counted
 ) -> Iterable[Section]:
     choice = views(groups)
     yield section(
@@ -95,7 +99,7 @@ def _result_sections(
         chosen(choice, _figure("loss", looks, figures.loss_against_offered)),
     )
     yield from shared_host_sections(groups, looks, results)
-    yield from places_sections(choice, looks, results)
+    yield from places_sections(choice, looks, results.trials, counted.guests)
     yield from delay_sections(choice, looks, results.trials)
     yield from order_sections(results.trials, looks)
     yield section(
@@ -116,7 +120,7 @@ def _result_sections(
             *((cpu_by_scenario(by_scenario, looks),) if knows_guests(by_scenario) else ()),
             *((chosen(choice, lambda view: uuts.cpu_table(view.groups, looks)),) if uuts.knows_cpu(groups) else ()),
         )
-    if counters := uuts.counters_tables(results.trials, looks):
+    if counters := uuts.counters_tables(counted.sums, looks):
         yield section(
             "counters",
             "Counters inside the UUTs",

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from netbench.model.campaign import CampaignResults
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
@@ -21,7 +20,6 @@ from netbench.statistics.lost_frames import (
     Side,
     group_outcome,
     lost_frames_by_place,
-    uuts_with_guest,
 )
 from netbench.statistics.paper_finding import Answer, PaperFinding, Tally, paper_finding
 
@@ -45,10 +43,11 @@ _FINDING = (
 _ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPEN: "open", None: "not tested"}
 
 
-def places_sections(choice: Sequence[View], looks: Mapping[str, Style], results: CampaignResults) -> Iterable[Section]:
-    """Where frames died; then, where UUTs have guests, whether most did before they entered one."""
-    guests = uuts_with_guest(results.trials)
-    finding = paper_finding(results.trials, looks)
+def places_sections(
+    choice: Sequence[View], looks: Mapping[str, Style], trials: Sequence[TrialResult], guests: Collection[str]
+) -> Iterable[Section]:
+    """Where frames died; then, where UUTs have `guests` on their paths, whether most did before they entered one."""
+    finding = paper_finding(trials, looks, guests)
     yield section(
         "places",
         "Where frames died",
@@ -61,7 +60,7 @@ def places_sections(choice: Sequence[View], looks: Mapping[str, Style], results:
         chosen(choice, lambda view: _split(view, guests, looks)),
         element("h3", "All loads and frame sizes together"),
         note("Sums over the valid trials. Suspicious trials have a column of their own; invalid ones are left out."),
-        _lost_frames_table(results.trials, looks),
+        _lost_frames_table(trials, looks),
         *(() if finding.by_uut else (note(_without_guest(finding)),)),
     )
     if finding.by_uut:

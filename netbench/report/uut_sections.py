@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.model.trial import TrialResult
-from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, cpu, cpu_spread, frames, mbps, mean
 from netbench.report.markup import Column, Html, element, folded, join, row, table
-from netbench.report.neighbour_names import of_neighbours
 from netbench.report.panels import Style
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
-from netbench.statistics.lost_frames import uut_counters
+from netbench.statistics.uut_counters import CounterSums
 
 _ROLES = {"repeated": "dropped (in another counter too)"}
 
@@ -60,22 +57,19 @@ def cpu_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     return folded(count(len(known), "measurement"), len(known), table(_CPU, bodies, css="cpu"))
 
 
-def counters_tables(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """For each guest that counts frames itself, the sum of each of its counters over the valid trials."""
-    valid: dict[str, list[TrialResult]] = {uut: [] for uut in looks}
-    for trial in trials:
-        if trial.verdict is Verdict.VALID:
-            valid[trial.spec.uut].append(trial)
+def counters_tables(sums: Mapping[tuple[str, str], CounterSums], looks: Mapping[str, Style]) -> Html:
+    """For each guest that counts frames itself, the sum of each of its counters; `sums` are by UUT and neighbour."""
     parts = []
-    for uut, own in valid.items():
-        parts.append(_counters(uut_label(uut, looks), own))
-        for neighbour, seen in of_neighbours(own).items():
-            parts.append(_counters(join((uut_label(uut, looks), f", {neighbour}")), seen))
+    for uut in looks:
+        for (of_uut, neighbour), own in sums.items():
+            if of_uut == uut:
+                label = uut_label(uut, looks)
+                parts.append(_counters(join((label, f", {neighbour}")) if neighbour else label, own))
     return join(parts)
 
 
-def _counters(guest: Html, trials: Sequence[TrialResult]) -> Html:
-    counters = uut_counters(trials)
+def _counters(guest: Html, sums: CounterSums) -> Html:
+    counters = sums.counters()
     if not counters:
         return Html()
     rows = [
@@ -86,7 +80,7 @@ def _counters(guest: Html, trials: Sequence[TrialResult]) -> Html:
                 one.counter,
                 _ROLES.get(one.role, one.role),
                 frames(one.frames),
-                f"{one.trials:,} of {len(trials):,}",
+                f"{one.trials:,} of {sums.trials:,}",
             ),
         )
         for one in counters

@@ -1,13 +1,23 @@
 """Files written whole or not at all."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from netbench.errors import TestbedError, UsageError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put `content` at `path` by way of a temporary file beside it; an older file stays until then.
+    """Put `content` at `path`; raises as `file_written_atomically` does."""
+    with file_written_atomically(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file that takes the place of `path` once the block ends well; an older file stays until then.
 
     What is there but no regular file (a pipe, /dev/stdout) is written to as it is. UsageError where the
     path cannot be written to at all, TestbedError where writing broke off, for example on a full disk.
@@ -15,9 +25,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     target = path.resolve()  # a symbolic link stays one
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(content)
+            with target.open("wb") as file:
+                yield file
         else:
-            _replace(target, content)
+            with _replacement(target) as file:
+                yield file
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: no directory {target.parent}; make it first or name another file") from None
     except IsADirectoryError:
@@ -28,11 +40,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise TestbedError(f"{path} was not written: {error.strerror}; make room or name another file") from None
 
 
-def _replace(target: Path, content: bytes) -> None:
+@contextmanager
+def _replacement(target: Path) -> Iterator[IO[bytes]]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)

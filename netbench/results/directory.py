@@ -14,10 +14,11 @@ from netbench.errors import TestbedError, UsageError
 from netbench.linux.state import lock_file
 from netbench.model.campaign import CampaignResults
 from netbench.model.profile import Profile
+from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 from netbench.results.manifest import ManifestHead
-from netbench.results.store import Store
+from netbench.results.store import Store, StoredTrials
 from netbench.statistics.reference_throughput import MaximumSearch
 
 
@@ -140,18 +141,18 @@ class ResultDirectory:
     def results(self) -> CampaignResults:
         """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""
         manifest = self.read_manifest()
+        trials = StoredTrials(self.store)
         with closing(Store.read(self.store)) as store:
             maxima = MaximumSearch()
-            trials = []
-            for trial in store.trials():
-                maxima.add(trial)
-                trials.append(trial)
+            if any(store.trials(scenario=SHARED_IDLE)):  # nothing else is a maximum
+                for trial in trials:
+                    maxima.add(trial)
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],
                 planned_trials=manifest["planned_trials"] or len(trials),
                 uuts=tuple(manifest["uuts"]),
-                trials=tuple(trials),
+                trials=trials,
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),

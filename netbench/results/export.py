@@ -5,51 +5,58 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, TextIO
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.results.atomic import write_atomically
+from netbench.results.atomic import file_written_atomically
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
 
 Format = Literal["csv", "json", "parquet"]
 SCHEMA = 1  # of the JSON document; grows when a reader would have to change
+_ROWS_OF_A_GROUP = 4096  # of a Parquet file: as many are in memory at a time
 
 
 def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | None) -> None:
     """Write one row per trial and stream, or per group of repetitions (`aggregate`), to `out`.
 
-    `out` is written whole or not at all; None is standard output. Unknown is an empty cell in CSV and null
-    in JSON and Parquet. UsageError for Parquet without `out`, MissingError for Parquet without pyarrow,
-    TestbedError when writing breaks off.
+    Trials are written as they are read, so that a campaign may be larger than memory. `out` is written whole or not at
+    all; None is standard output. Unknown is an empty cell in CSV and null in JSON and Parquet. UsageError for Parquet
+    without `out`, MissingError for Parquet without pyarrow, TestbedError when writing breaks off.
     """
-    columns: Sequence[Column[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
-    rows = group_rows(results) if aggregate else stream_rows(results)
-    content = _ENCODERS[fmt](columns, rows)
-    if out is None:
-        _print(content)
-    else:
-        write_atomically(out, content)
+    columns: Sequence[Column[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
+    rows = group_rows(results) if aggregate else stream_rows(results.trials)
+    encode = _ENCODERS[fmt]
+    with _standard_output() if out is None else file_written_atomically(out) as file:
+        encode(columns, rows, file)
 
 
-def _csv(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [column.name for column in columns], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
+    with _text(file) as text:
+        writer = csv.DictWriter(text, [column.name for column in columns], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def _json(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
-    document = {"schema": SCHEMA, "rows": rows}
-    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+def _json(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
+    names = [json.dumps(column.name) for column in columns]
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    with _text(file) as text:
+        between = text.write(f'{{\n "schema": {SCHEMA},\n "rows": [') and "\n"
+        for row in rows:
+            cells = ",\n".join(f"   {name}: {encode(cell)}" for name, cell in zip(names, row.values(), strict=True))
+            text.write(f"{between}  {{\n{cells}\n  }}")
+            between = ",\n"
+        text.write("]\n}\n" if between == "\n" else "\n ]\n}\n")
 
 
-def _parquet(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
+def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     try:
         import pyarrow as pa  # noqa: PLC0415 - optional
         import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
@@ -57,17 +64,27 @@ def _parquet(columns: Sequence[Column[Any]], rows: list[Row]) -> bytes:
         raise MissingError("Parquet needs pyarrow; add it with: pip install 'netbench[parquet]'") from None
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     schema = pa.schema([(column.name, types[column.type]) for column in columns])
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), buffer)
-    return buffer.getvalue()
+    rows = iter(rows)
+    with pq.ParquetWriter(file, schema) as writer:
+        while part := list(islice(rows, _ROWS_OF_A_GROUP)):
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
 
 
 _ENCODERS = {"csv": _csv, "json": _json, "parquet": _parquet}
 
 
-def _print(content: bytes) -> None:
+@contextmanager
+def _text(file: IO[bytes]) -> Iterator[TextIO]:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=False)
+    yield text
+    text.flush()
+    text.detach()
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
     try:
-        sys.stdout.write(content.decode())
+        yield sys.stdout.buffer
         sys.stdout.flush()
     except OSError as error:
         # What is still buffered would fail once more when Python exits; let it go nowhere.

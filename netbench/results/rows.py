@@ -62,9 +62,9 @@ class StreamOfTrial:
         return cpu_of_victim(self.trial) if self.of_victim else self.measured.cpu_s
 
 
-def stream_rows(results: CampaignResults) -> list[Row]:
+def stream_rows(trials: Iterable[TrialResult]) -> Iterator[Row]:
     """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour."""
-    return [_row(STREAM_COLUMNS, stream) for trial in results.trials for stream in _streams(trial)]
+    return (_row(STREAM_COLUMNS, stream) for trial in trials for stream in _streams(trial))
 
 
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
@@ -76,12 +76,12 @@ def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
             yield StreamOfTrial(trial, trial.spec.task(one.name), one, counts.stream, counts)
 
 
-def group_rows(results: CampaignResults) -> list[Row]:
+def group_rows(results: CampaignResults) -> Iterator[Row]:
     """One row of `GROUP_COLUMNS` per group of repetitions: means over its valid trials, streams added up.
 
     `_ci95` is the half width of the 95 % interval: None for a single valid trial.
     """
-    return [_row(GROUP_COLUMNS, group) for group in group_trials(results)]
+    return (_row(GROUP_COLUMNS, group) for group in group_trials(results))
 
 
 def reason_kinds(reasons: Iterable[Reason]) -> str:

@@ -2,8 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import overload
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -197,3 +199,30 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         connection.close()
         connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
     return connection
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrials(Sequence[TrialResult]):
+    """The trials of a store in plan order, read anew each time they are gone through: none stays in memory.
+
+    UsageError as of `Store.read` and `Store.trials`.
+    """
+
+    path: Path
+
+    def __iter__(self) -> Iterator[TrialResult]:
+        with closing(Store.read(self.path)) as store:
+            yield from store.trials()
+
+    def __len__(self) -> int:
+        with closing(Store.read(self.path)) as store:
+            return len(store.keys())
+
+    @overload
+    def __getitem__(self, place: int) -> TrialResult: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[TrialResult, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> TrialResult | tuple[TrialResult, ...]:
+        return tuple(self)[place]

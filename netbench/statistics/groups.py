@@ -171,15 +171,15 @@ class Group(Repetitions):
 
 
 def group_trials(results: CampaignResults) -> tuple[Group, ...]:
-    """The groups of a campaign.
+    """The groups of a campaign, gathered in one pass over its trials; counters are not among what is kept of those.
 
     UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
     """
     gathered: dict[tuple[str, str, int, int, Load], list[TrialTotals]] = {}
     for trial in results.trials:
-        gathered.setdefault(_key(trial.spec), []).append(TrialTotals.of(trial))
+        gathered.setdefault(_key(trial.spec), []).append(TrialTotals.of(trial.without_counters))
     uuts = [*results.uuts, *(key[0] for key in gathered)]
-    scenarios = results.scenarios
+    scenarios = [*results.scenarios, *(key[1] for key in gathered)]
     groups = [_group(trials) for trials in gathered.values()]
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
     told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}

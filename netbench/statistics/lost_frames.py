@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from sys import maxsize
 
-from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.counts import StreamCounts
 from netbench.model.points import Where
 from netbench.model.trial import TrialResult
 from netbench.statistics.groups import Group
@@ -158,39 +158,3 @@ def _parts_of_path(trial: TrialResult) -> Iterator[Where]:
     for counts in trial.streams:
         yield from (count.where for count in counts.counters)
         yield from (loss.where for loss in counts.lost_at)
-
-
-@dataclass(frozen=True, slots=True)
-class UutCounter:
-    """How much one counter of a UUT grew in all, in frames, and in how many trials it could be read."""
-
-    point: str
-    counter: str
-    role: str  # as of PointCount
-    frames: int
-    trials: int
-
-
-_UUT = (Where.BEFORE, Where.INSIDE, Where.UUT, Where.BEHIND)
-
-
-def uut_counters(trials: Iterable[TrialResult]) -> list[UutCounter]:
-    """What the UUT itself counted, and its machine, summed over trials and streams, from source to sink."""
-    growths: dict[tuple[int, str, str, str], list[int]] = {}
-    for trial in trials:
-        of_trial: Counter[tuple[int, str, str, str]] = Counter()
-        for one in _counted_by_uut(trial):
-            if one.grew is not None:
-                of_trial[one.order, one.point, one.counter, one.role] += one.grew
-        for key, grew in of_trial.items():
-            growths.setdefault(key, []).append(grew)
-    counters = sorted(growths.items(), key=lambda item: item[0][0])
-    return [UutCounter(*key[1:], frames=sum(grown), trials=len(grown)) for key, grown in counters]
-
-
-def _counted_by_uut(trial: TrialResult) -> Iterator[PointCount]:
-    yield from trial.victim.counters
-    # The only stream of a trial has what is counted for all streams among its own counters as well.
-    shared = {(one.point, one.counter) for one in trial.victim.counters}
-    for counts in trial.streams:
-        yield from (one for one in counts.counters if one.where in _UUT and (one.point, one.counter) not in shared)

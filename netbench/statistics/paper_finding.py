@@ -3,13 +3,13 @@
 Schlosser et al. 2011 found that they do, at the end of section 4.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.statistics.lost_frames import Outcome, Side, outcome, uuts_with_guest
+from netbench.statistics.lost_frames import Outcome, Side, outcome
 
 
 class Answer(Enum):
@@ -51,10 +51,9 @@ class PaperFinding:
     without_guest: tuple[str, ...]
 
 
-def paper_finding(trials: Sequence[TrialResult], uuts: Iterable[str]) -> PaperFinding:
-    """Hold the finding against the valid trials of these UUTs."""
+def paper_finding(trials: Sequence[TrialResult], uuts: Iterable[str], guests: Collection[str]) -> PaperFinding:
+    """Hold the finding against the valid trials of these UUTs; `guests` are those on whose path a guest is."""
     measured = [uut for uut in uuts if any(trial.spec.uut == uut for trial in trials)]
-    guests = uuts_with_guest(trials)
     valid = [trial for trial in trials if trial.spec.uut in guests and trial.verdict is Verdict.VALID]
     return PaperFinding(
         together=Tally(outcome(valid, guest=True)),

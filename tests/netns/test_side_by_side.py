@@ -67,7 +67,7 @@ def test_drops_land_on_the_guest_that_makes_them(yard, forward, name):
         assert yard.forwarded(first, s1) == FRAMES - 7
         assert yard.forwarded(second, s2) == FRAMES - 30
         assert (dropped(first), dropped(second)) == ({"s1": 7}, {"s2": 30})
-        second.reset()
+        second.uut.reset()
         assert (dropped(first), dropped(second)) == ({"s1": 7}, {"s2": 0})
     assert "nb-" not in run_checked(yard.hosts["uut"], ["nft", "list", "tables"])
 

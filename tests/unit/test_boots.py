@@ -231,7 +231,7 @@ def test_a_testbed_that_breaks_still_ends_the_campaign(testbed, directory, monke
     with pytest.raises(TestbedError, match="could not be undone"):
         run(directory, request())
     assert events(directory)[-1]["kind"] == "campaign-stopped"
-    assert directory.results().trials == ()
+    assert not directory.results().trials
 
 
 def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(testbed, directory):

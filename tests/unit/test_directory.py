@@ -107,7 +107,7 @@ def test_results_are_what_was_stored(directory):
     store.close()
     results = directory.results()
     assert (results.topology, results.profile, results.uuts) == ("lab", "one", ("bridge",))
-    assert (results.planned_trials, results.trials, results.warnings) == (3, (other, one), (warning,))
+    assert (results.planned_trials, tuple(results.trials), results.warnings) == (3, (other, one), (warning,))
     assert results.manifest == MANIFEST
     assert results.facts == {"bridge": {"emulated": "no KVM"}}
     assert results.emulated == {"bridge"}

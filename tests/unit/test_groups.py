@@ -303,12 +303,12 @@ def test_scenarios_come_in_the_order_of_the_profile_whatever_was_measured_first(
         for size in (500, 64)
     ]
     results = campaign(trials, uuts=("a", "b"), manifest=manifest)
-    assert results.scenarios == ("dedicated", "shared-idle", "cpu-heavy", "unlisted")
+    in_order = ("dedicated", "shared-idle", "cpu-heavy", "unlisted")
     assert [(one.uut, one.scenario, one.frame_size) for one in group_trials(results)] == [
-        (uut, scenario, size) for uut in ("a", "b") for scenario in results.scenarios for size in (64, 500)
+        (uut, scenario, size) for uut in ("a", "b") for scenario in in_order for size in (64, 500)
     ]
 
 
 def test_scenarios_come_as_they_were_measured_where_the_manifest_names_none() -> None:
     trials = [trial(stream_counts(), scenario=scenario) for scenario in ("network-50", "dedicated")]
-    assert campaign(trials).scenarios == ("network-50", "dedicated")
+    assert [one.scenario for one in group_trials(campaign(trials))] == ["network-50", "dedicated"]

@@ -299,7 +299,7 @@ def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figu
 
 
 def test_views_are_named_by_what_tells_them_apart(whole: CampaignResults) -> None:
-    both = replace(whole, trials=whole.trials + comparison(sizes=(64,), sources=(2,), repetitions=1).trials)
+    both = replace(whole, trials=(*whole.trials, *comparison(sizes=(64,), sources=(2,), repetitions=1).trials))
     names = [view.title for view in views(group_trials(both))]
     assert names[:3] == ["dedicated, 1 source", "dedicated, 2 sources", "shared-idle"]
     assert len(names) == 8

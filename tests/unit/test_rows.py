@@ -1,12 +1,23 @@
 import pytest
 
+from netbench.model.campaign import CampaignResults
 from netbench.model.counts import LossRuns, Spread
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row, group_rows, stream_rows
+from netbench.results import rows as exported
+from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row
 from tests.unit.points import loss
 from tests.unit.results_factory import campaign, comparison, neighbour, spread, stream_counts, trial
+
+
+def stream_rows(results: CampaignResults) -> list[Row]:
+    return list(exported.stream_rows(results.trials))
+
+
+def group_rows(results: CampaignResults) -> list[Row]:
+    return list(exported.group_rows(results))
+
 
 DOCUMENTED = [
     "uut",

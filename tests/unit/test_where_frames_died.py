@@ -1,5 +1,6 @@
 """Where frames died, as results and the report tell it, and what that says of the paper's finding."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -19,15 +20,14 @@ from netbench.statistics.lost_frames import (
     Drop,
     LossPlace,
     Side,
-    UutCounter,
     group_outcome,
     lost_frames_by_place,
     outcome,
     side,
-    uut_counters,
     uuts_with_guest,
 )
 from netbench.statistics.paper_finding import Answer, paper_finding
+from netbench.statistics.uut_counters import Counted, UutCounter
 from tests.unit.points import THROUGH_GUEST, count, loss
 from tests.unit.report_page import Page, page_of, printed
 from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim
@@ -145,7 +145,7 @@ def test_the_finding_is_judged_by_the_majority_of_lost_frames(
     before: int, inside: int, nowhere: int, answer: Answer | None
 ) -> None:
     places = [(BEFORE, before), (INSIDE, inside), ("uut", nowhere)]
-    found = paper_finding([lossy(*((name, frames) for name, frames in places if frames))], ["kvm"])
+    found = paper_finding([lossy(*((name, frames) for name, frames in places if frames))], ["kvm"], ["kvm"])
     assert found.by_uut["kvm"].answer is found.together.answer is answer
 
 
@@ -156,7 +156,7 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
         lossy((BEFORE, 500), uut="xen", repetition=2, reasons=SUSPICIOUS),
         lossy(("bridge", 500), uut="raw", counters=()),
     ]
-    finding = paper_finding(trials, ["raw", "kvm", "xen"])
+    finding = paper_finding(trials, ["raw", "kvm", "xen"], ["kvm", "xen"])
     assert finding_sentence(finding) == (
         "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % died before they entered the guest,"
         " 9.0 % inside. This confirms the finding (not so: xen)."
@@ -268,6 +268,13 @@ def counted(tap: int | None) -> tuple[PointCount, ...]:
     )
 
 
+def uut_counters(trials: Iterable[TrialResult], neighbour: str = "") -> list[UutCounter]:
+    counters = Counted()
+    for one in trials:
+        assert counters.noted(one) == one.without_counters
+    return counters.sums["raw", neighbour].counters()
+
+
 def test_counters_are_summed_over_streams_and_trials_from_source_to_sink() -> None:
     two = trial(stream_counts("s1", counters=counted(10)), stream_counts("s2", counters=counted(5)), counters=SHARED)
     one = trial(stream_counts("s1", counters=counted(1)), counters=SHARED)
@@ -305,3 +312,4 @@ def test_counters_of_a_neighbour_are_none_of_the_uuts() -> None:
     alone = trial(stream_counts(counters=counted(10)), counters=SHARED)
     shared = trial(stream_counts(counters=counted(10)), counters=SHARED, neighbours=(beside,))
     assert uut_counters([shared]) == uut_counters([alone])
+    assert uut_counters([shared], "second")[0] == UutCounter("ingress tap", "tx_dropped", "dropped", 7, 1)
