@@ -78,8 +78,8 @@ def lab_vm() -> Iterator[Host]:
         tempfile.TemporaryDirectory(prefix="nb-bench-") as directory,
         running_vm(name, spec, LocalHost("here", "nb-bench"), Path(directory)) as vm,
     ):
-        vm.kernel.make(base_changes(topology, name))
-        yield vm.host("source", topology.netns("source"))
+        vm.make(base_changes(topology, name))
+        yield vm.host(topology.netns("source"), "source")
 
 
 def compare(host: Host, rounds: int, seconds: float, frame_size: int) -> float:

@@ -3,15 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.base import Host
-from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
-from netbench.linux.changes import AddNamespace, Machine
 from netbench.linux.journal import Journal
-from netbench.linux.netlink import Netlink
+from netbench.linux.machine import Machine
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.linux.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +35,10 @@ def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:
         journal.close()
         return Cleaned(journal.run_id, processes, changes, ())
     processes = tuple(end_marked_processes(journal.run_id))
-    with Netlink() as netlink:
-        failures = Transaction(journal, Machine(netlink, _hosts(journal))).undo()
+    failures = Machine(None, LocalHost("local", journal.run_id), record=journal).undo()
     if failures:
         journal.close()
     else:
         journal.remove()
     damage = (journal.damage,) if journal.damage else ()
     return Cleaned(journal.run_id, processes, changes, (*failures, *damage))
-
-
-def _hosts(journal: Journal) -> dict[str | None, Host]:
-    hosts: dict[str | None, Host] = {None: LocalHost("local", journal.run_id)}
-    for _, change in journal.pending:
-        if isinstance(change, AddNamespace):
-            hosts[change.name] = Namespaced(LocalHost(change.name, journal.run_id), change.name)
-    return hosts

@@ -1,6 +1,6 @@
 """What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import if_nametoindex
@@ -34,18 +34,18 @@ class _Inside(NamedTuple):
 
 
 def read_local_counters(
-    netlink: Netlink, hosts: Mapping[str | None, Host], points: Points
+    netlink: Netlink, host: Callable[[str | None], Host], points: Points
 ) -> tuple[CounterReading, ...]:
-    """As `Kernel.read_counters`, on this machine; TestbedError when a namespace is gone."""
+    """As `Machine.read_counters`, on this machine; TestbedError when a namespace is gone."""
     by_netns = by_namespace(points)
     insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
-    counted = {netns: _read(netlink, hosts.get(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}
+    counted = {netns: _read(netlink, host(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}
     return counter_readings(points, counted, Path("/proc/net/softnet_stat").read_text())
 
 
 def _read(
     netlink: Netlink,
-    host: Host | None,
+    host: Host,
     netns: str | None,
     points: Sequence[CountingPoint],
     inside: _Inside,
@@ -98,10 +98,8 @@ def _asked_by_bridge(ports: Iterable[Any], by_index: Mapping[int, Any]) -> bool:
     return any(by_index[index].get_nested(*asking) for index in bridges)
 
 
-def _rules(host: Host | None) -> tuple[Dropper, ...] | None:
-    """None when there is nobody to ask, or nothing to ask with."""
-    if host is None:
-        return None
+def _rules(host: Host) -> tuple[Dropper, ...] | None:
+    """None when there is nothing to ask with."""
     try:
         return tuple(droppers(run_checked(host, LIST_RULES), run_checked(host, LIST_CHAINS)))
     except (MissingError, TestbedError, ValueError, LookupError, TypeError):

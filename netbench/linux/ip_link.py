@@ -1,12 +1,31 @@
 """What `ip -j -d -s -s link` tells of the interfaces inside a guest (iproute2's ip/ipaddress.c)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
 from netbench.linux.nics import NicCounters
+from netbench.model.paths import Place
 
 _OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not tell (operstates.rst)
+
+
+def read_links(host: Host, places: Iterable[Place]) -> dict[Place, NicCounters]:
+    """The counters of NICs of a machine; one that is gone is left out. TestbedError when it cannot be asked."""
+    wanted: dict[str | None, list[Place]] = {}
+    for place in places:
+        wanted.setdefault(place.netns, []).append(place)
+    found: dict[Place, NicCounters] = {}
+    for netns, there in wanted.items():
+        text = run_checked(host, list_command(netns))
+        try:
+            links = parse_links(text)
+        except (ValueError, LookupError, TypeError) as error:
+            raise TestbedError(f"{host}: its list of links makes no sense; it needs iproute2") from error
+        found |= {place: links[place.interface] for place in there if place.interface in links}
+    return found
 
 
 def list_command(netns: str | None = None) -> list[str]:

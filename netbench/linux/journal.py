@@ -1,7 +1,8 @@
 """The journal: every change is on record before it is made, so that anyone can undo it later.
 
 A journal is a file of JSON lines: a header, then `{"seq": n, …change…}` before each change and
-`{"undone": n}` after it was taken back. The process that owns it holds a lock on it; a journal that can
+`{"undone": n}` after it was taken back. What was taken back is left out of it now and then.
+The process that owns it holds a lock on it; a journal that can
 be locked belongs to nobody any more and is for the next start, or `netbench clean`, to undo.
 """
 
@@ -9,24 +10,55 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from netbench.errors import MissingError, TestbedError
-from netbench.linux.changes import Change, from_json, to_json
+from netbench.linux.changes import Change
 from netbench.linux.state import STATE_DIRECTORY, lock_file
 
+# Entries about what was undone that are worth writing the rest anew.
+_MANY = 200
 
-class Journal:
-    """The record of one run's changes, in the order they were made."""
 
-    def __init__(self, path: Path, file: IO[str], pending: dict[int, Change], damage: str = "") -> None:
+class Record:
+    """Changes that were made and not yet undone, in the order they were made."""
+
+    def __init__(self, pending: dict[int, Change] | None = None) -> None:
+        self._pending = pending or {}
+        self._next = max(self._pending, default=-1) + 1
+
+    @property
+    def pending(self) -> list[tuple[int, Change]]:
+        """The changes not yet undone, each with its number."""
+        return sorted(self._pending.items())
+
+    def record(self, change: Change) -> int:
+        """Put a change on record, before it is made; its number."""
+        number = self._next
+        self._pending[number] = change
+        self._next += 1
+        return number
+
+    def undone(self, number: int) -> None:
+        """Note that a change was taken back."""
+        del self._pending[number]
+
+
+class Journal(Record):
+    """The record of one run's changes in a file of its own, `header` first."""
+
+    def __init__(
+        self, path: Path, file: IO[str], header: dict[str, object], pending: dict[int, Change], damage: str = ""
+    ) -> None:
+        super().__init__(pending)
         self._path = path
         self._file = file
-        self._pending = pending
+        self._header = header
+        self._undone = 0  # since the file was last written whole
         self.damage = damage  # why the end of the file could not be read; empty when it could
-        self._next = max(pending, default=-1) + 1
 
     @classmethod
     def create(cls, topology: str, directory: Path = STATE_DIRECTORY) -> Self:
@@ -39,8 +71,8 @@ class Journal:
         except OSError as error:
             raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
         assert file is not None, "a fresh name cannot be locked by someone else"
-        journal = cls(path, file, {})
-        journal._append({"topology": topology, "pid": os.getpid(), "netns": _own_namespace()})
+        journal = cls(path, file, {"topology": topology, "pid": os.getpid(), "netns": _own_namespace()}, {})
+        journal._append(journal._header)
         return journal
 
     @classmethod
@@ -61,7 +93,7 @@ class Journal:
             header, pending, damage = _read(file, path)
             _drop_cut_line(file)
             if header.get("netns", _own_namespace()) == _own_namespace():
-                yield cls(path, file, pending, damage)
+                yield cls(path, file, header, pending, damage)
             else:
                 file.close()
 
@@ -70,23 +102,18 @@ class Journal:
         """What names this run: its processes carry it in their environment."""
         return self._path.stem
 
-    @property
-    def pending(self) -> list[tuple[int, Change]]:
-        """The changes not yet undone, in the order they were made."""
-        return sorted(self._pending.items())
-
     def record(self, change: Change) -> int:
-        """Put a change on record, before it is made; its number."""
-        number = self._next
-        self._append({"seq": number, **to_json(change)})
-        self._pending[number] = change
-        self._next += 1
-        return number
+        """As Record; TestbedError when it cannot be written."""
+        self._append({"seq": self._next, **to_json(change)})
+        return super().record(change)
 
     def undone(self, number: int) -> None:
-        """Note that a change was taken back."""
+        """As Record."""
         self._append({"undone": number})
-        del self._pending[number]
+        super().undone(number)
+        self._undone += 1
+        if self._undone >= _MANY + len(self._pending) and not self.damage:
+            self._compact()
 
     def remove(self) -> None:
         """Everything is undone: the record is no longer needed. A damaged one is kept under another name."""
@@ -108,6 +135,44 @@ class Journal:
             raise TestbedError(
                 f"the journal {self._path} cannot be written: {error.strerror}; nothing was changed"
             ) from error
+
+    def _compact(self) -> None:
+        """Write the file anew, without what was undone, and with room for no other owner in between."""
+        new = self._path.with_suffix(".new")
+        try:
+            new.unlink(missing_ok=True)
+            file = lock_file(new)
+            assert file is not None, "nobody else looks at this name"
+            file.write("".join(f"{json.dumps(entry)}\n" for entry in self._entries()))
+            file.flush()
+            new.rename(self._path)
+        except OSError:
+            return  # no room for both: it stays as it is
+        self._file.close()
+        self._file, self._undone = file, 0
+
+    def _entries(self) -> Iterator[dict[str, object]]:
+        yield self._header
+        for number, change in self.pending:
+            yield {"seq": number, **to_json(change)}
+
+
+def to_json(change: Change) -> dict[str, object]:
+    """A change as JSON-able data."""
+    return {"change": type(change).__name__, **asdict(change)}
+
+
+def from_json(data: dict[str, Any]) -> Change:
+    """The change that `to_json` made this of; KeyError or TypeError for anything else."""
+    fields = dict(data)
+    kind = {kind.__name__: kind for kind in _kinds(Change)}[str(fields.pop("change"))]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _kinds(kind: type[Change]) -> Iterator[type[Change]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds(one)
 
 
 def _own_namespace() -> int:

@@ -22,6 +22,9 @@ def lock_file(path: Path) -> IO[str] | None:
     except BlockingIOError:
         file.close()
         return None
+    if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+        file.close()  # its owner has put another in its place meanwhile, or removed it
+        return None
     return file
 
 

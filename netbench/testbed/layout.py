@@ -34,15 +34,12 @@ def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
     """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
-    changes: list[Change] = []
-    for host in (host for host in topology.hosts if topology.machine(host) == machine):
-        netns = topology.netns(host)
-        if netns:
-            changes.append(AddNamespace(netns))
-            # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
-            changes += [
-                SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")
-            ]
+    hosts = [host for host in topology.hosts if topology.machine(host) == machine]
+    own = [netns for host in hosts if (netns := topology.netns(host))]
+    changes: list[Change] = [AddNamespace(netns) for netns in own]
+    for netns in own:
+        # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
+        changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
     nics: list[tuple[str | None, str]] = []
     for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
         for end in link.ends:
@@ -56,8 +53,9 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
         if netns is None:
             changes.append(SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", True))
         changes.append(OffloadsOff(netns, interface))
-        changes.append(SetUp(netns, interface))
-    return changes
+    # By namespace: those of one are brought up by one command.
+    namespaces = list(dict.fromkeys(netns for netns, _ in nics))
+    return [*changes, *(SetUp(netns, nic) for one in namespaces for netns, nic in nics if netns == one)]
 
 
 def paths_in_use(

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
@@ -12,19 +12,14 @@ from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes
 from netbench.hosts.signals import shielded
-from netbench.linux.changes import (
-    AddRunDirectory,
-    Machine,
-)
+from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean
-from netbench.linux.cpu_time import busy_s
 from netbench.linux.journal import Journal
-from netbench.linux.kernel import Kernel
+from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
-from netbench.linux.transaction import Transaction
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
@@ -48,18 +43,8 @@ from netbench.uut.base import ActiveGuest, Site, bring_up
 from netbench.vmm.base import guest_directory
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A machine that part of a testbed stands on: a host outside all namespaces, its kernel, CPUs, and facts of it."""
-
-    host: Host
-    kernel: Kernel
-    cpus: Sequence[int]
-    facts: Mapping[str, str]
-
-
 class Testbed:
-    """A topology that is up. UUTs are brought in one at a time with `uut`. `grounds` are by VM, None: this machine."""
+    """A topology that is up. UUTs are brought in one at a time with `uut`. `machines` are by VM, None: this machine."""
 
     __test__ = False
 
@@ -67,7 +52,7 @@ class Testbed:
         self,
         topology: Topology,
         run_id: str,
-        grounds: Mapping[str | None, Ground],
+        machines: Mapping[str | None, Machine],
         hosts: dict[str, Host],
         paths: tuple[StreamPath, ...],
         profile: Profile,
@@ -76,7 +61,7 @@ class Testbed:
         """`in_use` are the paths that sources and sinks are needed for; None: all."""
         self._topology = topology
         self._run_id = run_id
-        self._grounds = grounds
+        self._machines = machines
         self._hosts = hosts
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
@@ -140,12 +125,12 @@ class Testbed:
 
     @contextmanager
     def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
-        ground = self._uut_ground
-        resolved = resolve_guests(self._topology, beside, self._paths, ground.cpus, self._run_id)[name]
-        guest, point = resolved.make(), ground.kernel.point
+        machine = self._uut_machine
+        resolved = resolve_guests(self._topology, beside, self._paths, machine.cpus, self._run_id)[name]
+        guest, point = resolved.make(), machine.point
         try:
             try:
-                active = bring_up(guest, Site(resolved.assignment, ground.kernel, self._hosts))
+                active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
@@ -154,13 +139,13 @@ class Testbed:
         finally:
             with shielded():
                 guest.destroy()
-                failures = ground.kernel.undo(to=point)
+                failures = machine.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
-        return {**self._uut_ground.facts, **active.ready.facts}
+        return {**self._uut_machine.facts, **active.ready.facts}
 
     def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
@@ -177,14 +162,14 @@ class Testbed:
         return found
 
     @property
-    def _uut_ground(self) -> Ground:
-        return self._grounds[self._topology.uut_machine]
+    def _uut_machine(self) -> Machine:
+        return self._machines[self._topology.uut_machine]
 
     def _cpus(self, machine: str | None) -> Sequence[int]:
-        return self._grounds[machine].cpus
+        return self._machines[machine].cpus
 
     def _machine_cpu_s(self) -> float:
-        return busy_s(self._uut_ground.host.read("/proc/stat"))
+        return self._uut_machine.cpu_s()
 
     def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         wanted: dict[str | None, list[Place]] = {}
@@ -192,7 +177,7 @@ class Testbed:
             wanted.setdefault(place.machine, []).append(place)
         found: dict[Place, NicCounters] = {}
         for machine, there in wanted.items():
-            found |= self._grounds[machine].kernel.read_nics(there)
+            found |= self._machines[machine].read_nics(there)
         return found
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
@@ -202,9 +187,7 @@ class Testbed:
                 if point.place:
                     wanted.setdefault(point.place.machine, {}).setdefault(stream, []).append(point)
         return tuple(
-            reading
-            for machine, there in wanted.items()
-            for reading in self._grounds[machine].kernel.read_counters(there)
+            reading for machine, there in wanted.items() for reading in self._machines[machine].read_counters(there)
         )
 
 
@@ -227,28 +210,22 @@ def open_testbed(
         for port, addresses in topology.port_addresses.items():
             refuse_unsafe_port(port, addresses)
         journal = Journal.create(topology.name)
-        own_hosts = {name: _host(topology, name, journal.run_id) for name in topology.hosts}
-        here = LocalHost("local", journal.run_id)
-        netlink = stack.enter_context(Netlink())
-        by_netns: dict[str | None, Host] = {None: here, **{host.netns: host for host in own_hosts.values() if host}}
-        transaction = Transaction(journal, Machine(netlink, by_netns))
+        local = LocalHost("local", journal.run_id)
+        here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
         testbed: Testbed | None = None
         try:
             with ExitStack() as vms:
-                grounds: dict[str | None, Ground] = {None: Ground(here, transaction, usable_cpus(), {})}
-                hosts = {name: host for name, host in own_hosts.items() if host}
+                machines: dict[str | None, Machine] = {None: here}
                 for name, spec in topology.vms.items():
                     directory = guest_directory(journal.run_id, name)
-                    transaction.make([AddRunDirectory(str(directory))])
-                    vm = vms.enter_context(running_vm(name, spec, here, directory))
-                    grounds[name] = Ground(vm.host(name, None), vm.kernel, vm.cpus, vm.facts)
-                    inside = [host for host in topology.hosts if topology.machine(host) == name]
-                    hosts |= {host: vm.host(host, topology.netns(host)) for host in inside}
-                for machine, ground in grounds.items():
-                    ground.kernel.make(base_changes(topology, machine))
-                paths = _known_paths(topology, transaction)
+                    here.make([AddRunDirectory(str(directory))])
+                    machines[name] = vms.enter_context(running_vm(name, spec, local, directory))
+                hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
+                for name_of_vm, machine in machines.items():
+                    machine.make(base_changes(topology, name_of_vm))
+                paths = _known_paths(topology, here)
                 in_use = paths_in_use(topology, paths, activities)
-                testbed = Testbed(topology, journal.run_id, grounds, hosts, paths, profile, in_use)
+                testbed = Testbed(topology, journal.run_id, machines, hosts, paths, profile, in_use)
                 try:
                     testbed.open_endpoints()
                     yield testbed
@@ -257,12 +234,12 @@ def open_testbed(
                         testbed.close_endpoints()
         finally:
             with shielded():
-                _take_down(journal, transaction)
+                _take_down(journal, here)
 
 
-def _take_down(journal: Journal, transaction: Transaction) -> None:
+def _take_down(journal: Journal, machine: Machine) -> None:
     end_marked_processes(journal.run_id)
-    failures = transaction.undo()
+    failures = machine.undo()
     if failures:
         journal.close()
         raise TestbedError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
@@ -275,22 +252,21 @@ def require_root() -> None:
         raise MissingError("netbench makes network namespaces and sends raw frames: run it as root (sudo netbench …)")
 
 
-def _host(topology: Topology, name: str, run_id: str) -> Host | None:
-    """A host on this machine; None for one that is, or is in, a VM."""
-    netns = topology.netns(name)
-    if topology.machine(name) is not None:
-        return None
+def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine], run_id: str) -> Host:
+    machine, netns = topology.machine(name), topology.netns(name)
+    if machine is not None:
+        return machines[machine].host(netns, name)
     here = LocalHost(name, run_id)
     return Namespaced(here, netns) if netns else here
 
 
-def _known_paths(topology: Topology, kernel: Kernel) -> tuple[StreamPath, ...]:
+def _known_paths(topology: Topology, machine: Machine) -> tuple[StreamPath, ...]:
     """The paths with the MAC addresses of ports filled in from the machine."""
 
     def known(nic: Nic | None) -> Nic | None:
         if nic is None or nic.mac:
             return nic
-        found = kernel.read_nics([nic.place]).get(nic.place)
+        found = machine.read_nics([nic.place]).get(nic.place)
         if found is None:
             raise TestbedError(f"port {nic.interface} is gone")
         return replace(nic, mac=found.mac)

@@ -2,33 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from netbench.config.plugins import VMMS, plugins
 from netbench.errors import MachineGoneError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Named, Namespaced
+from netbench.hosts.composed import Named
 from netbench.hosts.signals import shielded
-from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.machine import Machine
 from netbench.model.topology import VmSpec
-from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
+from netbench.vmm.base import GuestSpec, Vmm, guest_directory
 
 _VMM = "qemu"  # runs guest images without asking anybody for anything
-
-
-@dataclass(frozen=True, slots=True)
-class RunningVm:
-    """A VM that has booted: its hosts, its kernel, and what it is."""
-
-    guest: RunningGuest
-    cpus: tuple[int, ...]  # as it numbers them
-    facts: dict[str, str]
-    kernel: GuestKernel
-
-    def host(self, name: str, netns: str | None) -> Host:
-        """A host of the topology that is this VM, or a namespace inside it."""
-        return _host(self.guest, name, netns)
 
 
 def vmm_of(spec: VmSpec) -> Vmm:
@@ -45,7 +31,7 @@ def planned_vm(name: str, spec: VmSpec) -> list[str]:
 
 
 @contextmanager
-def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator[RunningVm]:
+def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator[Machine]:
     """Start a VM, and end it when the block is left; what it keeps meanwhile is in `directory`, which is there.
 
     TestbedError when it does not boot in time, with what became of it; MissingError when its image is not there.
@@ -53,14 +39,9 @@ def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator
     guest = vmm_of(spec).start(GuestSpec(name, directory), here)
     try:
         guest.await_answer(spec.boot_limit)
-        release = run_checked(guest.host(MachineGoneError), ["uname", "-r"]).strip()
-        facts = {"vm": name, **guest.facts(), "guest_kernel": release}
-        yield RunningVm(guest, tuple(range(spec.cpus)), facts, GuestKernel(lambda netns: _host(guest, name, netns)))
+        host = guest.host(MachineGoneError)
+        facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
+        yield Machine(name, Named(host, name), cpus=range(spec.cpus), facts=facts)
     finally:
         with shielded():
             guest.stop()
-
-
-def _host(guest: RunningGuest, name: str, netns: str | None) -> Host:
-    host = Named(guest.host(MachineGoneError), name)
-    return Namespaced(host, netns) if netns else host

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change
-from netbench.linux.kernel import Kernel
+from netbench.linux.machine import Machine
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
@@ -47,7 +47,7 @@ class Site:
     """Where a UUT is set up: its assignment, the machine its NICs are on, for its changes, and the testbed's hosts."""
 
     assignment: Assignment
-    machine: Kernel
+    machine: Machine
     hosts: Mapping[str, Host]
 
     @property

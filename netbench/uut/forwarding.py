@@ -14,7 +14,7 @@ from netbench.linux.changes import (
     SetSysctl,
     SetUp,
 )
-from netbench.linux.kernel import Kernel
+from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.names import PREFIX
 from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
@@ -34,7 +34,7 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
     return path.ingress, path.egress
 
 
-def await_forwarding(kernel: Kernel, places: Sequence[Place], guest: str = "") -> None:
+def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "") -> None:
     """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time.
 
     `guest` is how messages call the one whose NICs they are; empty for those of a machine, which have cables.
@@ -42,7 +42,7 @@ def await_forwarding(kernel: Kernel, places: Sequence[Place], guest: str = "") -
     waiting = list(places)
 
     def all_forward() -> bool:
-        counters = kernel.read_nics(places)
+        counters = machine.read_nics(places)
         waiting[:] = [place for place in places if not (place in counters and forwards(counters[place]))]
         return not waiting
 
@@ -79,8 +79,10 @@ def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
             yield SetSysctl(None, f"net.ipv6.conf.{bridge}.disable_ipv6", "1", optional=True)
         yield Enslave(ingress.netns, ingress.interface, bridge)
         yield Enslave(egress.netns, egress.interface, bridge)
-        yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
         yield SetUp(ingress.netns, bridge)
+    for path in paths:
+        _, egress = inside_nics(path)
+        yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
 
 
 def route_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:

@@ -9,7 +9,7 @@ from netbench.hosts.clock import wait_until
 from netbench.linux.changes import Change
 from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_link import list_command, parse_links
-from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.machine import Machine
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
@@ -189,10 +189,10 @@ class Guest(UnitUnderTest):
         """Have it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
-        kernel = GuestKernel(lambda _: host)
-        kernel.make(self._changes_inside(site.paths, running.nics))
+        machine = Machine(title, host)
+        machine.make(self._changes_inside(site.paths, running.nics))
         inside = _seen_inside(site.paths, running.nics)
-        await_forwarding(kernel, [nic.place for path in inside for nic in inside_nics(path)], title)
+        await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
         await_forwarding(site.machine, places_of(running.links))
         running.attached = bridges(site.machine, running.links)
         self._await_reception(site, running, host)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetSysctl, SetUp
-from netbench.linux.kernel import Kernel
+from netbench.linux.machine import Machine
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
@@ -97,13 +97,13 @@ def places_of(links: Sequence[Link]) -> list[Place]:
     return [place for link in links for place in (link.nic.place, link.place)]
 
 
-def bridges(machine: Kernel, links: Sequence[Link]) -> dict[Place, int]:
+def bridges(machine: Machine, links: Sequence[Link]) -> dict[Place, int]:
     """The index of the bridge that each NIC of the machine is a port of."""
     return {place: nic.master for place, nic in machine.read_nics(places_of(links)).items()}
 
 
 def read_links(
-    machine: Kernel, links: Sequence[Link], attached: Mapping[Place, int], guest: str
+    machine: Machine, links: Sequence[Link], attached: Mapping[Place, int], guest: str
 ) -> Iterator[CounterReading]:
     """What the machine's ends of a guest's NICs have counted.
 

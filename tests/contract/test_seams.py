@@ -24,9 +24,6 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.hosts.ssh import SshHost
 from netbench.linux.changes import Change
-from netbench.linux.kernel import Kernel
-from netbench.linux.kernel_by_command import GuestKernel
-from netbench.linux.transaction import Transaction
 from netbench.loads.base import Neighbour
 from netbench.loads.idle import Idle
 from netbench.loads.stress_ng import StressLoad
@@ -58,7 +55,6 @@ BEHIND = [
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
-    *((Kernel, kind) for kind in (Transaction, GuestKernel)),
     *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshHost)),
     *((Neighbour, kind) for kind in (Idle, StressLoad)),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),

@@ -8,7 +8,7 @@ import pytest
 from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
-from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.machine import Machine
 from netbench.model.paths import Place
 from netbench.model.points import CountingPoint, Kind, nic_point
 from netbench.uut.base import ActiveGuest
@@ -65,8 +65,8 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
         ]
         for path in yard.paths
     }
-    found = yard.kernel.read_counters(points)
-    assert GuestKernel(lambda netns: LocalHost("vm", yard.run_id)).read_counters(points) == found
+    found = yard.machine.read_counters(points)
+    assert Machine("vm", LocalHost("vm", yard.run_id)).read_counters(points) == found
     named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
     assert len(named) == len(found), "each has a name of its own"
     return named

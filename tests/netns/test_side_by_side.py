@@ -146,7 +146,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
 def test_ports_for_guests_of_one_namespace_are_different(yard):
     """The first guest listens by the time that the second one is given a port."""
     host = yard.hosts["uut"]
-    yard.kernel.make([SetUp(host.netns, "lo")])
+    yard.machine.make([SetUp(host.netns, "lo")])
     run_checked(host, ["sysctl", "-w", "net.ipv4.ip_local_port_range=40000 40001"])
     first = host.spawn([sys.executable, "-c", LISTEN])
     assert first.stdout is not None

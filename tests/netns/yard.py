@@ -12,10 +12,9 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes
-from netbench.linux.changes import Machine
 from netbench.linux.journal import Journal
+from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
-from netbench.linux.transaction import Transaction
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.traffic import Traffic
@@ -40,7 +39,7 @@ class Yard:
 
     run_id: str
     hosts: dict[str, Host]
-    kernel: Transaction
+    machine: Machine
     paths: tuple[StreamPath, ...]
 
     @contextmanager
@@ -52,15 +51,15 @@ class Yard:
         entitlement: Entitlement = EVERYTHING,
     ) -> Iterator[ActiveGuest]:
         """A UUT, until the block is left."""
-        point = self.kernel.point
+        point = self.machine.point
         try:
             own = Assignment(name, paths, entitlement, "uut", self.run_id)
-            active = bring_up(uut, Site(own, self.kernel, self.hosts))
+            active = bring_up(uut, Site(own, self.machine, self.hosts))
             uut.reset()
             yield active
         finally:
             uut.destroy()
-            assert self.kernel.undo(to=point) == []
+            assert self.machine.undo(to=point) == []
 
     def forwarded(self, active: ActiveGuest, path: StreamPath) -> int:
         """How many of FRAMES frames come out at the sink."""
@@ -83,7 +82,7 @@ class Yard:
         return now
 
     def _arrived(self, path: StreamPath) -> int:
-        return self.kernel.read_nics([path.sink.place])[path.sink.place].rx
+        return self.machine.read_nics([path.sink.place])[path.sink.place].rx
 
 
 @contextmanager
@@ -94,15 +93,13 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
         host: Namespaced(LocalHost(host, journal.run_id), f"nb-{name}-{host}") for host in ("source", "uut", "sink")
     }
     with Netlink() as netlink:
-        by_netns: dict[str | None, Host] = {host.netns: host for host in hosts.values()}
-        machine = Machine(netlink, {None: LocalHost("local", journal.run_id), **by_netns})
-        transaction = Transaction(journal, machine)
+        machine = Machine(None, LocalHost("local", journal.run_id), record=journal, netlink=netlink)
         try:
-            transaction.make(base_changes(wanted))
-            yield Yard(journal.run_id, hosts, transaction, stream_paths(wanted))
+            machine.make(base_changes(wanted))
+            yield Yard(journal.run_id, hosts, machine, stream_paths(wanted))
         finally:
             end_marked_processes(journal.run_id)
-            assert transaction.undo() == []
+            assert machine.undo() == []
             journal.remove()
 
 

@@ -15,8 +15,6 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import run_checked
 from netbench.hosts.composed import Explained, Namespaced
-from netbench.linux.changes import AddNamespace
-from netbench.linux.kernel_by_command import GuestKernel
 
 DEATH = "guest lab: QEMU was killed by signal 9: Kernel panic - not syncing: Out of memory"
 
@@ -175,11 +173,3 @@ def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
         guest.host.run(["sleep", "60"], timeout_s=0.2)
     assert not isinstance(caught.value, MachineGoneError)
     assert guest.host.run(["echo", "well"]).stdout == "well\n"
-
-
-def test_changes_in_a_machine_that_is_gone_went_with_it(guest):
-    kernel = GuestKernel(lambda netns: guest.host)
-    kernel._made += [AddNamespace("nb-lab-sink"), AddNamespace("nb-lab-uut")]
-    guest.die()
-    assert kernel.undo() == []
-    assert kernel.point == 0

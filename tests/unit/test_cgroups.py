@@ -1,7 +1,6 @@
 """Control groups of both versions, on a machine that has them as files."""
 
 import os
-from typing import Any
 
 import pytest
 
@@ -10,8 +9,9 @@ from netbench.hosts.base import Completed
 from netbench.hosts.composed import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, door, find_controller
-from netbench.linux.changes import AddCgroup, Machine, from_json, to_json
+from netbench.linux.changes import AddCgroup, Look
 from netbench.linux.changes import cgroup as groups
+from netbench.linux.journal import from_json, to_json
 from netbench.model.entitlement import Entitlement
 from netbench.uut.entitling import group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost
@@ -72,11 +72,6 @@ class GroupHost(FakeHost):
         super().write(path, text)
 
 
-def machine(host) -> Machine:
-    no_netlink: Any = None  # a group needs none
-    return Machine(no_netlink, {None: host})
-
-
 @pytest.mark.parametrize(
     ("version", "weight", "limit", "settings"),
     [
@@ -125,9 +120,9 @@ def test_where_there_are_none_to_be_had(host, says):
 )
 def test_a_group_is_made_told_and_removed(mounts, path, written):
     host = GroupHost(mounts)
-    made = GROUP.as_found(machine(host))
+    made = GROUP.found(Look(host))
     assert host.groups == {"system.slice"}
-    made.make(machine(host))
+    made.make(host)
     assert host.groups == {"system.slice", NAME}
     assert written.items() <= {file.rpartition("/")[2]: text for file, text in host.written}.items()
     assert {file.rpartition("/")[0] for file, _ in host.written} == {f"{path}/{NAME}"}
@@ -135,38 +130,38 @@ def test_a_group_is_made_told_and_removed(mounts, path, written):
     again = from_json(to_json(made))
     assert again == made
     host.busy = 2
-    again.undo(machine(host))
+    again.undo(host)
     assert host.groups == {"system.slice"}
-    again.undo(machine(host))
+    again.undo(host)
 
 
 def test_the_controller_is_switched_on_for_groups_and_off_again_after_the_last():
     host = GroupHost(switched="memory")
-    first = GROUP.as_found(machine(host))
-    first.make(machine(host))
+    first = GROUP.found(Look(host))
+    first.make(host)
     assert host.written[0] == ("/sys/fs/cgroup/cgroup.subtree_control", "+cpu")
     host.groups.add("nb-another")
-    first.undo(machine(host))
+    first.undo(host)
     assert ("/sys/fs/cgroup/cgroup.subtree_control", "-cpu") not in host.written
     host.groups.remove("nb-another")
-    first.undo(machine(host))
+    first.undo(host)
     assert host.written[-1] == ("/sys/fs/cgroup/cgroup.subtree_control", "-cpu")
 
 
 def test_a_controller_that_was_on_stays_on():
     host = GroupHost()
-    made = GROUP.as_found(machine(host))
-    made.make(machine(host))
-    made.undo(machine(host))
+    made = GROUP.found(Look(host))
+    made.make(host)
+    made.undo(host)
     assert not any(file.endswith("subtree_control") for file, _ in host.written)
 
 
 def test_a_controller_that_cannot_be_switched_on_is_a_reason():
     host = GroupHost(switched="", refuses=("+cpu", "-cpu"))
-    change = GROUP.as_found(machine(host))
+    change = GROUP.found(Look(host))
     with pytest.raises(TestbedError, match="^the cpu controller cannot be switched on for control groups in /sys/fs/"):
-        change.make(machine(host))
-    change.undo(machine(host))
+        change.make(host)
+    change.undo(host)
     assert host.groups == {"system.slice"}
 
 
@@ -174,25 +169,25 @@ def test_a_group_of_somebody_else_is_not_taken():
     host = GroupHost()
     host.groups.add(NAME)
     with pytest.raises(TestbedError, match=f"the control group /sys/fs/cgroup/{NAME} is there already"):
-        GROUP.as_found(machine(host))
+        GROUP.found(Look(host))
 
 
 @pytest.mark.parametrize("name", ["system.slice", "nb-x/../system.slice"])
 def test_only_groups_of_netbenchs_own_are_ever_removed(name):
     host = GroupHost()
-    AddCgroup(None, name).undo(machine(host))
+    AddCgroup(None, name).undo(host)
     assert host.commands == []
 
 
 def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
     monkeypatch.setattr(groups, "_EMPTY_S", 0.0)
     host = GroupHost()
-    made = GROUP.as_found(machine(host))
-    made.make(machine(host))
+    made = GROUP.found(Look(host))
+    made.make(host)
     host.busy = 1000
     host.files[f"{made.path}/cgroup.procs"] = "41\n42\n"
     with pytest.raises(TestbedError, match=f"^the control group {made.path} is still used by the processes 41, 42$"):
-        made.undo(machine(host))
+        made.undo(host)
 
 
 def test_a_command_is_bound_and_enters_its_group_before_anything_else():

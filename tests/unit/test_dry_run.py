@@ -82,7 +82,7 @@ def test_guests_beside_the_kernel_of_this_machine():
         ]
         order = [
             guest.index(f"mkdir -p -m 700 /run/netbench/vm/RUN-uut-{title[6:]}"),
-            guest.index("ip netns exec nb-netns-vmm-uut ip tuntap add dev nb-ti-s1 mode tap vnet_hdr"),
+            guest.index("ip -n nb-netns-vmm-uut tuntap add dev nb-ti-s1 mode tap vnet_hdr"),
             guest.index(started),
             guest.index("guest: sysctl -w net.ipv6.conf.all.disable_ipv6=1"),
             guest.index("guest: ip address add 198.18.1.1/24 dev INGRESS-s1"),

@@ -100,7 +100,9 @@ class FakeGuest(FakeHost):
     def run(self, argv, *, stdin="", timeout_s=30.0) -> Completed:
         if self.gone:
             raise GoneError("guest g: it is gone")
-        self.told.append((" ".join(argv), stdin))
+        command = " ".join(argv)
+        lines = stdin.splitlines() if command.endswith(" -batch -") else [""]
+        self.told += [(command.replace("-batch -", line), "" if line else stdin) for line in lines]
         counters = self.counters or text(dev=_dev(self.received))
         answers = {"ip -j": json.dumps(self.links), "uname": "6.1.0-31\n", "sh -c": counters}
         said = next((said for start, said in answers.items() if " ".join(argv).startswith(start)), "")

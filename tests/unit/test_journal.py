@@ -1,6 +1,7 @@
 """The journal, and cleaning up from it: what is on record can be undone by anyone, once its owner is gone."""
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -162,6 +163,36 @@ def test_what_was_changed_in_another_network_namespace_is_not_undone_in_this_one
     path.write_text(json.dumps({**json.loads(header), "netns": 1}) + "\n" + "".join(changes))
     assert clean(directory=tmp_path) == []
     assert path.exists()
+
+
+def test_a_journal_does_not_grow_with_what_was_undone(tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    first = journal.record(ONE)
+    path = path_of(journal, tmp_path)
+    for _ in range(2000):
+        journal.undone(journal.record(TWO))
+    assert path.stat().st_size < 100_000
+    last = journal.record(THREE)
+    assert abandoned(tmp_path) == [], "its owner has never let go of it"
+    assert [left.name for left in path.parent.iterdir()] == [path.name]
+    journal.close()
+    (again,) = abandoned(tmp_path)
+    assert again.pending == [(first, ONE), (last, THREE)]
+
+
+def test_a_journal_that_another_was_put_in_place_of_belongs_to_that_one(tmp_path, monkeypatch):
+    """Opened before it was written anew, and tried to lock afterwards."""
+    path, new = tmp_path / "a", tmp_path / "b"
+    path.touch()
+    flock = fcntl.flock
+
+    def replaced_first(file, how):
+        new.touch()
+        new.rename(path)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", replaced_first)
+    assert lock_file(path) is None
 
 
 def test_a_removed_journal_is_gone(tmp_path):

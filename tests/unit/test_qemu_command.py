@@ -262,7 +262,7 @@ def test_each_nic_of_the_host_is_bridged_to_the_guest_by_a_tap(forward):
             tap, bridge = f"{PREFIX}t{role}-{path.name}", f"{PREFIX}b{role}-{path.name}"
             assert nic is not None
             in_order = [
-                f"ip netns exec nb-lab-uut ip tuntap add dev {tap} mode tap vnet_hdr",
+                f"ip -n nb-lab-uut tuntap add dev {tap} mode tap vnet_hdr",
                 f"ip -n nb-lab-uut link add {bridge} type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
                 f"ip -n nb-lab-uut link set {nic.interface} master {bridge}",
                 f"ip -n nb-lab-uut link set {tap} master {bridge}",

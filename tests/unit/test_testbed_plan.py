@@ -30,14 +30,14 @@ def kinds(lab, kind):
 def test_namespaces_come_first_each_without_ipv6():
     changes = base_changes(topology())
     first = list(takewhile(lambda change: isinstance(change, AddNamespace | SetSysctl), changes))
+    namespaces = ("nb-lab-source", "nb-lab-uut", "nb-lab-sink")
     assert [change.command for change in first] == [
-        command
-        for netns in ("nb-lab-source", "nb-lab-uut", "nb-lab-sink")
-        for command in (
-            f"ip netns add {netns}",
-            f"ip netns exec {netns} sysctl -w net.ipv6.conf.all.disable_ipv6=1",
-            f"ip netns exec {netns} sysctl -w net.ipv6.conf.default.disable_ipv6=1",
-        )
+        *(f"ip netns add {netns}" for netns in namespaces),
+        *(
+            f"ip netns exec {netns} sysctl -w net.ipv6.conf.{part}.disable_ipv6=1"
+            for netns in namespaces
+            for part in ("all", "default")
+        ),
     ]
     assert not [change for change in changes[len(first) :] if isinstance(change, AddNamespace)]
 
@@ -70,13 +70,16 @@ def test_a_port_is_moved_to_its_namespace_before_it_is_changed():
 def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
     """All of the machine's other interfaces keep theirs."""
     assert [change.command for change in base_changes(ports("local"))] == [
-        line
-        for port in ("eth1", "eth2")
-        for line in (
-            f"sysctl -w net.ipv6.conf.{port}.disable_ipv6=1",
-            f"ethtool -K {port} gro off gso off tso off lro off",
-            f"ip link set {port} up",
-        )
+        *(
+            line
+            for port in ("eth1", "eth2")
+            for line in (
+                f"sysctl -w net.ipv6.conf.{port}.disable_ipv6=1",
+                f"ethtool -K {port} gro off gso off tso off lro off",
+            )
+        ),
+        "ip link set eth1 up",
+        "ip link set eth2 up",
     ]
 
 

@@ -17,7 +17,7 @@ def lab():
     with tempfile.TemporaryDirectory(prefix="nbt-") as directory:
         files = Path(directory)
         with running_vm(name, spec, UnmarkedHost("here", "nbt-lab"), files) as vm:
-            vm.kernel.make(base_changes(TOPOLOGY, name))
+            vm.make(base_changes(TOPOLOGY, name))
             pid = int((files / "pid").read_text())
             yield Lab(vm)
         assert not Path(f"/proc/{pid}").exists()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK, LocalHost
+from netbench.linux.machine import Machine
 from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
-from netbench.testbed.testbed import Ground, Testbed
-from netbench.testbed.virtual_machines import RunningVm
+from netbench.testbed.testbed import Testbed
 from netbench.trial.run import run_trial
 from tests.unit.inputs import planned_trial, profile
 
@@ -86,12 +86,12 @@ class UnmarkedHost(LocalHost):
 class Lab:
     """The VM, and whatever a test asks inside it."""
 
-    def __init__(self, vm: RunningVm) -> None:
+    def __init__(self, vm: Machine) -> None:
         self._vm = vm
 
     def host(self, name: str) -> Host:
         """A namespace of the topology."""
-        return self._vm.host(name, TOPOLOGY.netns(name))
+        return self._vm.host(TOPOLOGY.netns(name), name)
 
     def do(self, host: str, command: str) -> str:
         """What a command says that has to succeed."""
@@ -117,8 +117,7 @@ class Lab:
         """A function that makes a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
         paths = stream_paths(TOPOLOGY)[:streams]
         hosts = {name: self.host(name) for name in TOPOLOGY.hosts}
-        ground = Ground(self._vm.host("lab", None), self._vm.kernel, self._vm.cpus, self._vm.facts)
-        testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": ground}, hosts, paths, profile(generator=generator))
+        testbed = Testbed(TOPOLOGY, "nbt-lab", {"lab": self._vm}, hosts, paths, profile(generator=generator))
         spec = next(spec for spec in TOPOLOGY.uuts if spec.name == uut)
         numbers = count()
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.linux.kernel_by_command import GuestKernel
+from netbench.linux.machine import Machine
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.layout import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
@@ -111,7 +111,7 @@ def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
 def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
     """Its kernel has control groups of version 2."""
     host = lab.host("lab")
-    kernel = GuestKernel(lambda netns: host)
+    kernel = Machine("lab", host)
     before = run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"])
     uut = Raw(RawOptions())
     entitlement = Entitlement((1,), weight=50, limit=0.2)

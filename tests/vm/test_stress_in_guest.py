@@ -23,7 +23,7 @@ def guest():
     with tempfile.TemporaryDirectory(prefix="nbt-") as directory:
         spec = VmSpec(cpus=1, memory=256)
         with running_vm("small", spec, UnmarkedHost("here", "nbt-stress"), Path(directory)) as vm:
-            yield vm.host("small", None)
+            yield vm.host()
 
 
 def do(guest, script, *words):

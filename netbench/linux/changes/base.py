@@ -1,28 +1,64 @@
-"""What every change is, and what it acts with."""
+"""What every change is, and how it looks at the machine before it is made."""
 
+import json
+import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Self
 
-from netbench.hosts.base import Host
-from netbench.linux.netlink import Netlink
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import Namespaced
+
+# What iproute2 says of what is not there any more, and so is undone already.
+_GONE = (
+    "Cannot find device",
+    "Cannot find bridge device",
+    "does not exist",
+    "No such device",
+    "No such file or directory",
+    "No such process",
+    "Cannot assign requested address",
+    "Cannot delete qdisc with handle of zero",
+)
+_FAILED = re.compile(r"Command failed .*:(\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a change acts with: the netlink sockets, and a host per network namespace name."""
+class Look:
+    """A machine as it is found at one moment: `host` is the machine outside all namespaces. Nothing is read twice."""
 
-    netlink: Netlink
-    hosts: dict[str | None, Host]
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.links = cache(self._links)
+        self.neighbours = cache(self._neighbours)
+        self.namespaces = cache(self._namespaces)
 
-    def link(self, netns: str | None, verb: str, interface: str, **settings: Any) -> None:  # noqa: ANN401 - pyroute2 is untyped
-        """One `ip link` request on an interface that is there."""
-        self.netlink.socket(netns).link(verb, index=self.netlink.index(netns, interface), **settings)
+    def _links(self, netns: str | None) -> Mapping[str, Mapping[str, Any]]:
+        """Its interfaces in a namespace by name, as `ip -j address` tells of them."""
+        return {link.get("ifname", ""): link for link in ask_ip(self.host, netns, "address", "show")}
+
+    def _neighbours(self, netns: str | None) -> list[dict[str, Any]]:
+        """The permanent neighbours in a namespace, as `ip -j neigh` tells of them."""
+        return ask_ip(self.host, netns, "neigh", "show", "nud", "permanent")
+
+    def _namespaces(self) -> list[str]:
+        """Its named network namespaces."""
+        return self.host.run(["ls", "/run/netns"]).stdout.split()
+
+    def refuse_existing(self, netns: str | None, interface: str) -> None:
+        """TestbedError when an interface of this name is there already."""
+        if interface in self.links(netns):
+            raise not_ours(f"the interface {interface} in {netns or 'this machine'}")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change. `inside` is the namespace it lives in; it goes with that namespace when netbench made it."""
+    """One change. `inside` is the namespace it lives in; it goes with that namespace when netbench made it.
+
+    `host` is always the machine outside all namespaces.
+    """
 
     @property
     def inside(self) -> str | None:
@@ -30,29 +66,19 @@ class Change:
         return None
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        """The command that would do the same, or does it on a machine that netbench has for itself."""
+    def command(self) -> str:
+        """The command that does it, as text."""
         raise NotImplementedError
 
-    @property
-    def undo_argv(self) -> tuple[str, ...]:
-        """The command that takes it back, empty where it goes with something else; only where `make` uses netlink."""
-        return ()
-
-    @property
-    def command(self) -> str:
-        """The command that would do the same, as text."""
-        return shlex.join(self.argv)
-
-    def as_found(self, machine: Machine) -> Self:
+    def found(self, look: Look) -> Self:
         """This change with the value it will replace, read before anything is written to the journal."""
         return self
 
-    def make(self, machine: Machine) -> None:
+    def make(self, host: Host) -> None:
         """Make the change."""
         raise NotImplementedError
 
-    def undo(self, machine: Machine) -> None:
+    def undo(self, host: Host) -> None:
         """Take it back; harmless when it was never made."""
 
 
@@ -66,27 +92,110 @@ class InNamespace(Change):
     def inside(self) -> str | None:
         return self.netns
 
+    def _within(self, host: Host) -> Host:
+        return Namespaced(host, self.netns) if self.netns else host
+
+    def _argv(self, *words: str) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", self.netns, *words) if self.netns else words
+
 
 @dataclass(frozen=True, slots=True)
-class ByCommand(InNamespace):
-    """A change that is made by commands and files of a host, and so in the same way on every machine."""
+class Request(Change):
+    """A change that is one request to the kernel, by a tool of iproute2: several are made by one command.
 
-    def found_by(self, host: Host) -> Self:
-        """As `as_found`."""
-        return self
+    Done or not done, never done in part.
+    """
 
-    def make_by(self, host: Host) -> None:
-        """As `make`."""
+    @property
+    def tool(self) -> tuple[str, ...]:
+        """`ip`, `bridge` or `tc`, in a namespace."""
+        return ("ip",)
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        """What the tool is told."""
         raise NotImplementedError
 
-    def undo_by(self, host: Host) -> None:
-        """As `undo`."""
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        """What takes it back; empty where it goes with something else."""
+        return ()
 
-    def as_found(self, machine: Machine) -> Self:
-        return self.found_by(machine.hosts[self.netns])
+    @property
+    def undo_tool(self) -> tuple[str, ...]:
+        """What is told that."""
+        return self.tool
 
-    def make(self, machine: Machine) -> None:
-        self.make_by(machine.hosts[self.netns])
+    @property
+    def command(self) -> str:
+        return shlex.join((*self.tool, *self.line))
 
-    def undo(self, machine: Machine) -> None:
-        self.undo_by(machine.hosts[self.netns])
+    def make(self, host: Host) -> None:
+        failed = tell(host, self.tool, [self.line])
+        if failed:
+            raise TestbedError(failed[0])
+
+    def undo(self, host: Host) -> None:
+        if self.undo_line:
+            tell_tolerantly(host, self.undo_tool, self.undo_line)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInNamespace(InNamespace, Request):
+    """A request inside a namespace, or (None) outside all."""
+
+    @property
+    def tool(self) -> tuple[str, ...]:
+        return within("ip", self.netns)
+
+
+def within(tool: str, netns: str | None) -> tuple[str, ...]:
+    """A tool of iproute2 in a namespace."""
+    return (tool, "-n", netns) if netns else (tool,)
+
+
+def ask_ip(host: Host, netns: str | None, *words: str) -> list[dict[str, Any]]:
+    """What `ip -j` lists; TestbedError when it does not."""
+    text = run_checked(host, [*within("ip", netns), "-j", *words])
+    try:
+        listed: list[dict[str, Any]] = json.loads(text or "[]")
+        return [one for one in listed if one]
+    except ValueError as error:
+        raise TestbedError(f"{host}: what `ip -j {' '.join(words)}` lists makes no sense; it needs iproute2") from error
+
+
+def tell(
+    host: Host, tool: Sequence[str], lines: Sequence[Sequence[str]], *, all_of_them: bool = False
+) -> dict[int, str]:
+    """Make requests in order up to the first that fails, or all of them; the words about each that failed, by place."""
+    force = ["-force"] if all_of_them else []
+    text = "".join(f"{' '.join(line)}\n" for line in lines)
+    done = host.run([*tool, *force, "-batch", "-"], stdin=text, timeout_s=120.0)
+    failed: dict[int, str] = {}
+    words: list[str] = []
+    for line in done.stderr.splitlines():
+        if match := _FAILED.match(line):
+            failed[int(match[1]) - 1] = "; ".join(words) or "no message"
+            words = []
+        elif line.strip():
+            words.append(line.strip().removeprefix("RTNETLINK answers: ").removeprefix("Error: "))
+    if done.exit_code != 0 and not failed:  # not even begun
+        failed = dict.fromkeys(range(len(lines)), "; ".join(words) or f"exit code {done.exit_code}")
+    return failed
+
+
+def tell_tolerantly(host: Host, tool: Sequence[str], *lines: Sequence[str]) -> None:
+    """Make all these requests, unless what they are about is gone."""
+    for words in tell(host, tool, lines, all_of_them=True).values():
+        if not is_gone(words):
+            raise TestbedError(words)
+
+
+def is_gone(words: str) -> bool:
+    """Whether these words of iproute2 are about something that is not there."""
+    return any(gone in words for gone in _GONE)
+
+
+def not_ours(what: str) -> TestbedError:
+    """The error for something that netbench did not make and must not touch."""
+    return TestbedError(f"{what} is there already and not netbench's: remove it, or choose other names in the topology")

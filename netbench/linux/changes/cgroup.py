@@ -1,16 +1,15 @@
 """Control groups."""
 
 import shlex
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
-from netbench.linux.changes.base import ByCommand
-from netbench.linux.changes.requests import not_ours
+from netbench.linux.changes.base import InNamespace, Look, not_ours
 from netbench.model.names import PREFIX
 
 _EMPTY_S = 5.0
@@ -19,7 +18,7 @@ _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class AddCgroup(ByCommand):
+class AddCgroup(InNamespace):
     """A control group of netbench's own for the processes of one guest: a weight and a limit of CPU time, None: usual.
 
     Until they are found, `directory` and `version` are those of most machines. `switched_on` says that groups of
@@ -39,13 +38,9 @@ class AddCgroup(ByCommand):
         return f"{self.directory}/{self.name}"
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        return "mkdir", self.path
-
-    @property
     def command(self) -> str:
         told = [f"echo {text} >{self.path}/{file}" for file, text in self._settings]
-        return " && ".join([shlex.join(self.argv), *told])
+        return " && ".join([shlex.join(("mkdir", self.path)), *told])
 
     @property
     def _settings(self) -> list[tuple[str, str]]:
@@ -55,14 +50,15 @@ class AddCgroup(ByCommand):
     def _switch(self) -> str:
         return f"{self.directory}/cgroup.subtree_control"
 
-    def found_by(self, host: Host) -> Self:
+    def found(self, look: Look) -> Self:
+        host = look.host
         controller = find_controller(host)
         change = replace(self, directory=controller.directory, version=controller.version)
         if host.run(["test", "-e", change.path]).exit_code == 0:
             raise not_ours(f"the control group {change.path}")
         return replace(change, switched_on=change.version == 2 and "cpu" not in host.read(change._switch).split())
 
-    def make_by(self, host: Host) -> None:
+    def make(self, host: Host) -> None:
         if self.switched_on:
             try:
                 host.write(self._switch, "+cpu")
@@ -75,17 +71,17 @@ class AddCgroup(ByCommand):
         for file, text in self._settings:
             host.write(f"{self.path}/{file}", text)
 
-    def undo_by(self, host: Host) -> None:
+    def undo(self, host: Host) -> None:
         if not self.name.startswith(PREFIX) or "/" in self.name:
             return
-        deadline = time.monotonic() + _EMPTY_S
-        while host.run(["test", "-d", self.path]).exit_code == 0:
-            if host.run(["rmdir", self.path]).exit_code != 0 and time.monotonic() > deadline:
-                inside = ", ".join(host.read(f"{self.path}/cgroup.procs").split())
-                raise TestbedError(
-                    f"the control group {self.path} is still used by the processes {inside or 'unknown'}"
-                )
-            time.sleep(_POLL_S)
+
+        def removed() -> bool:
+            there = host.run(["test", "-d", self.path]).exit_code == 0
+            return not there or host.run(["rmdir", self.path]).exit_code == 0
+
+        if not wait_until(removed, _EMPTY_S, _POLL_S):
+            inside = ", ".join(host.read(f"{self.path}/cgroup.procs").split())
+            raise TestbedError(f"the control group {self.path} is still used by the processes {inside or 'unknown'}")
         if self.switched_on:
             others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
             with suppress(TestbedError):  # refused where somebody else has come to use it

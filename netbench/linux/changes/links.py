@@ -1,15 +1,48 @@
-"""Links that netbench makes: veth pairs, bridges, taps."""
+"""Network namespaces and links: made, lent, brought up, made ports of a bridge."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
-from netbench.hosts.base import run_checked
-from netbench.linux.changes.base import Change, InNamespace, Machine
-from netbench.linux.changes.requests import delete_argv, delete_link, in_netns, inside_of, ip, refuse_existing
+from netbench.errors import TestbedError, UsageError
+from netbench.hosts.base import Host
+from netbench.linux.changes.base import (
+    Change,
+    Look,
+    Request,
+    RequestInNamespace,
+    ask_ip,
+    is_gone,
+    not_ours,
+    tell_tolerantly,
+    within,
+)
+
+# `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
+_SEND_HOME = 'ip -n "$0" link set "$1" netns $$; exit $?'
 
 
 @dataclass(frozen=True, slots=True)
-class AddVeth(Change):
+class AddNamespace(Request):
+    """A named network namespace."""
+
+    name: str
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "netns", "add", self.name
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return "netns", "del", self.name
+
+    def found(self, look: Look) -> Self:
+        if self.name in look.namespaces():
+            raise not_ours(f"the network namespace {self.name}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class AddVeth(Request):
     """A veth pair, each end with a fixed MAC address, in its own namespace."""
 
     netns: str | None
@@ -24,79 +57,155 @@ class AddVeth(Change):
         return self.netns or self.peer_netns
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        one = (self.interface, *in_netns(self.netns), "address", self.mac)
-        other = (self.peer, *in_netns(self.peer_netns), "address", self.peer_mac)
-        return "ip", "link", "add", *one, "type", "veth", "peer", *other
+    def line(self) -> tuple[str, ...]:
+        one, other = _in_netns(self.netns), _in_netns(self.peer_netns)
+        peer = ("type", "veth", "peer", self.peer, *other, "address", self.peer_mac)
+        return "link", "add", self.interface, *one, "address", self.mac, *peer
 
     @property
-    def undo_argv(self) -> tuple[str, ...]:
-        return delete_argv(self.netns, self.interface)
+    def undo_line(self) -> tuple[str, ...]:
+        return "link", "del", self.interface
 
-    def as_found(self, machine: Machine) -> Self:
-        refuse_existing(machine, self.netns, self.interface)
-        refuse_existing(machine, self.peer_netns, self.peer)
+    def found(self, look: Look) -> Self:
+        look.refuse_existing(self.netns, self.interface)
+        look.refuse_existing(self.peer_netns, self.peer)
         return self
 
-    def make(self, machine: Machine) -> None:
-        peer: dict[str, object] = {"ifname": self.peer, "address": self.peer_mac}
-        peer["net_ns_fd"] = f"/run/netns/{self.peer_netns}" if self.peer_netns else "/proc/self/ns/net"
-        machine.netlink.socket(self.netns).link("add", ifname=self.interface, kind="veth", address=self.mac, peer=peer)
-
-    def undo(self, machine: Machine) -> None:
-        delete_link(machine, self.netns, self.interface)
+    @property
+    def undo_tool(self) -> tuple[str, ...]:
+        return within("ip", self.netns)
 
 
 @dataclass(frozen=True, slots=True)
-class AddBridge(InNamespace):
+class AddBridge(RequestInNamespace):
     """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
 
     interface: str
 
     @property
-    def argv(self) -> tuple[str, ...]:
+    def line(self) -> tuple[str, ...]:
         quiet = ("stp_state", "0", "mcast_snooping", "0", "forward_delay", "0")
-        return *ip(self.netns), "link", "add", self.interface, "type", "bridge", *quiet
+        return "link", "add", self.interface, "type", "bridge", *quiet
 
     @property
-    def undo_argv(self) -> tuple[str, ...]:
-        return delete_argv(self.netns, self.interface)
+    def undo_line(self) -> tuple[str, ...]:
+        return "link", "del", self.interface
 
-    def make(self, machine: Machine) -> None:
-        machine.netlink.socket(self.netns).link(
-            "add",
-            ifname=self.interface,
-            kind="bridge",
-            br_stp_state=0,
-            br_mcast_snooping=0,
-            br_forward_delay=0,
-        )
-
-    def undo(self, machine: Machine) -> None:
-        delete_link(machine, self.netns, self.interface)
+    def found(self, look: Look) -> Self:
+        look.refuse_existing(self.netns, self.interface)
+        return self
 
 
 @dataclass(frozen=True, slots=True)
-class AddTap(InNamespace):
+class AddTap(RequestInNamespace):
     """A tap for a NIC of a guest; each frame on it has room for a virtio header (tuntap.rst, IFF_VNET_HDR)."""
 
     interface: str
     queues: int = 1
 
     @property
-    def argv(self) -> tuple[str, ...]:
-        return *inside_of(self.netns), *self._request()
+    def line(self) -> tuple[str, ...]:
+        several = ("multi_queue",) if self.queues > 1 else ()
+        return "tuntap", "add", "dev", self.interface, "mode", "tap", "vnet_hdr", *several
 
-    def as_found(self, machine: Machine) -> Self:
-        refuse_existing(machine, self.netns, self.interface)
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return "link", "del", self.interface
+
+    def found(self, look: Look) -> Self:
+        look.refuse_existing(self.netns, self.interface)
         return self
 
-    def make(self, machine: Machine) -> None:
-        run_checked(machine.hosts[self.netns], self._request())
 
-    def undo(self, machine: Machine) -> None:
-        delete_link(machine, self.netns, self.interface)
+@dataclass(frozen=True, slots=True)
+class SetUp(RequestInNamespace):
+    """An interface brought up; `was_up` is how it was found, None where it was made by the same command."""
 
-    def _request(self) -> list[str]:
-        several = ["multi_queue"] if self.queues > 1 else []
-        return ["ip", "tuntap", "add", "dev", self.interface, "mode", "tap", "vnet_hdr", *several]
+    interface: str
+    was_up: bool | None = None
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "link", "set", self.interface, "up"
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return ("link", "set", self.interface, "down") if self.was_up is False else ()
+
+    def found(self, look: Look) -> Self:
+        link = look.links(self.netns).get(self.interface)
+        return replace(self, was_up=None if link is None else "UP" in link.get("flags", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Enslave(RequestInNamespace):
+    """An interface made a port of a bridge."""
+
+    interface: str
+    bridge: str
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "link", "set", self.interface, "master", self.bridge
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return "link", "set", self.interface, "nomaster"
+
+
+@dataclass(frozen=True, slots=True)
+class MovePort(Change):
+    """A port of the machine, lent to a namespace.
+
+    The kernel takes it down and its addresses away on the move: `was_up` and `addresses` (with prefix
+    length) are how it was found, and how it comes back.
+    """
+
+    interface: str
+    netns: str
+    was_up: bool = False
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        return f"ip link set {self.interface} netns {self.netns}"
+
+    def found(self, look: Look) -> Self:
+        link = look.links(None).get(self.interface)
+        if link is None:
+            raise TestbedError(f"there is no interface {self.interface} in this machine")
+        routes = [
+            route
+            for family in ("-4", "-6")
+            for route in ask_ip(look.host, None, family, "route", "show", "table", "all", "dev", self.interface)
+            if route.get("protocol") != "kernel"
+        ]
+        lost = [*routes, *ask_ip(look.host, None, "neigh", "show", "nud", "permanent", "dev", self.interface)]
+        if lost:
+            raise UsageError(
+                f"port {self.interface} has {len(lost)} static routes or neighbours, which would be lost while it is "
+                f"lent to a namespace: remove them first (`ip route show dev {self.interface}`, and `ip neigh …`)"
+            )
+        # The kernel gives the interface a new address of link scope by itself.
+        own = [one for one in link.get("addr_info", ()) if one["scope"] != "link"]
+        addresses = tuple(f"{one['local']}/{one['prefixlen']}" for one in own)
+        return replace(self, was_up="UP" in link["flags"], addresses=addresses)
+
+    def make(self, host: Host) -> None:
+        done = host.run(["ip", "link", "set", self.interface, "netns", self.netns])
+        if done.exit_code != 0:
+            raise TestbedError(done.stderr.strip())
+
+    def undo(self, host: Host) -> None:
+        # A port that never got there is still at home, and there is nothing to bring back.
+        sent = host.run(["sh", "-c", _SEND_HOME, self.netns, self.interface])
+        if sent.exit_code != 0 and not is_gone(sent.stderr):
+            raise TestbedError(sent.stderr.strip())
+        back = [("link", "set", self.interface, "up")] if self.was_up else []
+        addresses = [("address", "replace", address, "dev", self.interface) for address in self.addresses]
+        if back or addresses:
+            tell_tolerantly(host, ("ip",), *back, *addresses)
+
+
+def _in_netns(netns: str | None) -> tuple[str, ...]:
+    return ("netns", netns) if netns else ()

@@ -1,0 +1,175 @@
+"""One Linux kernel that netbench changes and counts: this machine's, a VM's or a guest's."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import Named, Namespaced
+from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
+from netbench.linux.changes.base import is_gone, tell
+from netbench.linux.cpu_time import busy_s
+from netbench.linux.drops import by_namespace
+from netbench.linux.drops_by_command import counters_command, parse_counters
+from netbench.linux.drops_here import read_local_counters
+from netbench.linux.ip_link import read_links
+from netbench.linux.journal import Record
+from netbench.linux.netlink import Netlink
+from netbench.linux.nics import NicCounters, read_nics
+from netbench.model.paths import Place
+from netbench.model.points import CounterReading, Points
+
+_EXISTS = "File exists"
+
+
+class Machine:
+    """A machine by its host outside all network namespaces; `name` is that of a VM, None for this machine.
+
+    Changes are made in order and on record before they are made: in a journal, or, for a machine that is netbench's own
+    and ends with the run, in memory. `netlink` reads counters of this machine without commands. `facts` is what a
+    reader of results must know of it.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        host: Host,
+        *,
+        record: Record | None = None,
+        netlink: Netlink | None = None,
+        cpus: Sequence[int] = (),
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.cpus = cpus
+        self.facts = facts or {}
+        self._host = host
+        self._record = Record() if record is None else record
+        self._netlink = netlink
+
+    def host(self, netns: str | None = None, name: str = "") -> Host:
+        """The machine, or a network namespace of it, under a name of its own."""
+        host = Named(self._host, name) if name else self._host
+        return Namespaced(host, netns) if netns else host
+
+    @property
+    def point(self) -> int:
+        """Where its changes stand, for `undo(to=…)`."""
+        return len(self._record.pending)
+
+    def make(self, changes: Iterable[Change]) -> None:
+        """Make changes in order; TestbedError says which one failed and why."""
+        for batch in _batches(changes):
+            look = Look(self._host)
+            found = [change.found(look) for change in batch]
+            numbers = [self._record.record(change) for change in found]
+            for place, words in self._make(found).items():
+                for number in numbers[place + 1 :]:
+                    self._record.undone(number)  # not even tried
+                if _EXISTS in words:
+                    self._record.undone(numbers[place])  # somebody else's, made this very moment: not ours to undo
+                raise TestbedError(f"`{found[place].command}` failed: {words}")
+
+    def undo(self, to: int = 0) -> list[str]:
+        """Take changes back, last first, down to a point; what could not be undone, as messages.
+
+        A change inside a namespace that is itself about to be removed goes with it, unless it is one to a
+        port that was only lent to that namespace and is going home.
+        """
+        doomed = self._record.pending[to:]
+        removed = {change.name for _, change in doomed if isinstance(change, AddNamespace)}
+        lent = {(change.netns, change.interface) for _, change in doomed if isinstance(change, MovePort)}
+        numbers = {id(change): number for number, change in doomed}
+        alone = [
+            change
+            for _, change in reversed(doomed)
+            if change.inside not in removed or (change.inside, getattr(change, "interface", "")) in lent
+        ]
+        failures = []
+        for batch in _batches(alone, undoing=True):
+            failed = self._undo(batch)
+            for place, change in enumerate(batch):
+                number = numbers.pop(id(change))
+                if place in failed:
+                    failures.append(f"`{change.command}` could not be undone: {failed[place]}")
+                else:
+                    self._record.undone(number)
+        for number in numbers.values():
+            self._record.undone(number)  # it went with its namespace
+        return failures
+
+    def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        """The counters of NICs; one that is gone is left out. TestbedError when the machine cannot be asked."""
+        return read_nics(self._netlink, places) if self._netlink else read_links(self._host, places)
+
+    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
+        """What is counted at these points, beyond the NICs' own counters; TestbedError when it cannot be asked.
+
+        What is attached to an interface (rules, classifiers, queueing disciplines) is at the point of the interface;
+        what forwards and the backlog are read for all streams together. netbench's own rules are left out.
+        """
+        if self._netlink:
+            return read_local_counters(self._netlink, self.host, points)
+        namespaces = tuple(by_namespace(points))
+        printed = run_checked(self._host, counters_command(namespaces))
+        try:
+            return parse_counters(printed, namespaces, points)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise TestbedError(f"{self._host}: its counters make no sense: {error}") from error
+
+    def cpu_s(self) -> float:
+        """CPU time used since it was started, in seconds, of all its CPUs; TestbedError when it cannot be asked."""
+        text = self._host.read("/proc/stat")
+        try:
+            return busy_s(text)
+        except (ValueError, IndexError) as error:
+            raise TestbedError(f"{self._host}: its CPU time makes no sense: {error}") from error
+
+    def _make(self, batch: Sequence[Change]) -> dict[int, str]:
+        requests = [change for change in batch if isinstance(change, Request)]
+        if requests:
+            return tell(self._host, requests[0].tool, [request.line for request in requests])
+        (change,) = batch
+        try:
+            change.make(self._host)
+        except MissingError:
+            raise
+        except TestbedError as error:
+            return {0: str(error)}
+        return {}
+
+    def _undo(self, batch: Sequence[Change]) -> dict[int, str]:
+        """What could not be undone, by place in the batch."""
+        if self._netlink:
+            for change in batch:
+                if isinstance(change, AddNamespace):
+                    self._netlink.forget(change.name)
+        requests = [change for change in batch if isinstance(change, Request)]
+        try:
+            if requests:
+                lines = {place: request.undo_line for place, request in enumerate(requests) if request.undo_line}
+                failed = (
+                    tell(self._host, requests[0].undo_tool, list(lines.values()), all_of_them=True) if lines else {}
+                )
+                places = list(lines)
+                return {places[nth]: words for nth, words in failed.items() if not is_gone(words)}
+            batch[0].undo(self._host)
+        except MachineGoneError:
+            return {}  # all changes went with it
+        except (TestbedError, MissingError) as error:
+            return dict.fromkeys(range(len(batch)), str(error))
+        return {}
+
+
+def _batches(changes: Iterable[Change], *, undoing: bool = False) -> Iterator[list[Change]]:
+    """The changes in order, those together that one command makes."""
+    batch: list[Change] = []
+    tool: tuple[str, ...] | None = None
+    for change in changes:
+        own = (change.undo_tool if undoing else change.tool) if isinstance(change, Request) else None
+        if batch and (own is None or own != tool):
+            yield batch
+            batch = []
+        batch.append(change)
+        tool = own
+    if batch:
+        yield batch

@@ -1,0 +1,478 @@
+"""A machine that is changed and counted by commands: which ones, where, in which order, on what record."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.base import Completed
+from netbench.linux.changes import (
+    AddAddress,
+    AddBridge,
+    AddForwardingEntry,
+    AddNamespace,
+    AddNeighbour,
+    AddTable,
+    AddTap,
+    AddVeth,
+    Change,
+    Enslave,
+    MovePort,
+    OffloadsOff,
+    SetSysctl,
+    SetUp,
+)
+from netbench.linux.journal import Journal, Record
+from netbench.linux.machine import Machine
+from netbench.model.paths import Place, stream_paths
+from netbench.model.points import CountingPoint, Kind
+from netbench.testbed.layout import base_changes
+from netbench.uut.forwarding import bridge_changes, route_changes
+from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology_in_vm
+
+OFF = "".join(
+    f"{name}: off\n"
+    for name in (
+        "tcp-segmentation-offload",
+        "generic-segmentation-offload",
+        "generic-receive-offload",
+        "large-receive-offload",
+    )
+)
+
+
+class Guest(FakeHost):
+    """A Linux whose commands all succeed until told otherwise; `log` has those that change it, a line each."""
+
+    def __init__(self, **answers: Completed) -> None:
+        super().__init__(
+            files={
+                "/proc/sys/net/ipv4/ip_forward": "0\n",
+                "/proc/sys/net/ipv4/conf/all/rp_filter": "1\n",
+                "/proc/sys/net/ipv4/conf/all/send_redirects": "1\n",
+                "/proc/sys/net/ipv6/conf/all/disable_ipv6": "0\n",
+            }
+        )
+        self.log: list[str] = []
+        self.failing: dict[str, str] = {}  # pieces of lines that fail, and the words then
+        self.there: list[dict[str, object]] = []  # interfaces, as `ip -j address` lists them
+        self.answers = {"ethtool": Completed((), 0, OFF, ""), **answers}
+        self.machine = Machine("lab", self)
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        self.commands.append(tuple(argv))
+        inside = tuple(argv[4:]) if argv[:3] == ["ip", "netns", "exec"] else tuple(argv)
+        if "-batch" in argv:
+            return self._batch(argv, stdin)
+        if "-j" in argv and "address" in argv:
+            return Completed((), 0, json.dumps(self.there), "")
+        if inside[0] == "cat":
+            text = self.files.get(inside[1])
+            return Completed((), int(text is None), text or "", "No such file or directory")
+        if inside[0] == "dd":
+            self.files[inside[1].removeprefix("of=")] = stdin
+            self.log.append(f"{argv[3]}: {stdin} > {inside[1].removeprefix('of=')}")
+        elif not {"-k", "list", "ls", "-j"} & set(argv):
+            self.log.append(" ".join(argv))
+        for piece, words in self.failing.items():
+            if piece in " ".join(argv):
+                return Completed((), 2, "", words)
+        return self.answers.get(inside[0], Completed((), 0, "", ""))
+
+    def _batch(self, argv, stdin):
+        tool = " ".join(word for word in argv if word not in ("-batch", "-", "-force"))
+        errors = ""
+        for number, line in enumerate(stdin.splitlines(), start=1):
+            self.log.append(f"{tool} {line}")
+            for piece, words in self.failing.items():
+                if piece in line:
+                    errors += f"RTNETLINK answers: {words}\nCommand failed -:{number}\n"
+            if errors and "-force" not in argv:
+                break
+        return Completed((), int(bool(errors)), "", errors)
+
+
+IN = "nb-lab-uut"
+BRIDGE = "ip -n nb-lab-uut link add nb-br type bridge stp_state 0 mcast_snooping 0 forward_delay 0"
+EACH = [
+    AddNamespace(IN),
+    AddVeth("nb-a", "nb-one", "02:00:00:00:00:01", None, "nb-two", "02:00:00:00:00:02"),
+    AddBridge(IN, "nb-br"),
+    Enslave(IN, "nb-in1", "nb-br"),
+    AddForwardingEntry(IN, "nb-in1", "02:00:00:00:00:01"),
+    SetUp(None, "nb-br", was_up=False),
+    AddAddress(IN, "nb-in1", "198.18.1.1", 24),
+    AddNeighbour(IN, "nb-in1", "198.19.1.2", "02:00:00:00:00:01"),
+]
+
+
+@pytest.fixture
+def guest():
+    guest = Guest()
+    guest.there = [{"ifname": "nb-br-outside", "flags": []}]
+    return guest
+
+
+def test_changes_are_made_in_order_and_taken_back_last_first(guest):
+    guest.machine.make(EACH)
+    assert guest.log == [change.command for change in EACH]
+    assert guest.machine.point == len(EACH)
+    guest.log.clear()
+    assert guest.machine.undo(to=1) == []
+    assert guest.log == [
+        "ip -n nb-lab-uut neigh del 198.19.1.2 dev nb-in1",
+        "ip -n nb-lab-uut address del 198.18.1.1/24 dev nb-in1",
+        "ip -n nb-lab-uut link set nb-in1 nomaster",
+        "ip -n nb-lab-uut link del nb-br",
+        "ip -n nb-a link del nb-one",
+    ]
+    guest.log.clear()
+    assert guest.machine.undo() == []
+    assert guest.log == ["ip netns del nb-lab-uut"]
+    assert guest.machine.undo() == []
+    assert guest.machine.point == 0
+
+
+def test_those_of_one_tool_in_one_namespace_are_one_command(guest):
+    guest.machine.make([AddBridge(IN, "nb-br"), SetUp(IN, "nb-br"), Enslave(IN, "nb-in1", "nb-br"), SetUp(None, "x")])
+    asked = [command for command in guest.commands if "-batch" in command]
+    assert asked == [("ip", "-n", IN, "-batch", "-"), ("ip", "-batch", "-")]
+
+
+def test_settings_are_made_in_their_namespace_and_put_back(guest):
+    guest.machine.make([SetSysctl(IN, "net.ipv4.ip_forward", "1"), SetSysctl(IN, "net.bridge.x", "0", optional=True)])
+    assert guest.log == ["nb-lab-uut: 1 > /proc/sys/net/ipv4/ip_forward"]
+    assert guest.machine.undo() == []
+    assert guest.log[1:] == ["nb-lab-uut: 0 > /proc/sys/net/ipv4/ip_forward"]
+
+
+def test_a_setting_that_is_not_there_is_an_error_and_leaves_nothing_to_take_back(guest):
+    with pytest.raises(TestbedError, match=r"`cat /proc/sys/net/none` failed.* No such file"):
+        guest.machine.make([SetSysctl(IN, "net.none", "1")])
+    assert guest.machine.point == 0
+
+
+def test_offloads_are_switched_in_their_namespace_and_back(guest):
+    on = OFF.replace("generic-receive-offload: off", "generic-receive-offload: on")
+    guest.answers["ethtool"] = Completed((), 0, on, "")
+    with pytest.raises(TestbedError, match="nb-in1: gro cannot be switched off"):
+        guest.machine.make([OffloadsOff(IN, "nb-in1")])
+    assert guest.log == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro off"]
+    assert guest.machine.undo() == []
+    assert guest.log[1:] == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro on"]
+
+
+def test_tables_are_made_in_their_namespace_and_removed(guest):
+    guest.failing = {"nft list": "No such file or directory"}
+    guest.machine.make([AddTable(IN, "bridge", "netbench", "add table bridge netbench\n")])
+    assert guest.machine.undo() == []
+    assert guest.log == ["ip netns exec nb-lab-uut nft -f -"] * 2
+
+
+def test_a_change_that_fails_is_named_with_the_words_of_the_machine_and_nothing_after_it_is_tried(guest):
+    guest.failing = {"type bridge": "Operation not supported"}
+    with pytest.raises(TestbedError) as caught:
+        guest.machine.make(EACH)
+    assert str(caught.value) == f"`{BRIDGE}` failed: Operation not supported"
+    assert guest.log[-1] == BRIDGE
+    assert guest.machine.point == 3, "that it may be half there; the one after it, told by the same command, is not"
+
+
+def test_what_was_made_by_somebody_else_this_very_moment_is_not_taken_back(guest):
+    guest.failing = {"type bridge": "File exists"}
+    with pytest.raises(TestbedError, match="failed: File exists"):
+        guest.machine.make(EACH)
+    assert guest.machine.point == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        AddNamespace("nb-x"),
+        AddVeth(None, "eth1", "", None, "new", ""),
+        AddVeth(None, "new", "", None, "eth1", ""),
+        AddTap(None, "eth1"),
+        AddBridge(None, "eth1"),
+        AddAddress(None, "eth1", "192.0.2.7", 24),
+        AddNeighbour(None, "eth1", "192.0.2.8", ""),
+        AddTable(None, "bridge", "netbench", ""),
+    ],
+    ids=["namespace", "veth", "peer", "tap", "bridge", "address", "neighbour", "table"],
+)
+def test_what_is_there_already_is_not_taken_for_netbenchs_own(guest, change):
+    """It would be removed in the end."""
+    guest.there = [{"ifname": "eth1", "flags": ["UP"], "addr_info": [{"local": "192.0.2.7"}]}]
+    guest.answers["ls"] = Completed((), 0, "nb-x\n", "")
+    guest.answers["ip"] = Completed((), 0, json.dumps([{"dst": "192.0.2.8", "dev": "eth1"}]), "")
+    with pytest.raises(TestbedError, match="is there already and not netbench's"):
+        guest.machine.make([change])
+    assert (guest.log, guest.machine.point) == ([], 0)
+
+
+@pytest.mark.parametrize(("flags", "undone"), [(["UP"], []), ([], ["ip link set eth1 down"])])
+def test_an_interface_is_left_up_that_was_up(guest, flags, undone):
+    guest.there = [{"ifname": "eth1", "flags": flags}]
+    guest.machine.make([SetUp(None, "eth1")])
+    guest.log.clear()
+    assert guest.machine.undo() == []
+    assert guest.log == undone
+
+
+def test_what_cannot_be_taken_back_is_told_and_the_rest_is_taken_back(guest):
+    guest.machine.make(EACH[1:])
+    guest.failing = {"link del": "Device or resource busy"}
+    failures = guest.machine.undo()
+    assert failures == [
+        f"`{BRIDGE}` could not be undone: Device or resource busy",
+        f"`{EACH[1].command}` could not be undone: Device or resource busy",
+    ]
+    assert guest.machine.point == 2, "to be tried again"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        'Cannot find device "nb-in1"',
+        "No such process",
+        "No such file or directory",
+        "Cannot assign requested address",
+        "No such device",
+    ],
+)
+def test_what_has_gone_meanwhile_is_undone(guest, words):
+    guest.machine.make(EACH[2:])
+    guest.failing = {"": words}
+    assert guest.machine.undo() == []
+    assert guest.machine.point == 0
+
+
+def test_a_namespace_that_cannot_be_entered_any_more_took_all_with_it(guest):
+    guest.machine.make(EACH[6:])
+    gone = 'Cannot open network namespace "nb-lab-uut": No such file or directory\n'
+    guest._batch = lambda argv, stdin: Completed((), 1, "", gone)
+    assert guest.machine.undo() == []
+
+
+def test_what_lives_in_a_namespace_goes_with_it(guest):
+    """One by one, that would take as long as making it did."""
+    guest.machine.make([AddNamespace("nb-x"), SetSysctl("nb-x", "net.ipv4.ip_forward", "1"), SetUp("nb-x", "eth1")])
+    guest.log.clear()
+    assert guest.machine.undo() == []
+    assert guest.log == ["ip netns del nb-x"]
+
+
+PORT = [
+    {
+        "ifname": "eth1",
+        "flags": ["UP"],
+        "addr_info": [
+            {"local": "192.0.2.7", "prefixlen": 24, "scope": "global"},
+            {"local": "fe80::7", "prefixlen": 64, "scope": "link"},
+        ],
+    }
+]
+
+
+def test_a_lent_port_comes_back_as_it_was_found(guest):
+    """Before its namespace goes, with its offloads, up, and with its addresses but the link-local one."""
+    guest.there = PORT
+    on = OFF.replace("generic-receive-offload: off", "generic-receive-offload: on")
+    guest.machine.make([AddNamespace("nb-x"), MovePort("eth1", "nb-x")])
+    guest.machine._record.record(OffloadsOff("nb-x", "eth1", old=("gro",)))
+    guest.answers["ethtool"] = Completed((), 0, on, "")
+    guest.log.clear()
+    assert guest.machine.undo() == []
+    offloads, home, *rest = guest.log
+    assert offloads == "ip netns exec nb-x ethtool -K eth1 gro on"
+    assert home.startswith("sh -c ip -n")
+    assert home.endswith("nb-x eth1")
+    assert rest == [
+        "ip link set eth1 up",
+        "ip address replace 192.0.2.7/24 dev eth1",
+        "ip netns del nb-x",
+    ]
+
+
+def test_a_machine_that_died_took_its_changes_with_it(guest):
+    guest.machine.make([*EACH, SetSysctl(IN, "net.ipv4.ip_forward", "1")])
+
+    def died(argv, *, stdin="", timeout_s=30.0):
+        raise MachineGoneError("guest lab: QEMU was killed by signal 9")
+
+    guest.run = died
+    assert guest.machine.undo() == []
+    assert guest.machine.point == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Change):
+    """A change that notes what is asked of it, and fails as told."""
+
+    name: str
+    log: list[str]
+    make_error: str = ""
+    undo_error: str = ""
+
+    @property
+    def command(self):
+        return f"do {self.name}"
+
+    def found(self, look):
+        self.log.append(f"look {self.name}")
+        return self
+
+    def make(self, host):
+        self.log.append(f"make {self.name}")
+        if self.make_error:
+            raise TestbedError(self.make_error)
+
+    def undo(self, host):
+        self.log.append(f"undo {self.name}")
+        if self.undo_error:
+            raise TestbedError(self.undo_error)
+
+
+class Recorded(Record):
+    """Notes what is put on record."""
+
+    def __init__(self, log):
+        super().__init__()
+        self._log = log
+
+    def record(self, change):
+        self._log.append(f"record {change.name}")
+        return super().record(change)
+
+
+def test_each_change_is_looked_at_recorded_and_made_before_the_next():
+    log: list[str] = []
+    machine = Machine(None, FakeHost(), record=Recorded(log))
+    with pytest.raises(TestbedError, match="^`do b` failed: busy$"):
+        machine.make([Noted("a", log), Noted("b", log, make_error="busy"), Noted("c", log)])
+    assert log == ["look a", "record a", "make a", "look b", "record b", "make b"]
+    log.clear()
+    assert machine.undo() == []
+    assert log == ["undo b", "undo a"], "it may have been made in part"
+
+
+def test_what_cannot_be_undone_stays_on_record():
+    log: list[str] = []
+    machine = Machine(None, FakeHost())
+    machine.make([Noted("a", log), Noted("b", log, undo_error="busy"), Noted("c", log)])
+    assert machine.undo() == ["`do b` could not be undone: busy"]
+    assert log[-3:] == ["undo c", "undo b", "undo a"]
+    assert machine.point == 1
+
+
+def test_what_cannot_be_recorded_is_not_made(guest, tmp_path):
+    journal = Journal.create("lab", tmp_path)
+    journal.close()
+    machine = Machine(None, guest, record=journal)
+    with pytest.raises((TestbedError, ValueError)):
+        machine.make([AddNamespace("nb-x")])
+    assert guest.log == []
+
+
+@pytest.mark.parametrize("forwarding", [bridge_changes, route_changes])
+def test_a_uut_in_a_vm_comes_and_goes(forwarding, guest):
+    """All that a kernel is told to forward is taken back."""
+    lab = topology_in_vm(2)
+    guest.machine.make(base_changes(lab, "lab"))
+    made = len(guest.log)
+    before, point = dict(guest.files), guest.machine.point
+    guest.machine.make(forwarding(stream_paths(lab)))
+    told = guest.log[made:]
+    assert told
+    assert guest.machine.undo(to=point) == []
+    assert {path: text.strip() for path, text in guest.files.items()} == {p: t.strip() for p, t in before.items()}
+    gone = guest.log[made + len(told) :]
+    for command in told:
+        if " link add " in command:
+            assert command.partition(" type ")[0].replace(" add ", " del ") in gone
+        if " address add " in command:
+            assert command.replace(" add ", " del ") in gone
+
+
+# Of iproute2 6.1.0 on a veth pair and a bridge, with counters as a test can tell them apart.
+LISTING = Path(__file__).with_name("ip_links.json").read_text()
+NICS = {"nb-in1", "nb-out1", "nb-br-s1", "lo"}
+
+
+def listing_guest(text=LISTING) -> Guest:
+    return Guest(ip=Completed((), 0, text, ""))
+
+
+def test_counters_as_ip_tells_them():
+    guest = listing_guest()
+    ingress, egress = Place("lab", IN, "nb-in1"), Place("lab", IN, "nb-out1")
+    found = guest.machine.read_nics([ingress, egress, Place("lab", IN, "gone")])
+    assert guest.commands == [("ip", "-n", "nb-lab-uut", "-j", "-d", "-s", "-s", "link", "show")]
+    assert list(found) == [ingress, egress]
+    assert asdict(found[ingress]) == {
+        "rx": 1000,
+        "tx": 12,
+        "rx_dropped": 3 + 5,
+        "tx_dropped": 7,
+        "rx_errors": 6,
+        "tx_errors": 2,
+        "up": True,
+        "carrier_changes": 4,
+        "mac": "02:6e:62:00:01:02",
+        "index": 3,
+        "master": 4,
+        "forwards": True,
+    }
+    assert not found[egress].up, "it has no carrier"
+    assert not found[egress].forwards
+    assert found[egress].master == 0
+
+
+@pytest.mark.parametrize("state", ["learning", "blocking", "disabled", "listening"])
+def test_a_port_that_its_bridge_holds_back_is_up_and_does_not_forward(state):
+    text = LISTING.replace('"state":"forwarding"', f'"state":"{state}"')
+    assert text != LISTING
+    place = Place("lab", None, "nb-in1")
+    held = listing_guest(text).machine.read_nics([place])[place]
+    assert (held.up, held.forwards) == (True, False)
+
+
+def test_each_namespace_is_asked_once():
+    guest = listing_guest()
+    places = [Place("lab", netns, name) for netns in ("nb-a", None) for name in ("nb-in1", "nb-out1")]
+    found = guest.machine.read_nics([*places, places[0]])
+    assert set(found) == set(places)
+    asked = [" ".join(command) for command in guest.commands]
+    assert asked == ["ip -n nb-a -j -d -s -s link show", "ip -j -d -s -s link show"]
+    assert guest.machine.read_nics([]) == {}
+
+
+def test_a_namespace_that_is_gone_is_an_error():
+    guest = listing_guest()
+    guest.failing = {"link show": "no"}
+    with pytest.raises(TestbedError, match="`ip -n nb-a -j -d -s -s link show` failed"):
+        guest.machine.read_nics([Place("lab", "nb-a", "nb-in1")])
+
+
+@given(st.sets(st.sampled_from(sorted(NICS))), st.integers(0, 2**63))
+def test_counters_of_any_size_reach_their_own_nic(names, count):
+    links = json.loads(LISTING)
+    for number, link in enumerate(links):
+        link["stats64"]["rx"]["packets"] = count + number
+    found = listing_guest(json.dumps(links)).machine.read_nics(Place("lab", None, name) for name in names)
+    assert {place.interface: counters.rx for place, counters in found.items()} == {
+        link["ifname"]: count + number for number, link in enumerate(links) if link["ifname"] in names
+    }
+
+
+def test_a_machine_that_talks_nonsense_is_named():
+    guest = Machine("lab", FakeHost({"sh": Completed((), 0, "what?", "")}, {"/proc/stat": "cpu0 1\n"}))
+    point = CountingPoint("ingress NIC", kind=Kind.INTERFACE, place=Place(None, "uut", "in1"), direction="rx")
+    with pytest.raises(TestbedError, match="host fake: its counters make no sense"):
+        guest.read_counters({"s1": [point]})
+    with pytest.raises(TestbedError, match="host fake: its CPU time makes no sense"):
+        guest.cpu_s()
