@@ -111,10 +111,7 @@ class SinkKind(Protocol):
     """
 
     Options: ClassVar[type[BaseModel]]  # how the profile describes this kind of sink
-
-    def needs(self) -> frozenset[str]:
-        """What this machine must have for it, in the words of `netbench doctor`."""
-        return frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
 
     def unfit(self, host: Host) -> str:
         """Why it cannot receive on this host, as a phrase; empty when it can. Nothing is touched."""

@@ -49,12 +49,10 @@ class Tcpdump(SinkKind):
     """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
 
     Options: ClassVar[type[BaseModel]] = TcpdumpOptions
+    needs = frozenset({"tcpdump"})
 
     def __init__(self, options: TcpdumpOptions | None = None) -> None:
         pass
-
-    def needs(self) -> frozenset[str]:
-        return frozenset({"tcpdump"})
 
     def sink(self) -> "TcpdumpSink":
         return TcpdumpSink()

@@ -3,11 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.config.plugins import UUTS, plugins
+from netbench.config.plugins import SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, stream_paths
+from netbench.model.profile import SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Stress
 from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.testbed.layout import usable_cpus
@@ -17,7 +18,7 @@ from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 
-TOOLS = ("ip", "ethtool", "tcpdump", "taskset", "setpriv")
+TOOLS = ("ip", "ethtool", "taskset", "setpriv")
 # What a neighbour gets of a CPU that is the UUT's too. About.
 _SHARED_CPU = 0.6
 
@@ -90,7 +91,10 @@ def guest_specs(topology: Topology, uut: UutSpec) -> dict[str, UutSpec]:
 
 
 def needs_of(
-    topology: Topology, uuts: Collection[str] = (), activities: Mapping[str, Collection[Activity]] | None = None
+    topology: Topology,
+    uuts: Collection[str] = (),
+    activities: Mapping[str, Collection[Activity]] | None = None,
+    sink: SinkSpec = SinkSpec(),  # noqa: B008 - frozen
 ) -> frozenset[str]:
     """What this host must be able to do for these UUTs (empty: all of them), in the words of `netbench doctor`.
 
@@ -99,7 +103,7 @@ def needs_of(
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
     if here:
-        needs |= {"packet", *TOOLS}
+        needs |= {"packet", *TOOLS, *plugins(SINKS)[sink.kind].needs}
     if any(topology.netns(host) for host in here):
         needs.add("netns")
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):

@@ -203,7 +203,7 @@ def open_testbed(
     require_root()
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     activities = activities_of(topology, chosen)
-    require(needs_of(topology, uuts, activities))
+    require(needs_of(topology, uuts, activities, profile.sink))
     with ExitStack() as stack:
         lock_testbed(stack, resources(topology))
         clean()

@@ -12,7 +12,9 @@ from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.linux.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
+from netbench.model.profile import SinkSpec
 from netbench.model.topology import Topology
+from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.layout import base_changes, cpu_plan, cpu_plans, make_backends
 from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import TOOLS, make_uut, needs_of
@@ -91,7 +93,14 @@ def test_doctor_knows_every_need_of_a_shipped_topology(name):
 
 
 def needs(lab):
-    return needs_of(lab) - {"root", "packet", *TOOLS}
+    return needs_of(lab) - {"root", "packet", "tcpdump", *TOOLS}
+
+
+def test_what_a_sink_needs_is_needed_where_a_profile_chooses_it(monkeypatch):
+    assert "tcpdump" in needs_of(topology())
+    monkeypatch.setattr(Tcpdump, "needs", frozenset({"snoop"}))
+    assert {"snoop", "tcpdump"} & needs_of(topology(), sink=SinkSpec(kind="tcpdump")) == {"snoop"}
+    assert "tcpdump" not in needs_of(topology_in_vm())
 
 
 def test_what_a_topology_needs():
