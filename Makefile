@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 # COMMAND:PACKAGE of Debian. What netbench itself needs is said in netbench/testbed/requirements.py.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    mmdebstrap:mmdebstrap grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
+    mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report

@@ -43,7 +43,7 @@ def build(
         list[str] | None, typer.Option(metavar="NAME", help="A package to add whole; may be repeated.")
     ] = None,
     cache: CacheOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Build anew even what is up to date.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build even what is up to date.")] = False,
 ) -> None:
     """Build a guest image from Debian packages; no root needed."""
     from netbench.hosts.signals import stopping_on_signals

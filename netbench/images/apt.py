@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from netbench.errors import MissingError, UsageError
-from netbench.images.digests import file_digest
+from netbench.images.library import file_digest
 from netbench.images.tools import Completed, last_words, run_tool
 
 MACHINE_LISTS = Path("/var/lib/apt/lists")

@@ -15,14 +15,13 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import shielded
 from netbench.images import recipe
 from netbench.images.apt import Apt, Package
-from netbench.images.cpio import archive
+from netbench.images.compression import directly_bootable
 from netbench.images.debs import contents
-from netbench.images.digests import content_digest
 from netbench.images.initramfs import guest_tree
 from netbench.images.kernels import Kernel, KernelSource, choose, read_kernel
-from netbench.images.library import MANIFEST, Image, find_image, image_directory
+from netbench.images.library import MANIFEST, Image, content_digest, find_image, image_directory
 from netbench.images.tools import run_tool
-from netbench.images.vmlinux import directly_bootable
+from netbench.images.tree import archive
 
 # Takes one line about what is being done.
 Say = Callable[[str], None]

@@ -1,12 +1,24 @@
-"""Undoing the compressions of kernels and their modules."""
+"""Undoing the compressions of kernels and their modules.
+
+A kernel takes seconds to unpack itself on an emulated CPU. QEMU starts an unpacked one by the PVH entry point that
+Linux has for Xen (CONFIG_PVH; QEMU's docs/specs and hw/i386/x86.c, and Documentation/arch/x86/boot.rst for where the
+compressed kernel is).
+"""
 
 import bz2
 import lzma
+import struct
 import zlib
 
+from netbench.images.elf import Elf
 from netbench.images.tools import last_words, run_tool
 
 _GZIP, _XZ, _LZMA, _BZIP2, _ZSTD = b"\x1f\x8b", b"\xfd7zXZ\0", b"\x5d\0\0", b"BZh", b"\x28\xb5\x2f\xfd"
+
+_SETUP_SECTORS_OFFSET, _MAGIC_OFFSET, _PAYLOAD_OFFSET = 0x1F1, 0x202, 0x248
+_SECTOR_BYTES = 512
+# XEN_ELFNOTE_PHYS32_ENTRY of include/xen/interface/elfnote.h
+_PVH_ENTRY = ("Xen", 18)
 
 
 def uncompressed(content: bytes) -> bytes:
@@ -25,6 +37,19 @@ def uncompressed(content: bytes) -> bytes:
     except (OSError, lzma.LZMAError, zlib.error) as error:
         raise ValueError(f"damaged compressed data: {error}") from None
     return _zstd(content) if content.startswith(_ZSTD) else content
+
+
+def directly_bootable(kernel: bytes) -> bytes | None:
+    """The uncompressed kernel (an ELF file) in a bzImage; None where there is none that QEMU could start."""
+    if kernel[_MAGIC_OFFSET : _MAGIC_OFFSET + 4] != b"HdrS":
+        return None
+    offset, size = struct.unpack_from("<II", kernel, _PAYLOAD_OFFSET)
+    start = (kernel[_SETUP_SECTORS_OFFSET] + 1) * _SECTOR_BYTES + offset
+    try:
+        content = uncompressed(kernel[start : start + size])
+        return content if _PVH_ENTRY in Elf(content).notes else None
+    except ValueError:
+        return None
 
 
 def _zstd(content: bytes) -> bytes:

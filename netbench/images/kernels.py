@@ -8,7 +8,7 @@ from typing import Protocol
 from netbench.errors import UsageError
 from netbench.images.apt import Apt, Package
 from netbench.images.debs import control_field, unpack_kernel
-from netbench.images.digests import content_digest, file_digest
+from netbench.images.library import content_digest, file_digest
 from netbench.images.modules import Selection, select
 from netbench.images.wanted_modules import REQUIRED, WANTED
 

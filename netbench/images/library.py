@@ -1,5 +1,6 @@
 """The guest images that were built, and where they are."""
 
+import hashlib
 import json
 import os
 import re
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from netbench.errors import MissingError, UsageError
-from netbench.images.digests import file_digest
 
 DEFAULT_IMAGE = "micro"
 MANIFEST = "manifest.json"
@@ -38,6 +38,23 @@ class Image:
     def size(self) -> int:
         """Bytes of all its files but the manifest."""
         return sum(file["size"] for file in self.manifest["files"].values())
+
+
+def file_digest(path: Path) -> str | None:
+    """The SHA-256 of a file in hexadecimal; None where there is none to read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def content_digest(*contents: bytes) -> str:
+    """The SHA-256 of the contents, one after the other, in hexadecimal."""
+    digest = hashlib.sha256()
+    for content in contents:
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def cache_directory() -> Path:

@@ -1,9 +1,10 @@
 """What a guest is made of, besides its kernel and the modules of it."""
 
+import json
 from pathlib import Path
 
 from netbench.hosts.agent import program as agent_program
-from netbench.images.digests import content_digest, data_digest
+from netbench.images.library import content_digest
 from netbench.images.wanted_modules import WANTED
 
 # Raised when the same recipe and packages would give another image.
@@ -43,4 +44,5 @@ AGENT = Path(agent_program.__file__)
 def digest() -> str:
     """One hash of all of the above, and of the modules wanted."""
     decisions = (BUILDER, PACKAGES, COMMANDS, PACKED_COMMANDS, FILES, ACCOUNTS, MOUNT_POINTS, WANTED)
-    return data_digest([decisions, content_digest(INIT.read_bytes()), content_digest(AGENT.read_bytes())])
+    own = [content_digest(path.read_bytes()) for path in (INIT, AGENT)]
+    return content_digest(json.dumps([decisions, *own], sort_keys=True).encode())

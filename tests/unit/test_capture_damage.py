@@ -12,7 +12,7 @@ from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
 from tests.unit.capture_files import Blocks, Frame, pcap, pcap_header, pcap_record, pcapng, stream_frame
 
-MUTANTS = 400
+MUTANTS = 100
 
 
 def frames_of(sizes: tuple[int, ...], count: int) -> list[Frame]:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.images.digests import file_digest
+from netbench.images.library import file_digest
 from netbench.testbed import requirements
 from netbench.testbed.doctor.checks import Status
 from netbench.testbed.doctor.diagnosis import check_facilities, diagnose

@@ -8,9 +8,8 @@ import subprocess
 import pytest
 
 from netbench.errors import UsageError
-from netbench.images.cpio import archive
 from netbench.images.debs import contents, control_field, unpack_kernel
-from netbench.images.tree import Device, Directory, File, Link, Node
+from netbench.images.tree import Device, Directory, File, Link, Node, archive
 
 TREE: dict[str, Node] = {
     "init": File(b"#!/bin/sh\n", executable=True),

@@ -6,8 +6,8 @@ import pytest
 
 from netbench.errors import UsageError
 from netbench.images.apt import Apt, Package
+from netbench.images.compression import directly_bootable
 from netbench.images.kernels import FileKernel, PackagedKernel, choose, read_kernel
-from netbench.images.vmlinux import directly_bootable
 from tests.unit.image_files import ARM64, bzimage, compressed_kernel, elf, module, modules_tree
 
 SOURCES = {

@@ -45,7 +45,7 @@ def test_a_limit_is_at_the_ingress_nic_and_bounds_what_passes():
 def test_a_delay_is_that_of_netem_at_the_egress_nics():
     uut = Reference(ReferenceOptions.model_validate({"drop": {"k": 0, "n": 1}, "delay": "5ms"}))
     netem = [command for command in planned_commands(uut, OWN) if "netem" in command]
-    words = "tc qdisc add dev nb-out{} root netem delay 5000us limit 100000"
+    words = "qdisc add dev nb-out{} root netem delay 5000us limit 100000"
     assert [command.partition("nb-lab-uut ")[2] for command in netem] == [words.format(n) for n in (1, 2)]
     assert "netem" in uut.plan(OWN).needs
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from netbench.images.build import Order, build
-from netbench.images.cpio import archive
 from netbench.images.library import cache_directory
-from netbench.images.tree import File
+from netbench.images.tree import File, archive
 from tests.commands import netbench, rows
 from tests.vm.test_guests import ONE, RAW, TOPOLOGY, reasons
 
