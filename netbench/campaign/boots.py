@@ -170,8 +170,10 @@ class Boots:
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
             return
-        for capture in self.captures.glob(f"trial-{result.spec.index:06d}-*"):
-            capture.unlink(missing_ok=True)
+        # Not by glob(), which keeps every pattern it has seen.
+        for capture in self.captures.iterdir():
+            if capture.name.startswith(f"trial-{result.spec.index:06d}-"):
+                capture.unlink(missing_ok=True)
 
 
 def _unmeasured(spec: TrialSpec, kind: ReasonKind, why: str) -> TrialResult:

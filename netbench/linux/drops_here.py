@@ -1,15 +1,16 @@
 """What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import if_nametoindex
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
+from netbench.linux.attached import Attached, read_attached
 from netbench.linux.drops import NamespaceCounters, bridges, by_namespace, counter_readings
 from netbench.linux.netlink import Netlink
 from netbench.linux.netns import within_each
@@ -31,6 +32,7 @@ class _Inside(NamedTuple):
     bridged_ip: bool
     has_rules: bool
     pause: dict[str, PauseFrames]
+    attached: Attached
 
 
 def read_local_counters(
@@ -51,32 +53,30 @@ def _read(
     inside: _Inside,
 ) -> NamespaceCounters:
     socket = netlink.socket(netns)
-    entries = _interfaces(point for point in points if point.direction == "rx")
     try:
         queues = tuple(read_queues(socket, {index: name for name, index in inside.indices.items()}))
-        # All at once: what pyroute2 asks of one link alone leaves an acknowledgement in its queue for ever.
-        by_index = {link["index"]: link for link in socket.get_links()}
-        links = {name: by_index[index] for name in entries if (index := inside.indices.get(name)) in by_index}
-        bridged_ip = inside.bridged_ip or (bridges(points) and _asked_by_bridge(links.values(), by_index))
     except (NetlinkError, OSError) as error:
         raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
         queues=queues,
         rules=_rules(host) if inside.has_rules else (),
         ip=inside.ip,
-        bridged_ip=bridged_ip,
+        bridged_ip=inside.bridged_ip or (bridges(points) and inside.attached.bridged_ip),
         pause=inside.pause,
-        xdp=frozenset(name for name, link in links.items() if link.get_nested("IFLA_XDP", "IFLA_XDP_ATTACHED")),
+        xdp=inside.attached.xdp,
     )
 
 
-def _look(points: Iterable[CountingPoint]) -> _Inside:
+def _look(points: Sequence[CountingPoint]) -> _Inside:
+    indices = dict(_indices(points))
+    entries = _interfaces(point for point in points if point.direction == "rx")
     return _Inside(
-        indices=dict(_indices(points)),
+        indices=indices,
         ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
         bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
         has_rules=has_foreign_tables(),
         pause=read_pause_frames(_interfaces(points)),
+        attached=read_attached({name: index for name, index in indices.items() if name in entries}),
     )
 
 
@@ -89,13 +89,6 @@ def _indices(points: Iterable[CountingPoint]) -> Iterator[tuple[str, int]]:
 
 def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
     return {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
-
-
-def _asked_by_bridge(ports: Iterable[Any], by_index: Mapping[int, Any]) -> bool:
-    """Whether a bridge of these ports asks for br_netfilter by itself (ip-link(8), nf_call_iptables)."""
-    bridges = {index for port in ports if (index := port.get_attr("IFLA_MASTER"))} & set(by_index)
-    asking = ("IFLA_LINKINFO", "IFLA_INFO_DATA", "IFLA_BR_NF_CALL_IPTABLES")
-    return any(by_index[index].get_nested(*asking) for index in bridges)
 
 
 def _rules(host: Host) -> tuple[Dropper, ...] | None:

@@ -15,18 +15,17 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
 from netbench.report import emulation, figures, tables
 from netbench.report import uut_sections as uuts
-from netbench.report.delay_figures import delay_sections
+from netbench.report.delay_and_order import delay_sections, order_sections
 from netbench.report.environment_section import changed_settings, environment_table
 from netbench.report.formats import count
-from netbench.report.frame_order import order_sections
 from netbench.report.glossary import definitions
-from netbench.report.guest_table import cpu_by_scenario, knows_guests
 from netbench.report.markup import Html, element, html, join
 from netbench.report.panels import Style, styles
 from netbench.report.places import places_sections
 from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
 from netbench.report.shared_host import shared_host_sections
 from netbench.report.tester import failed_selftest, tester_line, tester_section
+from netbench.report.uut_sections import cpu_by_scenario, knows_guests
 from netbench.results.atomic import write_atomically
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.interference.guest_cpu import cpu_use

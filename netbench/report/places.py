@@ -1,6 +1,7 @@
 """The part of the page about where frames died: by measurement, along the loss curve, summed, and what it proves."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load
@@ -8,7 +9,6 @@ from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
 from netbench.report.loss_by_place import RECEIVED, SENT, loss_by_place, side_colour, sides_legend
 from netbench.report.markup import Column, Html, element, join, row, table
-from netbench.report.neighbour_names import of_neighbours
 from netbench.report.panels import Style, members_by_uut
 from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, section
@@ -195,7 +195,7 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
         own = [trial for trial in trials if trial.spec.uut == uut]
         if own:
             bodies.append(_lost_frames(uut_label(uut, looks), own, looks[uut]))
-        for neighbour, seen in of_neighbours(own).items():
+        for neighbour, seen in _of_neighbours(own).items():
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
                 bodies.append(_lost_frames(label, seen, looks[uut]))
@@ -294,3 +294,13 @@ def _tally(uut: str, tally: Tally, looks: Mapping[str, Style]) -> Html:
 
 def _share(tally: Tally, side: Side) -> float | None:
     return tally.outcome.on(side) / tally.outcome.lost if tally.outcome.lost > 0 else None
+
+
+def _of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
+    """By name of the neighbour the trials that it was part of, its streams, counters and CPU time as the trial's."""
+    seen: dict[str, list[TrialResult]] = {}
+    for trial in trials:
+        for one in trial.neighbours:
+            own = replace(trial, guests=(one,), machine_cpu_s=None)
+            seen.setdefault(one.name, []).append(own)
+    return seen

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.resources import files
+from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import count, kfps, mbps
-from netbench.report.markup import Column, Html, element, join, row, table
+from netbench.report.markup import Column, Html, element, html, join, row, table
 from netbench.report.sections import Section, note, section
 from netbench.results.manifest import selftest_of
 
@@ -130,6 +133,22 @@ def ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Htm
 def moment(record: SelftestRecord) -> str:
     """When a self-test was made, as people read it."""
     return f"{datetime.fromtimestamp(record.when_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def selftest_page(record: SelftestRecord) -> str:
+    """One self-contained HTML page about a self-test."""
+    checks = section("checks", "Truth and measurement", checks_table(record.checks), *ceilings(record))
+    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
+    css = "verdict" if record.passed else "verdict invalid"
+    return template.substitute(
+        title=html(f"Self-test of {record.topology}"),
+        version=html(version("netbench")),
+        byline=html(f"Measured {moment(record)}; source {record.generator}; testbed {record.fingerprint}"),
+        verdict=element("div", element("strong", selftest_sentence(record)), css=css),
+        contents=Html(),
+        plotly_js=Html(),
+        sections=checks.html,
+    )
 
 
 def _before(record: SelftestRecord, manifest: Mapping[str, object]) -> str:

@@ -7,6 +7,7 @@ from netbench.report.markup import Column, Html, element, folded, join, row, tab
 from netbench.report.panels import Style
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group
+from netbench.statistics.interference.guest_cpu import CpuUse
 from netbench.statistics.intervals import Interval
 from netbench.statistics.uut_counters import CounterSums
 
@@ -22,6 +23,22 @@ _CPU = (
     Column("Host CPU", css="number"),
     _SPREAD,
     Column("Valid", css="number"),
+)
+_ITSELF = "itself"
+
+_CPU_BY_SCENARIO = (
+    Column("UUT"),
+    Column("Scenario"),
+    Column("Guest"),
+    Column("What it does", css="words"),
+    Column("Guest CPU", css="number"),
+    _SPREAD,
+    Column("Of that its load", css="number"),
+    _SPREAD,
+    Column("Host CPU", css="number"),
+    _SPREAD,
+    Column("Whole machine", css="number"),
+    _SPREAD,
 )
 _COUNTERS = (
     Column("Place"),
@@ -55,6 +72,27 @@ def cpu_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         rows = [row(_CPU, _cpu_cells(group, looks)) for group in known if group.frame_size == size]
         bodies.append([element("tr", heading, css="block"), *rows])
     return folded(count(len(known), "measurement"), len(known), table(_CPU, bodies, css="cpu"))
+
+
+def knows_guests(uses: Iterable[CpuUse]) -> bool:
+    """Whether there is anything to tell but the CPU time of the UUTs themselves."""
+    return any(use.machine is not None or use.neighbours for use in uses)
+
+
+def cpu_by_scenario(uses: Iterable[CpuUse], looks: Mapping[str, Style]) -> Html:
+    """A row per UUT, scenario and guest: CPU time in percent of one CPU."""
+    bodies: dict[str, list[Html]] = {}
+    for use in uses:
+        bodies.setdefault(use.uut, []).extend(_cpu_rows(use, looks))
+    return table(_CPU_BY_SCENARIO, bodies.values(), css="cpu")
+
+
+def _cpu_rows(use: CpuUse, looks: Mapping[str, Style]) -> Iterable[Html]:
+    own = (*_share(use.guest), *_share(None), *_share(use.host), *_share(use.machine))
+    yield row(_CPU_BY_SCENARIO, (uut_label(use.uut, looks), use.scenario, _ITSELF, "", *own))
+    for one in use.neighbours:
+        shares = (*_share(one.guest), *_share(one.load), *_share(one.host), "", "")
+        yield row(_CPU_BY_SCENARIO, ("", "", one.name, one.activity, *shares))
 
 
 def counters_tables(sums: Mapping[tuple[str, str], CounterSums], looks: Mapping[str, Style]) -> Html:

@@ -183,6 +183,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA cache_size = -256")  # KiB: what was added is hardly ever read again
     except sqlite3.DatabaseError as error:
         raise TestbedError(f"{path}: cannot be opened: {error}") from error
     return connection

@@ -14,7 +14,7 @@ from netbench.model.ceiling import Ceiling
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest import Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
-from netbench.report.selftest_page import selftest_page
+from netbench.report.tester import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.attached import Attached, judge_attached, look

@@ -38,7 +38,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     mean = float(statistics.mean(values))  # exact: equal values have themselves as their mean
     if n == 1:
         return Interval(mean, None, 1)
-    return Interval(mean, _student_t(n - 1) * statistics.stdev(values) / sqrt(n), n)
+    return Interval(mean, student_t(n - 1) * statistics.stdev(values) / sqrt(n), n)
 
 
 def known_interval(values: Iterable[float | None]) -> Interval | None:
@@ -47,7 +47,7 @@ def known_interval(values: Iterable[float | None]) -> Interval | None:
     return mean_interval(known) if known else None
 
 
-def _student_t(degrees: int) -> float:
+def student_t(degrees: float) -> float:
     """The quantile of Student's t that leaves half of what is beyond the confidence on each side."""
     from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor, log10, sqrt
 
-from netbench.statistics.intervals import CONFIDENCE
+from netbench.statistics.intervals import student_t
 
 _MOST_DECIMALS = 6
 
@@ -88,7 +88,7 @@ def ratio_of_means(new: Sequence[float], base: Sequence[float]) -> RatioOfMeans:
     # Squared standard errors of both means, in units of the mean of base.
     of_new = statistics.variance(new) / len(new) / mean_base**2
     of_base = statistics.variance(base) / len(base) / mean_base**2
-    t = _student_t(_degrees(of_new, len(new), ratio**2 * of_base, len(base)))
+    t = student_t(_degrees(of_new, len(new), ratio**2 * of_base, len(base)))
     g = t**2 * of_base
     if g >= 1:
         return RatioOfMeans(ratio, None, None, *counts, Unknown.BASE_MAY_BE_ZERO)
@@ -124,12 +124,6 @@ def _degrees(of_new: float, n_new: int, of_base: float, n_base: int) -> float:
         return n_base - 1
     share = of_base / of_new  # the squares of two very small numbers could vanish
     return (1 + share) ** 2 / (1 / (n_new - 1) + share**2 / (n_base - 1))
-
-
-def _student_t(degrees: float) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - a third of a second that only results need
-
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
 
 
 def _decimals(*changes: float) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.statistics.fairness import jain_index
+from netbench.statistics.interference.isolation import jain_index
 from netbench.statistics.intervals import mean_interval
 from netbench.statistics.ratios import ratio_of_means
 

@@ -1,10 +1,9 @@
 """How evenly the victim and its forwarding neighbours got through what they were offered."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.units import Load
-from netbench.statistics.fairness import jain_index
 from netbench.statistics.groups import Group
 from netbench.statistics.interference.throughput_change import Victim
 from netbench.statistics.intervals import Interval, mean_interval
@@ -29,6 +28,24 @@ class Fairness:
 def fairness(groups: Iterable[Group]) -> tuple[Fairness, ...]:
     """The fairness of each measurement in which a neighbour forwards, in the order of the groups."""
     return tuple(one for group in groups if (one := _of_group(group)) is not None)
+
+
+def jain_index(shares: Sequence[float]) -> float:
+    """Jain's fairness index (Σx)² ÷ (n · Σx²) of what each of n guests got, x_i = throughput ÷ offered of guest i.
+
+    1 when all got the same share, k/n when k of them share alike and the others get nothing (Jain, Chiu, Hawe 1984,
+    "A Quantitative Measure of Fairness and Discrimination for Resource Allocation in Shared Computer Systems",
+    DEC-TR-301). ValueError for no shares, a negative one, or none above 0: of nothing there is no fair part.
+    """
+    if not shares:
+        raise ValueError("no shares, no fairness")
+    if min(shares) < 0:
+        raise ValueError(f"a share is 0 or more, not {min(shares)}")
+    largest = max(shares)
+    if largest == 0:
+        raise ValueError("all shares are 0: there is nothing to share")
+    parts = [share / largest for share in shares]  # the index does not depend on the unit
+    return sum(parts) ** 2 / (len(parts) * sum(part**2 for part in parts))
 
 
 def _of_group(group: Group) -> Fairness | None:

@@ -1,4 +1,4 @@
-"""The part of the page about delay and its variation."""
+"""The parts of the page about delay, its variation, and the order of frames."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,8 @@ from math import log10
 import plotly.graph_objects as go
 
 from netbench.model.trial import TrialResult
-from netbench.report.formats import count, mbps, mean, microseconds
+from netbench.model.verdict import Verdict
+from netbench.report.formats import UNKNOWN, count, frames, mbps, mean, microseconds, rough_percent
 from netbench.report.markup import Column, Html, element, folded, row, table
 from netbench.report.panels import GREY, Panels, Style, groups_by_size, members_by_uut, size_titles
 from netbench.report.sections import Section, View, chosen, drawn, note, section
@@ -25,6 +26,7 @@ from netbench.statistics.delay_percentiles import (
     pdv_of,
     refusals,
 )
+from netbench.statistics.frame_order import order_of
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 
@@ -186,3 +188,59 @@ def _has_delay(group: Group) -> bool:
 def _ms(group: Group, time: _Time) -> Interval | None:
     found = mean_time(group, time.spread, time.time)
     return None if found is None else found.scaled(_MILLISECOND)
+
+
+_ORDER = (
+    Column("UUT"),
+    Column("Frame size", css="number"),
+    Column("Received", css="number"),
+    Column("Duplicates", css="number"),
+    Column("Reordered", css="number"),
+    Column("of received", css="number"),
+    Column("Largest extent", css="number"),
+    Column("Loss runs", css="number"),
+    Column("Longest run", css="number"),
+    Column("Loss runs by their frames", css="words"),
+)
+
+
+def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Section]:
+    """Order by UUT and frame size; nothing where no trial has frames that can be told apart."""
+    counted = [trial for trial in trials if trial.verdict is not Verdict.INVALID]
+    if rows := list(_order_rows(counted, looks)):
+        yield section(
+            "order",
+            "Order",
+            note(
+                "Sums over the valid and the suspicious trials at any load: a trial with duplicates is never simply"
+                " valid. A reordered frame came after one with a higher number; its extent is by how many frames"
+                " (RFC 4737). A loss run is of frames sent one after the other."
+            ),
+            table(_ORDER, [rows]),
+        )
+
+
+def _order_rows(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Html]:
+    for uut in looks:
+        sizes = sorted({trial.spec.frame_size for trial in trials if trial.spec.uut == uut}, reverse=True)
+        for size in sizes:
+            order = order_of(trial for trial in trials if (trial.spec.uut, trial.spec.frame_size) == (uut, size))
+            if order is not None:
+                cells = (
+                    uut_label(uut, looks),
+                    f"{size:,}",
+                    frames(order.received),
+                    frames(order.duplicates),
+                    frames(order.reordered),
+                    rough_percent(order.reordered_ratio),
+                    frames(order.extent_frames),
+                    f"{order.loss_runs:,}",
+                    frames(order.longest_run_frames),
+                    " · ".join(f"{_class(least)}: {runs:,}" for least, runs in order.run_lengths) or UNKNOWN,
+                )
+                yield row(_ORDER, cells)
+
+
+def _class(least: int) -> str:
+    """The frames of the loss runs of a class, as LossRuns has them."""
+    return "1" if least == 1 else f"{least:,}–{2 * least - 1:,}"
