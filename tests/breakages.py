@@ -73,7 +73,7 @@ def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scr
         for index, breakage in enumerate([*breakages, NOTHING]):
             trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
             with _broken(topology, active, breakage):
-                said[breakage.name] = _summary(run_trial(testbed.bench({VICTIM: active}), trial, PROFILE, 1, scratch))
+                said[breakage.name] = _summary(run_trial(testbed.setup({VICTIM: active}), trial, PROFILE, 1, scratch))
     return said
 
 

@@ -155,7 +155,7 @@ class Boots:
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        measured = run_trial(guests.bench(spec), spec, self.profile, attempt, self.captures)
+        measured = run_trial(guests.setup(spec), spec, self.profile, attempt, self.captures)
         result = _with_ceilings(measured, self.ceilings)
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))

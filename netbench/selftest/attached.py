@@ -22,14 +22,14 @@ class Attached(NamedTuple):
 
 def look(testbed: Testbed, active: ActiveGuest) -> list[Attached]:
     """What is there at this moment that netbench did not put there."""
-    bench, declared = testbed.bench({VICTIM: active}), active.ready.points
-    paths = {name: whole_path(lane.path, declared.get(name, ())) for name, lane in bench.lanes.items()}
+    setup, declared = testbed.setup({VICTIM: active}), active.ready.points
+    paths = {name: whole_path(ends.path, declared.get(name, ())) for name, ends in setup.endpoints.items()}
     points = {stream: tuple(_both_ways(along)) for stream, along in paths.items()}
     named = {(stream, point.name): point for stream, along in paths.items() for point in along}
     anywhere = {point.name: point for along in paths.values() for point in along}
     return [
         Attached(one.stream, named.get((one.stream, one.point)) or anywhere[one.point], one.counter)
-        for one in bench.read_counters(points)
+        for one in setup.read_counters(points)
         if one.attached
     ]
 

@@ -86,7 +86,7 @@ class Tester:
         return Wanted(self.topology, profile, (name,), profile.scenarios)
 
     def _measure_once(self, active: ActiveGuest, spec: TrialSpec, profile: Profile) -> TrialResult:
-        result = run_trial(self.testbed.bench({VICTIM: active}), spec, profile, spec.repetition, self.captures)
+        result = run_trial(self.testbed.setup({VICTIM: active}), spec, profile, spec.repetition, self.captures)
         for capture in self.captures.iterdir():
             capture.unlink()
         return result

@@ -12,7 +12,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology import UutSpec
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.testbed.testbed import Testbed
-from netbench.trial.setup import Bench
+from netbench.trial.setup import TrialSetup
 from netbench.uut.base import ActiveGuest
 
 
@@ -68,11 +68,11 @@ class ActiveGuests:
             facts |= {f"{name}: {fact}": value for fact, value in guest.ready.facts.items()}
         return facts
 
-    def bench(self, trial: TrialSpec) -> Bench:
+    def setup(self, trial: TrialSpec) -> TrialSetup:
         """What a trial needs, with what its tasks make the guests compute; they must be there."""
         guests = {VICTIM: self.active, **self._neighbours}
         loads = {task.name: self._load(task) for task in trial.guests if task.load is not None}
-        return self._testbed.bench(guests, loads)
+        return self._testbed.setup(guests, loads)
 
     def _load(self, task: GuestTask) -> Neighbour:
         guest = self._neighbours[task.name]

@@ -38,7 +38,7 @@ from netbench.testbed.layout import (
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import needs_of, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
-from netbench.trial.setup import Bench, Lane
+from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Site, bring_up
 from netbench.vmm.base import guest_directory
 
@@ -66,7 +66,7 @@ class Testbed:
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
         self._generator, self._sinks = make_backends(profile)
-        self._lanes: dict[str, Lane] = {}
+        self._endpoints: dict[str, Endpoints] = {}
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
@@ -83,24 +83,24 @@ class Testbed:
             if unfit:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
-            self._lanes[path.name] = Lane(path, source, sink)
+            self._endpoints[path.name] = Endpoints(path, source, sink)
             source.open(host, path.source.interface, source_cpus)
             sink.open(sink_host, path.sink.interface, sink_cpus)
 
     def sends(self) -> str:
         """What its sources really are, whichever generator chose them."""
-        return "+".join(sorted({lane.source.kind for lane in self._lanes.values()}))
+        return "+".join(sorted({ends.source.kind for ends in self._endpoints.values()}))
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of the sources, each once."""
-        return list(dict.fromkeys(remark for lane in self._lanes.values() for remark in lane.source.remarks()))
+        return list(dict.fromkeys(remark for ends in self._endpoints.values() for remark in ends.source.remarks()))
 
     def close_endpoints(self) -> None:
         """End all sources and sinks."""
-        for lane in self._lanes.values():
-            lane.source.close()
-            lane.sink.close()
-        self._lanes.clear()
+        for ends in self._endpoints.values():
+            ends.source.close()
+            ends.sink.close()
+        self._endpoints.clear()
 
     def renew_endpoints(self) -> None:
         """End all sources and sinks and restart them, after one of them failed."""
@@ -147,10 +147,10 @@ class Testbed:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
         return {**self._uut_machine.facts, **active.ready.facts}
 
-    def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
+    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
         readers = self._read_nics, self._read_counters
-        return Bench(self._lanes, guests, *readers, SystemClock(), self._machine_cpu_s, loads)
+        return TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""

@@ -9,7 +9,7 @@ from netbench.model.profile import Profile
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Received
 from netbench.sinks.room import shortage
-from netbench.trial.setup import Lane
+from netbench.trial.setup import Endpoints
 
 _ARM_LIMIT_S = 10.0
 
@@ -21,29 +21,29 @@ def incoming(path: StreamPath, traffic: Traffic, profile: Profile, record: Path)
 
 
 class Receiving:
-    """The sinks of some lanes, in one trial that began at `started_ns` (CLOCK_REALTIME).
+    """The sinks of some endpoints, in one trial that began at `started_ns` (CLOCK_REALTIME).
 
     Order of calls: arm(); armed(); stop(); then received() for each stream.
     """
 
     def __init__(
         self,
-        lanes: Sequence[Lane],
+        endpoints: Sequence[Endpoints],
         traffic: Mapping[str, Traffic],
         profile: Profile,
         records: Mapping[str, Path],
         started_ns: int,
     ) -> None:
         """`traffic`, and the `records` of Incoming, are by stream."""
-        self._sinks = {lane.path.name: lane.sink for lane in lanes}
+        self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         self._incoming = {
-            lane.path.name: replace(
-                incoming(lane.path, traffic[lane.path.name], profile, records[lane.path.name]),
-                stamps=lane.source.stamps(traffic[lane.path.name]),
+            ends.path.name: replace(
+                incoming(ends.path, traffic[ends.path.name], profile, records[ends.path.name]),
+                stamps=ends.source.stamps(traffic[ends.path.name]),
                 from_ns=started_ns,
-                sinks=len(lanes),
+                sinks=len(endpoints),
             )
-            for lane in lanes
+            for ends in endpoints
         }
         self._shortage = ""
 

@@ -19,7 +19,7 @@ from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
 from netbench.trial.receiving import Receiving
-from netbench.trial.setup import Bench, Lane, Side, sides_of
+from netbench.trial.setup import Endpoints, Side, TrialSetup, sides_of
 from netbench.trial.snapshots import (
     Snapshot,
     Trouble,
@@ -56,45 +56,47 @@ class _Steps:
             self.seconds[name] = (self.clock.monotonic_ns() - begin) / 1e9
 
 
-def run_trial(bench: Bench, spec: TrialSpec, profile: Profile, attempt: int, captures: Path) -> TrialResult:
+def run_trial(setup: TrialSetup, spec: TrialSpec, profile: Profile, attempt: int, captures: Path) -> TrialResult:
     """Measure once. Captures are written to `captures` and stay there for the caller to keep or remove.
 
     Whatever goes wrong with a generator, sink, link, UUT or neighbour during the trial is a reason in the result;
     TestbedError is raised only when the testbed cannot go on.
     """
-    steps, trouble = _Steps(bench.clock), Trouble()
-    started_ns, clocks = bench.clock.realtime_ns(), read_clocks(bench.clock)
-    sides = list(sides_of(bench, spec))
-    lanes = [lane for side in sides for lane in side.lanes]
+    steps, trouble = _Steps(setup.clock), Trouble()
+    started_ns, clocks = setup.clock.realtime_ns(), read_clocks(setup.clock)
+    sides = list(sides_of(setup, spec))
+    endpoints = [ends for side in sides for ends in side.endpoints]
     traffic = {stream: one for side in sides for stream, one in side.traffic.items()}
     with ExitStack() as loads:
         with steps.step("load"):
             under_load = _start_loads(sides, loads, trouble)
         with steps.step("arm"):
-            receiving = Receiving(lanes, traffic, profile, _records(lanes, spec, captures), started_ns)
+            receiving = Receiving(endpoints, traffic, profile, _records(endpoints, spec, captures), started_ns)
             receiving.arm()
-            unready = _prepare(lanes, traffic)
+            unready = _prepare(endpoints, traffic)
             for side in sides:
                 side.active.uut.reset()
             all_armed = receiving.armed()
-        before = take_snapshot(bench, sides, trouble)
+        before = take_snapshot(setup, sides, trouble)
         with steps.step("send"):
-            sent = {lane.path.name: unready.get(lane.path.name, _NOTHING_SENT) for lane in lanes}
+            sent = {ends.path.name: unready.get(ends.path.name, _NOTHING_SENT) for ends in endpoints}
             if all_armed and under_load and not unready:
-                sent = _send(bench, sides, spec.settle_before_s)
+                sent = _send(setup, sides, spec.settle_before_s)
         with steps.step("drain"):
             quiet_time_s = max(side.active.ready.quiet_time_s for side in sides)
-            drained = _drain(bench, lanes, quiet_time_s, spec.drain_limit_s)
-            bench.clock.sleep(spec.settle_after_s)
-            after = take_snapshot(bench, sides, trouble)
+            drained = _drain(setup, endpoints, quiet_time_s, spec.drain_limit_s)
+            setup.clock.sleep(spec.settle_after_s)
+            after = take_snapshot(setup, sides, trouble)
             receiving.stop(spec.drain_limit_s)
-            set_ns = clock_set_ns(clocks, read_clocks(bench.clock))
+            set_ns = clock_set_ns(clocks, read_clocks(setup.clock))
         with steps.step("unload"):
             _stop_loads(sides, trouble)
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
-        found = {side.guest: list(_evidence(side, len(lanes), sent, received, before, after, set_ns)) for side in sides}
+        found = {
+            side.guest: list(_evidence(side, len(endpoints), sent, received, before, after, set_ns)) for side in sides
+        }
         counts = {guest: tuple(account(one) for one in evidence) for guest, evidence in found.items()}
     reasons = list(trouble.reasons)
     for guest, evidence in found.items():
@@ -152,38 +154,38 @@ def _stop_loads(sides: Sequence[Side], trouble: Trouble) -> None:
                 side.load.stop()
 
 
-def _records(lanes: Sequence[Lane], spec: TrialSpec, captures: Path) -> dict[str, Path]:
+def _records(endpoints: Sequence[Endpoints], spec: TrialSpec, captures: Path) -> dict[str, Path]:
     """Where sinks write frames down that do so, by stream."""
-    return {lane.path.name: captures / f"trial-{spec.index:06d}-{lane.path.name}" for lane in lanes}
+    return {ends.path.name: captures / f"trial-{spec.index:06d}-{ends.path.name}" for ends in endpoints}
 
 
-def _prepare(lanes: Sequence[Lane], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
+def _prepare(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
     """Have all sources ready; what those that cannot be have sent: nothing, and why."""
     unready = {}
-    for lane in lanes:
+    for ends in endpoints:
         try:
-            lane.source.prepare(traffic[lane.path.name])
+            ends.source.prepare(traffic[ends.path.name])
         except TestbedError as error:
-            unready[lane.path.name] = replace(_NOTHING_SENT, error=str(error))
+            unready[ends.path.name] = replace(_NOTHING_SENT, error=str(error))
     return unready
 
 
-def _send(bench: Bench, sides: Sequence[Side], settle_s: float) -> dict[str, Sent]:
+def _send(setup: TrialSetup, sides: Sequence[Side], settle_s: float) -> dict[str, Sent]:
     """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
     victim, *neighbours = sides
-    _start([lane for side in neighbours for lane in side.lanes], bench.clock)
-    bench.clock.sleep(settle_s)
-    _start(victim.lanes, bench.clock)
+    _start([ends for side in neighbours for ends in side.endpoints], setup.clock)
+    setup.clock.sleep(settle_s)
+    _start(victim.endpoints, setup.clock)
     # A source bounds itself; this only catches one that hangs.
     longest_s = max(one.duration_s for side in sides for one in side.traffic.values())
     limit_s = 5 * longest_s + 10
-    return {lane.path.name: lane.source.wait(limit_s) for side in sides for lane in side.lanes}
+    return {ends.path.name: ends.source.wait(limit_s) for side in sides for ends in side.endpoints}
 
 
-def _start(lanes: Sequence[Lane], clock: Clock) -> None:
+def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
     at_ns = clock.monotonic_ns() + _START_AHEAD_NS
-    for lane in lanes:
-        lane.source.start(at_ns)
+    for ends in endpoints:
+        ends.source.start(at_ns)
 
 
 def _lazy_loads(sides: Sequence[Side], before: Snapshot, after: Snapshot) -> Iterator[Reason]:
@@ -198,13 +200,13 @@ def _lazy_loads(sides: Sequence[Side], before: Snapshot, after: Snapshot) -> Ite
 def _absences(sides: Sequence[Side], sent: Mapping[str, Sent], duration_s: float) -> Iterator[Reason]:
     """Neighbours whose sources did not send all the time while the victim's did."""
     victim, *neighbours = sides
-    of_victim = [sent[lane.path.name] for lane in victim.lanes]
+    of_victim = [sent[ends.path.name] for ends in victim.endpoints]
     first = min((one.first_ns for one in of_victim if one.first_ns is not None), default=None)
     last = max((one.last_ns for one in of_victim if one.last_ns is not None), default=None)
     if first is None or last is None:
         return
     for side in neighbours:
-        for stream in (lane.path.name for lane in side.lanes):
+        for stream in (ends.path.name for ends in side.endpoints):
             own = sent[stream]
             if own.first_ns is None or own.last_ns is None:
                 continue
@@ -217,14 +219,14 @@ def _absences(sides: Sequence[Side], sent: Mapping[str, Sent], duration_s: float
                 )
 
 
-def _drain(bench: Bench, lanes: Sequence[Lane], quiet_time_s: float, limit_s: float) -> bool:
+def _drain(setup: TrialSetup, endpoints: Sequence[Endpoints], quiet_time_s: float, limit_s: float) -> bool:
     """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
-    places = places_of(lanes)
-    deadline = bench.clock.monotonic_ns() + int(limit_s * 1e9)
-    last = bench.read_nics(places)
-    while bench.clock.monotonic_ns() < deadline:
-        bench.clock.sleep(quiet_time_s)
-        now = bench.read_nics(places)
+    places = places_of(endpoints)
+    deadline = setup.clock.monotonic_ns() + int(limit_s * 1e9)
+    last = setup.read_nics(places)
+    while setup.clock.monotonic_ns() < deadline:
+        setup.clock.sleep(quiet_time_s)
+        now = setup.read_nics(places)
         if now == last:
             return True
         last = now
@@ -241,14 +243,14 @@ def _evidence(
     clock_set_ns: int,
 ) -> Iterator[Evidence]:
     points = points_of(side)
-    for lane in side.lanes:
-        name, traffic = lane.path.name, side.traffic[lane.path.name]
+    for ends in side.endpoints:
+        name, traffic = ends.path.name, side.traffic[ends.path.name]
         yield Evidence(
-            path=lane.path,
+            path=ends.path,
             traffic=traffic,
             sent=sent[name],
             received=received[name],
-            nics=nic_deltas(lane.path, before, after),
+            nics=nic_deltas(ends.path, before, after),
             points=tuple(points[name]),
             growths=growths_of(side, name, streams - 1, before, after),
             clock_set_ns=clock_set_ns,

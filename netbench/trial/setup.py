@@ -20,7 +20,7 @@ CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Endpoints:
     """One stream with its source and sink at work."""
 
     path: StreamPath
@@ -29,14 +29,14 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class TrialSetup:
     """What a trial needs of a ready testbed.
 
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
     the UUT's machine has used so far.
     """
 
-    lanes: Mapping[str, Lane]
+    endpoints: Mapping[str, Endpoints]
     guests: Mapping[str, ActiveGuest]
     read_nics: NicReader
     read_counters: CounterReader
@@ -52,21 +52,21 @@ class Side:
     guest: str
     active: ActiveGuest
     load: Neighbour | None
-    lanes: tuple[Lane, ...]
+    endpoints: tuple[Endpoints, ...]
     traffic: Mapping[str, Traffic]  # by stream
 
 
-def sides_of(bench: Bench, spec: TrialSpec) -> Iterator[Side]:
+def sides_of(setup: TrialSetup, spec: TrialSpec) -> Iterator[Side]:
     """The victim, then each neighbour."""
     for task in spec.guests:
-        active = bench.guests[task.name]
-        lanes = tuple(bench.lanes[name] for name in task.streams)
-        traffic = {lane.path.name: _traffic(lane, active, task) for lane in lanes}
-        yield Side(task.name, active, bench.loads.get(task.name), lanes, traffic)
+        active = setup.guests[task.name]
+        endpoints = tuple(setup.endpoints[name] for name in task.streams)
+        traffic = {ends.path.name: _traffic(ends, active, task) for ends in endpoints}
+        yield Side(task.name, active, setup.loads.get(task.name), endpoints, traffic)
 
 
-def _traffic(lane: Lane, active: ActiveGuest, task: GuestTask) -> Traffic:
-    frames, path = task.traffic, lane.path
+def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask) -> Traffic:
+    frames, path = task.traffic, ends.path
     assert frames is not None, "whose streams are used has something to send on them"
     wanted = frames.load.fps(frames.size, path.link_bps)
     return Traffic(
@@ -76,7 +76,7 @@ def _traffic(lane: Lane, active: ActiveGuest, task: GuestTask) -> Traffic:
         src_ip=path.src_ip,
         dst_ip=path.dst_ip,
         frame_size=frames.size,
-        fps=None if wanted is None else lane.source.nearest_fps(wanted, frames.size),
+        fps=None if wanted is None else ends.source.nearest_fps(wanted, frames.size),
         duration_s=task.duration_s,
         flows=frames.flows,
         seed=frames.seed,

@@ -12,7 +12,7 @@ from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta, growth
-from netbench.trial.setup import Bench, Lane, Side
+from netbench.trial.setup import Endpoints, Side, TrialSetup
 from netbench.uut.base import Reading
 
 
@@ -50,18 +50,18 @@ class Trouble:
             self.reasons[Reason(kind, "", detail)] = None
 
 
-def take_snapshot(bench: Bench, sides: Sequence[Side], trouble: Trouble) -> Snapshot:
+def take_snapshot(setup: TrialSetup, sides: Sequence[Side], trouble: Trouble) -> Snapshot:
     """Read everything now; a guest that cannot be read is left out and noted."""
-    lanes = [lane for side in sides for lane in side.lanes]
-    machine_s = bench.machine_cpu_s() if bench.machine_cpu_s else None
-    at_ns = bench.clock.monotonic_ns()
-    nics = bench.read_nics(places_of(lanes))
-    counters = bench.read_counters({stream: points for side in sides for stream, points in points_of(side).items()})
+    endpoints = [ends for side in sides for ends in side.endpoints]
+    machine_s = setup.machine_cpu_s() if setup.machine_cpu_s else None
+    at_ns = setup.clock.monotonic_ns()
+    nics = setup.read_nics(places_of(endpoints))
+    counters = setup.read_counters({stream: points for side in sides for stream, points in points_of(side).items()})
     guests, loads_s = {}, {}
     for side in sides:
         with trouble.noted(side.guest):
             # Who forwards nothing has no counters to read, and may be too busy to be asked at length.
-            guests[side.guest] = side.active.uut.read() if side.lanes else Reading(cpu_s=side.active.uut.cpu_s())
+            guests[side.guest] = side.active.uut.read() if side.endpoints else Reading(cpu_s=side.active.uut.cpu_s())
         if side.load is not None:
             with trouble.noted(side.guest, of_load=True):
                 used_s = side.load.cpu_s()
@@ -82,7 +82,7 @@ def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float
 def points_of(side: Side) -> Points:
     """The whole paths of the streams of a guest that it forwards now, and what it declares of those that it could."""
     declared = side.active.ready.points
-    paths = {lane.path.name: whole_path(lane.path, declared.get(lane.path.name, ())) for lane in side.lanes}
+    paths = {ends.path.name: whole_path(ends.path, declared.get(ends.path.name, ())) for ends in side.endpoints}
     return {**declared, **paths}
 
 
@@ -91,9 +91,9 @@ def shared_counters(side: Side, before: Snapshot, after: Snapshot) -> tuple[Poin
     return tuple(one.count for one in growths_of(side, "", 0, before, after))
 
 
-def places_of(lanes: Sequence[Lane]) -> list[Place]:
-    """Where all NICs of some lanes are."""
-    return [nic.place for lane in lanes for nic in lane.path.nics.values()]
+def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
+    """Where all NICs of some endpoints are."""
+    return [nic.place for ends in endpoints for nic in ends.path.nics.values()]
 
 
 def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str, NicDelta | None]:
@@ -114,8 +114,8 @@ def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Sn
     other one can have taken the same way: through the guest, or through its machine.
     """
     earlier, later = (_readings(side, one) for one in (before, after))
-    alone = {"guest": len(side.lanes) == 1, "machine": not others}
-    along = points_of(side)[stream or side.lanes[0].path.name] if side.lanes else ()
+    alone = {"guest": len(side.endpoints) == 1, "machine": not others}
+    along = points_of(side)[stream or side.endpoints[0].path.name] if side.endpoints else ()
     points = {point.name: point for point in along}
     found = []
     for key, reading in (earlier | later).items():
@@ -154,7 +154,7 @@ def _at_first(who: str, reading: CounterReading | None) -> int | None:
 
 def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
     """What a guest and its machine have counted, by who says it, stream, point and counter."""
-    own = {lane.path.name for lane in side.lanes}
+    own = {ends.path.name for ends in side.endpoints}
     guest = snapshot.guests.get(side.guest, Reading()).counters
     machine = [one for one in snapshot.counters if one.stream in own or (not one.stream and own)]
     said = [*(("guest", one) for one in guest), *(("machine", one) for one in machine)]

@@ -42,7 +42,7 @@ from netbench.uut.reference import Drop, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
-from tests.unit.fakes import FakeBench, FakeClock, FakeHost, FakeNics, FakeSink, FakeSource, FakeUut, FakeWire
+from tests.unit.fakes import FakeClock, FakeHost, FakeNics, FakeSetup, FakeSink, FakeSource, FakeUut, FakeWire
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
@@ -345,12 +345,12 @@ def test_what_provisioning_would_do_is_what_it_does(uut):
     assert tuple(kernel.changes) == uut.plan(own).steps
 
 
-# Bench
+# TrialSetup
 
 
 def test_the_fakes_read_as_counters_do():
-    fakes = FakeBench.on(PATHS)
+    fakes = FakeSetup.on(PATHS)
     places = [nic.place for nic in PATHS[0].nics.values()]
-    found = fakes.bench.read_nics([*places, Place(None, None, "no-such-nic")])
+    found = fakes.setup.read_nics([*places, Place(None, None, "no-such-nic")])
     assert list(found) == places
     assert [counters.mac for counters in found.values()] == [nic.mac for nic in PATHS[0].nics.values()]

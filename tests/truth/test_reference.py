@@ -38,11 +38,11 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward):
         for s in range(1, STREAMS + 1)
         for ends in (f"source/tx{s}, uut/in{s}", f"uut/out{s}, sink/rx{s}")
     )
-    lanes = "".join(
+    endpoints = "".join(
         f"  - {{name: s{s}, source: source/tx{s}, ingress: uut/in{s}, egress: uut/out{s}, sink: sink/rx{s}}}\n"
         for s in range(1, STREAMS + 1)
     )
-    topology.write_text(f"{hosts}links:\n{links}streams:\n{lanes}uuts:\n{uuts}\n")
+    topology.write_text(f"{hosts}links:\n{links}streams:\n{endpoints}uuts:\n{uuts}\n")
     sizes = random.Random(SEED + STREAMS).sample(range(65, 1518), 1)
     done = netbench(
         "run",

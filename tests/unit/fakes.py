@@ -23,7 +23,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Received, Sink
-from netbench.trial.setup import Bench, Lane
+from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Assignment, Reading, Ready, UnitUnderTest, UutPlan
 from tests.unit.capture_files import START_NS
 
@@ -317,23 +317,23 @@ def no_more_counters(points: Points) -> tuple[CounterReading, ...]:
 
 
 @dataclass
-class FakeBench:
-    """A bench of fakes on some paths, and what of it a test turns or looks at."""
+class FakeSetup:
+    """A setup of fakes on some paths, and what of it a test turns or looks at."""
 
     log: Log
     nics: FakeNics
     wires: dict[str, FakeWire]
-    bench: Bench
+    setup: TrialSetup
 
     @classmethod
-    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = ()) -> "FakeBench":
-        """A bench whose frames all arrive, until told otherwise."""
+    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = ()) -> "FakeSetup":
+        """A setup whose frames all arrive, until told otherwise."""
         log: Log = []
         nics = FakeNics(log, [nic for path in paths for nic in path.nics.values()])
         wires = {path.name: FakeWire(log, nics, path) for path in paths}
-        lanes = {name: Lane(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
+        endpoints = {name: Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
-        return cls(log, nics, wires, Bench(lanes, {VICTIM: uut.active()}, nics, no_more_counters, FakeClock()))
+        return cls(log, nics, wires, TrialSetup(endpoints, {VICTIM: uut.active()}, nics, no_more_counters, FakeClock()))
 
 
 class FakeTestbed:
@@ -349,7 +349,7 @@ class FakeTestbed:
         fates: Iterable[Fate] = (),
         streams: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.fakes = FakeBench.on(paths)
+        self.fakes = FakeSetup.on(paths)
         self.calls: list[str] = []
         self.trials = 0
         self.before_trial: Callable[[int], None] = lambda number: None
@@ -414,9 +414,9 @@ class FakeTestbed:
         """As said."""
         return self.said
 
-    def bench(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> Bench:
+    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """Asked for before each trial."""
-        return replace(self.fakes.bench, guests=guests, read_nics=self._read_nics, loads=loads)
+        return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)
 
     def renew_endpoints(self) -> None:
         """Takes note of it."""

@@ -9,7 +9,7 @@ from netbench.generators import auto
 from netbench.generators.auto import Auto
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Traffic
-from tests.unit.fakes import FakeBench, FakeSource
+from tests.unit.fakes import FakeSetup, FakeSource
 from tests.unit.inputs import topology
 from tests.unit.pktgen_kernel import FakeKernel, PktgenHost
 
@@ -20,7 +20,7 @@ class FakeAfPacket:
     """Works on every host but `far`."""
 
     def __init__(self, options) -> None:
-        self.wire = next(iter(FakeBench.on(stream_paths(topology(1))).wires.values()))
+        self.wire = next(iter(FakeSetup.on(stream_paths(topology(1))).wires.values()))
 
     def unfit(self, host):
         return "its worker runs only here" if host.name == "far" else ""

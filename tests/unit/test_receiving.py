@@ -14,7 +14,7 @@ from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
 from netbench.trial.receiving import Receiving
-from netbench.trial.setup import Lane
+from netbench.trial.setup import Endpoints
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
 from tests.unit.inputs import profile, topology
@@ -34,15 +34,15 @@ class WritingSink(FakeSink):
 
 @pytest.fixture
 def receiving(tmp_path):
-    """The sinks of two lanes, and their log."""
+    """The sinks of two endpoints, and their log."""
 
     def make(sink, **more) -> tuple[Receiving, list[str]]:
         log: list[str] = []
         nics = FakeNics(log, [nic for path in PATHS for nic in path.nics.values()])
         wires = [FakeWire(log, nics, path) for path in PATHS]
-        lanes = [Lane(wire.path, FakeSource(wire), sink(wire)) for wire in wires]
+        endpoints = [Endpoints(wire.path, FakeSource(wire), sink(wire)) for wire in wires]
         records = {path.name: tmp_path / path.name for path in PATHS}
-        return Receiving(lanes, TRAFFIC, profile(**more), records, START_NS), log
+        return Receiving(endpoints, TRAFFIC, profile(**more), records, START_NS), log
 
     return make
 

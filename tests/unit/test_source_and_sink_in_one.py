@@ -16,9 +16,9 @@ from netbench.model.traffic import Sent
 from netbench.sinks.base import Received, Sink, SinkKind
 from netbench.testbed.layout import make_backends
 from netbench.trial.run import run_trial
-from netbench.trial.setup import Lane
+from netbench.trial.setup import Endpoints
 from tests.unit.capture_files import START_NS
-from tests.unit.fakes import FakeBench
+from tests.unit.fakes import FakeSetup
 from tests.unit.inputs import planned_trial, profile, topology
 
 PATHS = stream_paths(topology(2))
@@ -109,11 +109,11 @@ def test_named_for_one_of_them_something_else_does_the_other(echo):
 
 
 def test_a_trial_on_it(tmp_path):
-    server, fakes = Echo(EchoOptions(server="trex1")), FakeBench.on(PATHS)
-    lanes = {path.name: Lane(path, server.source(), server.sink()) for path in PATHS}
+    server, fakes = Echo(EchoOptions(server="trex1")), FakeSetup.on(PATHS)
+    endpoints = {path.name: Endpoints(path, server.source(), server.sink()) for path in PATHS}
     wanted = profile(loads="1000fps", duration="1s")
-    spec = planned_trial(topology(2), wanted, tuple(lanes))
-    result = run_trial(replace(fakes.bench, lanes=lanes), spec, wanted, 1, tmp_path)
+    spec = planned_trial(topology(2), wanted, tuple(endpoints))
+    result = run_trial(replace(fakes.setup, endpoints=endpoints), spec, wanted, 1, tmp_path)
     assert [(one.sent_frames, one.received_frames) for one in result.streams] == [(1000, 1000)] * 2
     assert {(one.duplicate_frames, one.capture_dropped_frames, one.delay) for one in result.streams} == {
         (None, None, None)

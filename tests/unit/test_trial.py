@@ -12,7 +12,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
-from tests.unit.fakes import FakeBench
+from tests.unit.fakes import FakeSetup
 from tests.unit.inputs import planned_trial, profile, topology
 from tests.unit.points import THROUGH_UUT, loss
 
@@ -21,13 +21,13 @@ PATHS = stream_paths(topology(2))
 
 @pytest.fixture
 def measure(tmp_path):
-    """Run a trial on a bench."""
+    """Run a trial on a setup."""
 
-    def run(bench: FakeBench, *streams: str, **more) -> TrialResult:
+    def run(setup: FakeSetup, *streams: str, **more) -> TrialResult:
         load = more.pop("load", "1000fps")
         wanted = profile(loads=load, **more)
         trial = planned_trial(topology(2), wanted, streams or ("s1",), index=7)
-        return run_trial(bench.bench, trial, wanted, 1, tmp_path)
+        return run_trial(setup.setup, trial, wanted, 1, tmp_path)
 
     return run
 
@@ -37,9 +37,9 @@ def kinds(result: TrialResult) -> list[ReasonKind]:
 
 
 def test_the_steps_of_a_trial_in_order(measure):
-    bench = FakeBench.on(PATHS)
-    measure(bench, "s1", "s2")
-    assert bench.log == [
+    setup = FakeSetup.on(PATHS)
+    measure(setup, "s1", "s2")
+    assert setup.log == [
         "sink s1 arm",
         "sink s2 arm",
         "source s1 prepare",
@@ -63,14 +63,14 @@ def test_the_steps_of_a_trial_in_order(measure):
 
 
 def test_a_trial_takes_only_the_streams_it_names(measure):
-    bench = FakeBench.on(PATHS)
-    result = measure(bench, "s2")
+    setup = FakeSetup.on(PATHS)
+    result = measure(setup, "s2")
     assert [counts.stream for counts in result.streams] == ["s2"]
-    assert not [entry for entry in bench.log if "s1" in entry]
+    assert not [entry for entry in setup.log if "s1" in entry]
 
 
 def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
-    result = measure(FakeBench.on(PATHS), "s1", "s2", duration="2s")
+    result = measure(FakeSetup.on(PATHS), "s1", "s2", duration="2s")
     assert (result.verdict, result.reasons) == (Verdict.VALID, ())
     assert (result.attempt, result.started_ns // 10**9) == (1, START_NS // 10**9)
     for counts in result.streams:
@@ -81,10 +81,10 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
 
 
 def test_loss_is_placed_by_stream(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=70)
-    bench.wires["s2"].fate = replace(bench.wires["s2"].fate, lost_in_uut=5)
-    result = measure(bench, "s1", "s2")
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=70)
+    setup.wires["s2"].fate = replace(setup.wires["s2"].fate, lost_in_uut=5)
+    result = measure(setup, "s1", "s2")
     assert [counts.received_frames for counts in result.streams] == [930, 995]
     assert [counts.lost_at for counts in result.streams] == [
         (loss("uut (drop rule)", 70, THROUGH_UUT),),
@@ -94,21 +94,21 @@ def test_loss_is_placed_by_stream(measure):
 
 
 def test_each_trial_counts_only_its_own_growth(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=70)
-    first, second = measure(bench), measure(bench)
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=70)
+    first, second = measure(setup), measure(setup)
     assert first.streams[0].lost_at == second.streams[0].lost_at == (loss("uut (drop rule)", 70, THROUGH_UUT),)
     assert [one.grew for one in second.streams[0].counters if one.counter == "tx"] == [1000, 930]
 
 
 def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     """A UUT that was restarted during the trial counts from 0 again."""
-    bench = FakeBench.on(PATHS)
-    wire = bench.wires["s1"]
-    monkeypatch.setattr(bench.bench.guests[VICTIM].uut, "reset", lambda: None)
+    setup = FakeSetup.on(PATHS)
+    wire = setup.wires["s1"]
+    monkeypatch.setattr(setup.setup.guests[VICTIM].uut, "reset", lambda: None)
     wire.rule_drops = 500
     wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
-    (counts,) = measure(bench).streams
+    (counts,) = measure(setup).streams
     assert counts.lost_at == (loss("uut (between ingress NIC and egress NIC)", 30, THROUGH_UUT),)
 
 
@@ -117,45 +117,45 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     [([], "was removed meanwhile"), ([(4, "nft rule")], "counter was reset"), ([(None, "nft rule")], "does not count")],
 )
 def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, lost_in_uut=30)
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, lost_in_uut=30)
     seen = iter([[(500, "nft rule"), (8, "steady")], [*after, (8, "steady")]])
 
     def rules(_points):
         return tuple(CounterReading("s1", "ingress NIC", name, "dropped", frames) for frames, name in next(seen))
 
-    bench.bench = replace(bench.bench, read_counters=rules)
-    (loss,) = measure(bench).streams[0].lost_at
+    setup.setup = replace(setup.setup, read_counters=rules)
+    (loss,) = measure(setup).streams[0].lost_at
     assert (loss.place.startswith("ingress NIC (nft rule, "), why in loss.cause, loss.frames) == (True, True, 30)
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):
-    bench = FakeBench.on(PATHS)
-    wire = bench.wires["s1"]
+    setup = FakeSetup.on(PATHS)
+    wire = setup.wires["s1"]
 
     def late_frame():
-        bench.nics.grow(wire.path.sink, rx=1)
+        setup.nics.grow(wire.path.sink, rx=1)
 
-    bench.nics.late = [lambda: None, late_frame, late_frame, late_frame]  # the first is the reading before
-    measure(bench)
-    sent = bench.log.index("source s1 wait")
-    assert bench.log[sent + 1 : bench.log.index("sink s1 stop")] == ["read NICs"] * 5 + ["uut drops"]
+    setup.nics.late = [lambda: None, late_frame, late_frame, late_frame]  # the first is the reading before
+    measure(setup)
+    sent = setup.log.index("source s1 wait")
+    assert setup.log[sent + 1 : setup.log.index("sink s1 stop")] == ["read NICs"] * 5 + ["uut drops"]
 
 
 def test_a_path_that_never_stands_still_is_not_waited_for_for_ever(measure):
-    bench = FakeBench.on(PATHS)
-    bench.nics.late = [lambda: bench.nics.grow(PATHS[0].egress, tx=1) for _ in range(1000)]
-    result = measure(bench, drain_limit="100ms")
-    assert 10 <= bench.log.count("read NICs") <= 15
+    setup = FakeSetup.on(PATHS)
+    setup.nics.late = [lambda: setup.nics.grow(PATHS[0].egress, tx=1) for _ in range(1000)]
+    result = measure(setup, drain_limit="100ms")
+    assert 10 <= setup.log.count("read NICs") <= 15
     assert ReasonKind.NOT_DRAINED in kinds(result), "frames may have been on their way when counters were read"
 
 
 def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s2"].fate = replace(bench.wires["s2"].fate, arms=False)
-    result = measure(bench, "s1", "s2")
-    assert not [entry for entry in bench.log if "start" in entry or "wait" in entry]
-    assert [entry for entry in bench.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s2"].fate = replace(setup.wires["s2"].fate, arms=False)
+    result = measure(setup, "s1", "s2")
+    assert not [entry for entry in setup.log if "start" in entry or "wait" in entry]
+    assert [entry for entry in setup.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
     assert result.verdict is Verdict.INVALID
     assert {reason.stream: reason.kind for reason in result.reasons} == {
         "s1": ReasonKind.NOTHING_SENT,
@@ -166,9 +166,9 @@ def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
 
 
 def test_a_source_that_breaks_off_makes_the_trial_invalid_and_leaves_its_counts(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sent=400, source_error="sending failed: ENETDOWN")
-    result = measure(bench, "s1", "s2")
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sent=400, source_error="sending failed: ENETDOWN")
+    result = measure(setup, "s1", "s2")
     assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
         (ReasonKind.GENERATOR_FAILED, "s1", "sending failed: ENETDOWN")
     ]
@@ -179,19 +179,19 @@ def test_a_source_that_breaks_off_makes_the_trial_invalid_and_leaves_its_counts(
 
 
 def test_a_source_that_sends_nothing(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sent=0)
-    result = measure(bench)
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sent=0)
+    result = measure(setup)
     assert kinds(result) == [ReasonKind.NOTHING_SENT]
     assert (result.streams[0].loss_ratio, result.streams[0].offered_fps) == (None, None)
 
 
 def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, prepare_error="the source on nb-tx1 is gone")
-    result = measure(bench, "s1", "s2")
-    assert not [entry for entry in bench.log if "start" in entry]
-    assert "sink s1 stop" in bench.log
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, prepare_error="the source on nb-tx1 is gone")
+    result = measure(setup, "s1", "s2")
+    assert not [entry for entry in setup.log if "start" in entry]
+    assert "sink s1 stop" in setup.log
     assert (ReasonKind.GENERATOR_FAILED, "the source on nb-tx1 is gone") in [
         (reason.kind, reason.detail) for reason in result.reasons
     ]
@@ -199,9 +199,9 @@ def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measur
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["before", "after"])
 def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
-    bench = FakeBench.on(PATHS, fails_at=[asked])
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_rule=10)
-    result = measure(bench)
+    setup = FakeSetup.on(PATHS, fails_at=[asked])
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=10)
+    result = measure(setup)
     assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
         (ReasonKind.UUT_FAILED, "", "the guest does not answer")
     ]
@@ -212,70 +212,70 @@ def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
 
 
 def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
-    bench = FakeBench.on(PATHS)
+    setup = FakeSetup.on(PATHS)
 
     def fail():
         raise TestbedError("the guest is gone")
 
-    monkeypatch.setattr(bench.bench.guests[VICTIM].uut, "reset", fail)
+    monkeypatch.setattr(setup.setup.guests[VICTIM].uut, "reset", fail)
     with pytest.raises(TestbedError, match="the guest is gone"):
-        measure(bench)
-    assert "source s1 start" not in bench.log
+        measure(setup)
+    assert "source s1 start" not in setup.log
 
 
 def test_a_nic_that_disappears_is_a_reason(measure):
-    bench = FakeBench.on(PATHS)
+    setup = FakeSetup.on(PATHS)
     egress = PATHS[0].egress
     assert egress is not None
     place = egress.place
-    bench.nics.late = [lambda: None, lambda: bench.nics.remove(place)]
-    result = measure(bench)
+    setup.nics.late = [lambda: None, lambda: setup.nics.remove(place)]
+    result = measure(setup)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
     assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
 
 
 def test_capture_drops_are_the_testers(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, dropped_by_capture=30)
-    result = measure(bench)
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_capture=30)
+    result = measure(setup)
     assert kinds(result) == [ReasonKind.CAPTURE_DROPPED]
     (counts,) = result.streams
     assert (counts.received_frames, counts.lost_frames, counts.capture_dropped_frames) == (970, 0, 30)
 
 
 def test_a_sink_that_may_have_missed_the_last_frames(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, flushes=False)
-    assert kinds(measure(bench)) == [ReasonKind.NOT_DRAINED]
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, flushes=False)
+    assert kinds(measure(setup)) == [ReasonKind.NOT_DRAINED]
 
 
 def test_a_sink_that_died_leaves_the_arrivals_unknown(measure):
-    bench = FakeBench.on(PATHS)
-    bench.wires["s1"].fate = replace(bench.wires["s1"].fate, sink_error="tcpdump ended with killed by signal 9")
-    result = measure(bench)
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sink_error="tcpdump ended with killed by signal 9")
+    result = measure(setup)
     assert kinds(result) == [ReasonKind.CAPTURE_FAILED]
     assert (result.streams[0].received_frames, result.streams[0].lost_frames) == (None, None)
 
 
 def test_a_max_load_intends_nothing(measure):
-    result = measure(FakeBench.on(PATHS), load="max")
+    result = measure(FakeSetup.on(PATHS), load="max")
     (counts,) = result.streams
     assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
     assert (counts.sent_frames, counts.received_frames, result.verdict) == (1000, 1000, Verdict.VALID)
 
 
 def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
-    bench = FakeBench.on(PATHS)
-    clock = bench.bench.clock
+    setup = FakeSetup.on(PATHS)
+    clock = setup.setup.clock
     before = clock.realtime_ns
-    stop = bench.bench.lanes["s1"].sink.stop
+    stop = setup.setup.endpoints["s1"].sink.stop
 
     def set_clock(limit_s):
         monkeypatch.setattr(clock, "realtime_ns", lambda: before() - 3_200_000_000)
         stop(limit_s)
 
-    monkeypatch.setattr(bench.bench.lanes["s1"].sink, "stop", set_clock)
-    result = measure(bench)
+    monkeypatch.setattr(setup.setup.endpoints["s1"].sink, "stop", set_clock)
+    result = measure(setup)
     ((kind, detail),) = [(reason.kind, reason.detail) for reason in result.reasons]
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams

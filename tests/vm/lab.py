@@ -111,7 +111,7 @@ class Lab:
         return sum(int(match[1]) for match in found if match)
 
     @contextmanager
-    def bench(
+    def setup(
         self, captures: Path, uut: str = "bridge", streams: int = 1, generator: object = "pktgen"
     ) -> Iterator[Measure]:
         """A function that makes a trial with this UUT and these sources: measure(load, frame_size, **profile)."""
@@ -128,7 +128,7 @@ class Lab:
                     names = tuple(path.name for path in paths)
                     asked = profile(**{**PATIENT, "loads": load, "frame_sizes": frame_size, **more})
                     wanted = planned_trial(TOPOLOGY, asked, names, index=next(numbers), uut=uut)
-                    result = run_trial(testbed.bench({VICTIM: unit}), wanted, asked, 1, captures)
+                    result = run_trial(testbed.setup({VICTIM: unit}), wanted, asked, 1, captures)
                     files = {name: captures / f"trial-{wanted.index:06d}-{name}.pcap" for name in names}
                     return Measured(result, {name: frames_in(file) for name, file in files.items()})
 

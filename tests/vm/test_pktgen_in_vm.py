@@ -16,7 +16,7 @@ pytestmark = pytest.mark.vm
 
 
 def test_every_frame_is_accounted_for(lab, tmp_path):
-    with lab.bench(tmp_path) as measure:
+    with lab.setup(tmp_path) as measure:
         for load, size in (("3000fps", 64), ("3000fps", 512), ("3000fps", 1518), ("max", 64), ("max", 1518)):
             before = lab.transmitted()
             measured = measure(load, size)
@@ -36,7 +36,7 @@ def test_every_frame_is_accounted_for(lab, tmp_path):
 
 
 def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_path):
-    with lab.bench(tmp_path, uut="drops-7-of-100") as measure:
+    with lab.setup(tmp_path, uut="drops-7-of-100") as measure:
         measured = measure("10000fps", flows=1000)
     (counts,) = measured.result.streams
     assert (counts.sent_frames, counts.received_frames, counts.lost_frames) == (2000, 1860, 140)
@@ -51,7 +51,7 @@ def test_loss_in_the_uut_is_exact_to_the_frame_and_flows_take_turns(lab, tmp_pat
 
 def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
     """A frame waits up to 2 ms for its turn after it was stamped, which is not to be counted."""
-    with lab.bench(tmp_path) as measure:
+    with lab.setup(tmp_path) as measure:
         for delay_ms in (1, 5, 20):
             netem = f"netem limit 10000 delay {delay_ms}ms"
             lab.do("uut", f"tc qdisc replace dev nb-out1 root {netem}")
@@ -63,7 +63,7 @@ def test_the_delay_of_the_path_comes_back_right(lab, tmp_path):
 
 
 def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
-    with lab.bench(tmp_path, streams=2) as measure:
+    with lab.setup(tmp_path, streams=2) as measure:
         before = [lab.transmitted(stream) for stream in (1, 2)]
         measured = measure("2000fps", duration="500ms")
         assert [lab.transmitted(stream) - base for stream, base in zip((1, 2), before, strict=True)] == [1000, 1000]
@@ -75,7 +75,7 @@ def test_two_sources_in_two_namespaces_send_at_once(lab, tmp_path):
 
 
 def test_two_threads_of_one_source_are_counted_together(lab, tmp_path):
-    with lab.bench(tmp_path, generator={"kind": "pktgen", "threads": 2}) as measure:
+    with lab.setup(tmp_path, generator={"kind": "pktgen", "threads": 2}) as measure:
         before = lab.transmitted()
         (counts,) = measure("max").result.streams
         assert counts.sent_frames == lab.so_far() == lab.transmitted() - before
@@ -105,7 +105,7 @@ SET = "(while [ $(cat {file}) -lt {frames} ]; do sleep 0.02; done; date -s @$(($
 
 def test_a_clock_that_is_set_while_frames_are_sent_makes_an_invalid_trial(lab, tmp_path):
     """Forward or back: frames look like none of the stream's, which must not pass for loss."""
-    with lab.bench(tmp_path) as measure:
+    with lab.setup(tmp_path) as measure:
         for seconds in (-3600, 3600):
             setting = SET.format(file=WHEN_SENT, frames=lab.transmitted() + 300, seconds=seconds)
             lab.host("source1").run(["sh", "-c", f"{setting} >/dev/null 2>&1 &"])
@@ -127,7 +127,7 @@ def test_an_interface_that_goes_in_mid_trial_is_no_hang(lab, tmp_path):
 
     removal = threading.Thread(target=remove)
     # The other end of the pair went, too, and cannot be taken out of the bridge any more.
-    with suppress(TestbedError), lab.bench(tmp_path) as measure:
+    with suppress(TestbedError), lab.setup(tmp_path) as measure:
         removal.start()
         result = measure("1000fps", duration="10s").result
         removal.join()
