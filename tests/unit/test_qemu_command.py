@@ -77,7 +77,7 @@ def test_a_guest_of_netbenchs_own():
         ("-serial", "file:/run/x/console.log"),
         ("-kernel", "/images/micro/vmlinux"),
         ("-initrd", "/images/micro/initrd"),
-        ("-append", "console=ttyS0 quiet panic=-1 netbench.channel=virtio:netbench.agent"),
+        ("-append", "console=ttyS0 quiet panic=-1 no_timer_check netbench.channel=virtio:netbench.agent"),
         ("-device", "virtio-serial-pci"),
         ("-chardev", "socket,id=agent,path=/run/x/agent,server=on,wait=off"),
         ("-device", "virtserialport,chardev=agent,name=netbench.agent"),

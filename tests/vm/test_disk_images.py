@@ -57,7 +57,7 @@ exit 0
 """
 GRUB = """
 set timeout=0
-linux /boot/vmlinuz console=ttyS0 quiet panic=-1 rdinit=/disk-init
+linux /boot/vmlinuz console=ttyS0 quiet panic=-1 no_timer_check rdinit=/disk-init
 initrd /boot/initrd
 boot
 """

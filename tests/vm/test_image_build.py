@@ -12,6 +12,8 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.composed import Explained
 from netbench.images.debs import unpack_kernel
 from netbench.images.library import cache_directory, find_image
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
@@ -136,17 +138,18 @@ def test_another_kernel_from_a_package_and_from_files_is_the_same_guest(cache, c
 
 @contextmanager
 def booted(image, memory_mib):
-    """The channel to a guest that was just started."""
+    """What a guest that was just started can be told."""
     with tempfile.TemporaryDirectory(prefix="nbt-") as name:
         machine = VirtualMachine("image", KernelBoot(image.kernel, image.initrd), "tcg", 2, memory_mib)
         qemu = QemuProcess(machine, RunFiles(Path(name)))
         qemu.start(UnmarkedHost("here", "nbt-image"))
-        channel = AgentChannel(qemu.guest, qemu.connect())
+        agent = AgentHost("image", AgentChannel(qemu.guest, qemu.connect()))
+        guest = Explained(agent, qemu.death_just_now)
         try:
-            channel.hello(60, qemu.hopeless)
-            yield channel
+            guest.await_answer(60, qemu.hopeless)
+            yield guest
         finally:
-            channel.close()
+            agent.close()
             qemu.stop()
 
 
@@ -175,11 +178,11 @@ ABILITIES = {
 
 def test_a_guest_with_another_kernel_does_all_that_a_guest_is_for(cloud):
     with booted(cloud, 256) as channel:
-        assert channel.run(["uname", "-r"]).stdout.decode().strip() == cloud.kernel_release
+        assert channel.run(["uname", "-r"]).stdout.strip() == cloud.kernel_release
         for command, output in ABILITIES.items():
             ended = channel.run(["sh", "-c", command], timeout_s=60)
             assert ended.exit_code == 0, (command, ended)
-            assert (command, ended.stdout.decode().strip(), ended.stderr) == (command, output, b"")
+            assert (command, ended.stdout.strip(), ended.stderr) == (command, output, "")
 
 
 def test_a_guest_with_too_little_memory_says_so(cloud):

@@ -80,10 +80,10 @@ def test_two_guests_each_with_its_own_part_of_the_machine(yard):
             unbound, bound = at_once.map(cost_of_being_busy, (one, other))
         assert bound < 0.45, "a fifth of a CPU"
         assert unbound > 1.5 * bound
-        assert {one.stream for one in other.read().counters} == {""}
+        assert {one.stream for one in other.uut.read().counters} == {""}
         assert yard.forwarded(one, s1) == FRAMES
-        assert {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}.items() <= other.facts().items()
-        assert "nic" not in other.facts()
+        assert {"host_cpus": str(last_cpu), "cpu_weight": "50", "cpu_limit": "20%"}.items() <= other.ready.facts.items()
+        assert "nic" not in other.ready.facts
     assert groups() == []
     assert [Path(f"/proc/{pid}").exists() for pid in pids] == [False, False]
 
@@ -105,7 +105,7 @@ def test_a_guest_that_dies_leaves_the_other_alone_and_pins_win(yard):
             assert yard.forwarded(second, s2) == 0
             assert yard.forwarded(first, s1) == FRAMES
         assert yard.forwarded(first, s1) == FRAMES
-        first.read()
+        first.uut.read()
 
 
 def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
