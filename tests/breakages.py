@@ -18,6 +18,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import open_testbed
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 from tests.unit.inputs import planned_trial
@@ -73,7 +74,8 @@ def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scr
         for index, breakage in enumerate([*breakages, NOTHING]):
             trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
             with _broken(topology, active, breakage):
-                said[breakage.name] = _summary(run_trial(testbed.setup({VICTIM: active}), trial, PROFILE, 1, scratch))
+                result = run_trial(testbed.setup({VICTIM: active}), trial, Recording.as_wanted(PROFILE, scratch), 1)
+                said[breakage.name] = _summary(result)
     return said
 
 

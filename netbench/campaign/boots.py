@@ -16,6 +16,7 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.testbed.active_guests import ActiveGuests
 from netbench.testbed.testbed import Testbed
 from netbench.trial.judging import beyond_ceiling
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 
 # A UUT, or a set of neighbours, that failed in so many trials one right after the other is not brought up once more.
@@ -155,7 +156,7 @@ class Boots:
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        measured = run_trial(guests.setup(spec), spec, self.profile, attempt, self.captures)
+        measured = run_trial(guests.setup(spec), spec, Recording.as_wanted(self.profile, self.captures), attempt)
         result = _with_ceilings(measured, self.ceilings)
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))

@@ -76,7 +76,7 @@ def run(
         settings=overrides,
     )
     if dry_run:
-        from netbench.campaign.dry_run import describe
+        from netbench.cli.dry_run import describe
 
         for line in describe(request):
             typer.echo(line)

@@ -14,6 +14,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.testbed.testbed import Testbed
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
 
@@ -68,7 +69,7 @@ class Tester:
                 index=0,
                 sources=pattern.streams,
             )
-            result = self._measure_once(active, spec, wanted.profile)
+            result = self._measure_once(active, spec)
             if result.verdict is not Verdict.INVALID or attempt == attempts:
                 return result
         raise AssertionError("count() does not end")
@@ -77,7 +78,7 @@ class Tester:
         """The results of all trials that a schedule hands out, each made once, in that order."""
         results: dict[str, TrialResult] = {}
         while isinstance(spec := schedule.next(results), TrialSpec):
-            results[spec.key] = self._measure_once(active, spec, schedule.wanted.profile)
+            results[spec.key] = self._measure_once(active, spec)
         return results
 
     def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> Wanted:
@@ -85,8 +86,8 @@ class Tester:
         profile = selftest_profile(self.generator, pattern, strict)
         return Wanted(self.topology, profile, (name,), profile.scenarios)
 
-    def _measure_once(self, active: ActiveGuest, spec: TrialSpec, profile: Profile) -> TrialResult:
-        result = run_trial(self.testbed.setup({VICTIM: active}), spec, profile, spec.repetition, self.captures)
+    def _measure_once(self, active: ActiveGuest, spec: TrialSpec) -> TrialResult:
+        result = run_trial(self.testbed.setup({VICTIM: active}), spec, Recording(self.captures), spec.repetition)
         for capture in self.captures.iterdir():
             capture.unlink()
         return result

@@ -1,13 +1,51 @@
 """From the evidence of a trial to the typed reasons against it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import inf
 
 from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
 from netbench.model.points import Where
+from netbench.model.scenario import VICTIM
+from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence
+
+# How much of the duration a neighbour's sources may miss at either end.
+_MAY_MISS_PART = 0.05
+
+
+def judge_trial(
+    spec: TrialSpec,
+    guests: Sequence[GuestResult],
+    evidence: Sequence[Sequence[Evidence]],
+    *,
+    clock_set_ns: int,
+    drained: bool,
+) -> Iterator[Reason]:
+    """Why a trial is not simply valid, by what its guests counted: the victim and its neighbours, with their evidence.
+
+    `clock_set_ns` is by how much the clock of the captures was set; `drained`: whether counters came to a stand.
+    """
+    for guest, found in zip(guests, evidence, strict=True):
+        # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
+        limits = (spec.tolerance, spec.max_lateness_s) if guest.name == VICTIM else (inf, inf)
+        for one, counts in zip(found, guest.streams, strict=True):
+            yield from judge(one, counts, *limits)
+    for guest in guests:
+        if guest.cpu_s.get("load", inf) <= 0:
+            detail = f"neighbour {guest.name}: its load used no CPU time during the trial"
+            yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
+    victim, *neighbours = evidence
+    for guest, found in zip(guests[1:], neighbours, strict=True):
+        yield from _absences(guest.name, found, victim, spec.duration_s)
+    if clock_set_ns:
+        detail = f"the clock was set by {clock_set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
+        yield Reason(ReasonKind.CLOCK_SET, "", detail)
+    if not drained:
+        detail = f"counters still moved {spec.drain_limit_s:g} s after the last frame"
+        yield Reason(ReasonKind.NOT_DRAINED, "", detail)
 
 
 def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
@@ -24,6 +62,22 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_frames(counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
+
+
+def _absences(
+    neighbour: str, evidence: Sequence[Evidence], victim: Sequence[Evidence], duration_s: float
+) -> Iterator[Reason]:
+    """Where a neighbour's sources did not send all the time while the victim's did."""
+    first_ns = min((one.sent.first_ns for one in victim if one.sent.first_ns is not None), default=None)
+    last_ns = max((one.sent.last_ns for one in victim if one.sent.last_ns is not None), default=None)
+    for one in evidence:
+        sent = one.sent
+        if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
+            continue
+        missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
+        if missed_s > _MAY_MISS_PART * duration_s:
+            detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
+            yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, one.path.name, detail)
 
 
 def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:

@@ -1,7 +1,7 @@
 """The sinks of one trial, all at once: what they are told to receive, and what they say of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.model.paths import StreamPath
@@ -14,10 +14,31 @@ from netbench.trial.setup import Endpoints
 _ARM_LIMIT_S = 10.0
 
 
-def incoming(path: StreamPath, traffic: Traffic, profile: Profile, record: Path) -> Incoming:
-    """What the sink of a stream is to receive, as far as a profile tells."""
-    keep = profile.keep_captures != "none"
-    return Incoming(path, traffic, Stamps(), 0, record, keep, profile.snap_length)
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Where sinks that write frames down do so, `snap_length` bytes of each, and whether that is kept."""
+
+    directory: Path
+    keep: bool = False
+    snap_length: int = 64
+
+    @classmethod
+    def as_wanted(cls, profile: Profile, directory: Path) -> "Recording":
+        """As a profile says."""
+        return cls(directory, profile.keep_captures != "none", profile.snap_length)
+
+    def incoming(
+        self,
+        path: StreamPath,
+        traffic: Traffic,
+        trial: str,
+        stamps: Stamps = Stamps(),
+        from_ns: int = 0,
+        sinks: int = 1,
+    ) -> Incoming:
+        """What the sink of a stream is to receive in a trial; the rest as of Incoming."""
+        record = self.directory / f"trial-{trial}-{path.name}"
+        return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks)
 
 
 class Receiving:
@@ -30,20 +51,17 @@ class Receiving:
         self,
         endpoints: Sequence[Endpoints],
         traffic: Mapping[str, Traffic],
-        profile: Profile,
-        records: Mapping[str, Path],
+        recording: Recording,
+        trial: int,
         started_ns: int,
     ) -> None:
-        """`traffic`, and the `records` of Incoming, are by stream."""
+        """`traffic` is by stream; `trial` is the trial's index."""
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         self._incoming = {
-            ends.path.name: replace(
-                incoming(ends.path, traffic[ends.path.name], profile, records[ends.path.name]),
-                stamps=ends.source.stamps(traffic[ends.path.name]),
-                from_ns=started_ns,
-                sinks=len(endpoints),
+            name: recording.incoming(
+                ends.path, traffic[name], f"{trial:06}", ends.source.stamps(traffic[name]), started_ns, len(endpoints)
             )
-            for ends in endpoints
+            for name, ends in ((one.path.name, one) for one in endpoints)
         }
         self._shortage = ""
 

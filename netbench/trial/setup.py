@@ -1,6 +1,6 @@
 """What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netbench.generators.base import Source
@@ -46,23 +46,25 @@ class TrialSetup:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A guest and the streams that run through it in this trial."""
+class TrialGuest:
+    """A guest in a trial, its load, and the streams that run through it."""
 
-    guest: str
+    name: str
     active: ActiveGuest
     load: Neighbour | None
     endpoints: tuple[Endpoints, ...]
     traffic: Mapping[str, Traffic]  # by stream
 
 
-def sides_of(setup: TrialSetup, spec: TrialSpec) -> Iterator[Side]:
+def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
     """The victim, then each neighbour."""
+    guests = []
     for task in spec.guests:
         active = setup.guests[task.name]
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
         traffic = {ends.path.name: _traffic(ends, active, task) for ends in endpoints}
-        yield Side(task.name, active, setup.loads.get(task.name), endpoints, traffic)
+        guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), endpoints, traffic))
+    return guests
 
 
 def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask) -> Traffic:

@@ -12,7 +12,7 @@ from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta, growth
-from netbench.trial.setup import Endpoints, Side, TrialSetup
+from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.uut.base import Reading
 
 
@@ -50,45 +50,53 @@ class Trouble:
             self.reasons[Reason(kind, "", detail)] = None
 
 
-def take_snapshot(setup: TrialSetup, sides: Sequence[Side], trouble: Trouble) -> Snapshot:
+def take_snapshot(setup: TrialSetup, guests: Sequence[TrialGuest], trouble: Trouble) -> Snapshot:
     """Read everything now; a guest that cannot be read is left out and noted."""
-    endpoints = [ends for side in sides for ends in side.endpoints]
+    endpoints = [ends for guest in guests for ends in guest.endpoints]
     machine_s = setup.machine_cpu_s() if setup.machine_cpu_s else None
     at_ns = setup.clock.monotonic_ns()
     nics = setup.read_nics(places_of(endpoints))
-    counters = setup.read_counters({stream: points for side in sides for stream, points in points_of(side).items()})
-    guests, loads_s = {}, {}
-    for side in sides:
-        with trouble.noted(side.guest):
+    counters = setup.read_counters({stream: points for guest in guests for stream, points in points_of(guest).items()})
+    readings, loads_s = {}, {}
+    for guest in guests:
+        with trouble.noted(guest.name):
             # Who forwards nothing has no counters to read, and may be too busy to be asked at length.
-            guests[side.guest] = side.active.uut.read() if side.endpoints else Reading(cpu_s=side.active.uut.cpu_s())
-        if side.load is not None:
-            with trouble.noted(side.guest, of_load=True):
-                used_s = side.load.cpu_s()
+            uut = guest.active.uut
+            readings[guest.name] = uut.read() if guest.endpoints else Reading(cpu_s=uut.cpu_s())
+        if guest.load is not None:
+            with trouble.noted(guest.name, of_load=True):
+                used_s = guest.load.cpu_s()
                 if used_s is not None:
-                    loads_s[side.guest] = used_s
-    return Snapshot(at_ns, nics, counters, guests, loads_s, machine_s)
+                    loads_s[guest.name] = used_s
+    return Snapshot(at_ns, nics, counters, readings, loads_s, machine_s)
 
 
-def cpu_growth(side: Side, before: Snapshot, after: Snapshot) -> dict[str, float]:
+def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str, float]:
     """CPU time used in between, in seconds, by whose it is."""
-    earlier, later = (one.guests.get(side.guest, Reading()).cpu_s for one in (before, after))
+    earlier, later = (one.guests.get(guest.name, Reading()).cpu_s for one in (before, after))
     used = {whose: round(later[whose] - spent, 6) for whose, spent in earlier.items() if whose in later}
-    if side.guest in before.loads_s and side.guest in after.loads_s:
-        used["load"] = round(after.loads_s[side.guest] - before.loads_s[side.guest], 6)
+    if guest.name in before.loads_s and guest.name in after.loads_s:
+        used["load"] = round(after.loads_s[guest.name] - before.loads_s[guest.name], 6)
     return used
 
 
-def points_of(side: Side) -> Points:
+def machine_cpu_growth(before: Snapshot, after: Snapshot) -> float | None:
+    """CPU time that the UUT's machine used in between, in seconds; None where it is not read."""
+    if before.machine_s is None or after.machine_s is None:
+        return None
+    return round(after.machine_s - before.machine_s, 6)
+
+
+def points_of(guest: TrialGuest) -> Points:
     """The whole paths of the streams of a guest that it forwards now, and what it declares of those that it could."""
-    declared = side.active.ready.points
-    paths = {ends.path.name: whole_path(ends.path, declared.get(ends.path.name, ())) for ends in side.endpoints}
+    declared = guest.active.ready.points
+    paths = {ends.path.name: whole_path(ends.path, declared.get(ends.path.name, ())) for ends in guest.endpoints}
     return {**declared, **paths}
 
 
-def shared_counters(side: Side, before: Snapshot, after: Snapshot) -> tuple[PointCount, ...]:
+def shared_counters(guest: TrialGuest, before: Snapshot, after: Snapshot) -> tuple[PointCount, ...]:
     """What is counted on the way of all streams of a guest together."""
-    return tuple(one.count for one in growths_of(side, "", 0, before, after))
+    return tuple(one.count for one in growths_of(guest, "", 0, before, after))
 
 
 def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
@@ -107,15 +115,15 @@ def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str,
     return {role: delta(nic.place) for role, nic in path.nics.items()}
 
 
-def growths_of(side: Side, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
+def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:
     """How all counters but those of the NICs grew on the way of one stream, from source to sink.
 
     `others` are how many more streams the trial has. What does not tell streams apart is this stream's own when no
     other one can have taken the same way: through the guest, or through its machine.
     """
-    earlier, later = (_readings(side, one) for one in (before, after))
-    alone = {"guest": len(side.endpoints) == 1, "machine": not others}
-    along = points_of(side)[stream or side.endpoints[0].path.name] if side.endpoints else ()
+    earlier, later = (_readings(guest, one) for one in (before, after))
+    alone = {"guest": len(guest.endpoints) == 1, "machine": not others}
+    along = points_of(guest)[stream or guest.endpoints[0].path.name] if guest.endpoints else ()
     points = {point.name: point for point in along}
     found = []
     for key, reading in (earlier | later).items():
@@ -152,10 +160,10 @@ def _at_first(who: str, reading: CounterReading | None) -> int | None:
     return 0 if who == "machine" else None
 
 
-def _readings(side: Side, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
+def _readings(guest: TrialGuest, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
     """What a guest and its machine have counted, by who says it, stream, point and counter."""
-    own = {ends.path.name for ends in side.endpoints}
-    guest = snapshot.guests.get(side.guest, Reading()).counters
+    own = {ends.path.name for ends in guest.endpoints}
+    inside = snapshot.guests.get(guest.name, Reading()).counters
     machine = [one for one in snapshot.counters if one.stream in own or (not one.stream and own)]
-    said = [*(("guest", one) for one in guest), *(("machine", one) for one in machine)]
+    said = [*(("guest", one) for one in inside), *(("machine", one) for one in machine)]
     return {(who, one.stream, one.point, one.counter): one for who, one in said}

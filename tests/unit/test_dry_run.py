@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from netbench.campaign.dry_run import describe
 from netbench.campaign.runner import make_request, read_request
+from netbench.cli.dry_run import describe
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
 from netbench.vmm import acceleration
 from netbench.vmm.qemu_command import qemu_program

@@ -4,8 +4,8 @@ import pytest
 from netbench_example.halving import Halving
 
 from netbench.campaign import runner as campaign
-from netbench.campaign.dry_run import describe
 from netbench.campaign.runner import make_request, resume
+from netbench.cli.dry_run import describe
 from netbench.config import plugins
 from netbench.hosts.signals import Stopped
 from netbench.model.paths import stream_paths

@@ -13,7 +13,7 @@ from netbench.sinks.room import capture_bytes, shortage
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
-from netbench.trial.receiving import Receiving
+from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
@@ -41,8 +41,7 @@ def receiving(tmp_path):
         nics = FakeNics(log, [nic for path in PATHS for nic in path.nics.values()])
         wires = [FakeWire(log, nics, path) for path in PATHS]
         endpoints = [Endpoints(wire.path, FakeSource(wire), sink(wire)) for wire in wires]
-        records = {path.name: tmp_path / path.name for path in PATHS}
-        return Receiving(endpoints, TRAFFIC, profile(**more), records, START_NS), log
+        return Receiving(endpoints, TRAFFIC, Recording.as_wanted(profile(**more), tmp_path), 7, START_NS), log
 
     return make
 
@@ -52,7 +51,7 @@ def test_what_sinks_are_told(receiving, monkeypatch, tmp_path):
     monkeypatch.setattr(FakeSink, "arm", lambda self, incoming: told.append(incoming))
     receiving(FakeSink, keep_captures="invalid", snap_length=96)[0].arm()
     assert [(one.path, one.traffic, one.record) for one in told] == [
-        (path, TRAFFIC[path.name], tmp_path / path.name) for path in PATHS
+        (path, TRAFFIC[path.name], tmp_path / f"trial-000007-{path.name}") for path in PATHS
     ]
     assert {(one.from_ns, one.keep, one.snap_length, one.sinks) for one in told} == {(START_NS, True, 96, 2)}
 

@@ -15,6 +15,7 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Received, Sink, SinkKind
 from netbench.testbed.layout import make_backends
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.trial.setup import Endpoints
 from tests.unit.capture_files import START_NS
@@ -113,7 +114,7 @@ def test_a_trial_on_it(tmp_path):
     endpoints = {path.name: Endpoints(path, server.source(), server.sink()) for path in PATHS}
     wanted = profile(loads="1000fps", duration="1s")
     spec = planned_trial(topology(2), wanted, tuple(endpoints))
-    result = run_trial(replace(fakes.setup, endpoints=endpoints), spec, wanted, 1, tmp_path)
+    result = run_trial(replace(fakes.setup, endpoints=endpoints), spec, Recording(tmp_path), 1)
     assert [(one.sent_frames, one.received_frames) for one in result.streams] == [(1000, 1000)] * 2
     assert {(one.duplicate_frames, one.capture_dropped_frames, one.delay) for one in result.streams} == {
         (None, None, None)

@@ -10,6 +10,7 @@ from netbench.model.points import CounterReading
 from netbench.model.scenario import VICTIM
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
 from tests.unit.fakes import FakeSetup
@@ -27,7 +28,7 @@ def measure(tmp_path):
         load = more.pop("load", "1000fps")
         wanted = profile(loads=load, **more)
         trial = planned_trial(topology(2), wanted, streams or ("s1",), index=7)
-        return run_trial(setup.setup, trial, wanted, 1, tmp_path)
+        return run_trial(setup.setup, trial, Recording(tmp_path), 1)
 
     return run
 

@@ -16,6 +16,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.testbed.testbed import Testbed
+from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.inputs import planned_trial, profile
 
@@ -128,7 +129,7 @@ class Lab:
                     names = tuple(path.name for path in paths)
                     asked = profile(**{**PATIENT, "loads": load, "frame_sizes": frame_size, **more})
                     wanted = planned_trial(TOPOLOGY, asked, names, index=next(numbers), uut=uut)
-                    result = run_trial(testbed.setup({VICTIM: unit}), wanted, asked, 1, captures)
+                    result = run_trial(testbed.setup({VICTIM: unit}), wanted, Recording.as_wanted(asked, captures), 1)
                     files = {name: captures / f"trial-{wanted.index:06d}-{name}.pcap" for name in names}
                     return Measured(result, {name: frames_in(file) for name, file in files.items()})
 

@@ -19,7 +19,7 @@ from netbench.testbed.layout import (
 )
 from netbench.testbed.resolved import cpus_of
 from netbench.testbed.virtual_machines import planned_vm
-from netbench.trial.receiving import incoming
+from netbench.trial.receiving import Recording
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -46,8 +46,9 @@ def describe(request: Request) -> Iterator[str]:
             remark = command.startswith("#")
             yield f"  {'' if remark else _inside(path.source)}{command}"
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
+    recording = Recording.as_wanted(profile, Path("captures"))
     for path, (_, cpus) in pins:
-        first = incoming(path, _first_traffic(path, profile), profile, Path("captures") / f"trial-NNNNNN-{path.name}")
+        first = recording.incoming(path, _first_traffic(path, profile), "NNNNNN")
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"
     yield from _trials(request)
