@@ -9,7 +9,7 @@ from netbench.campaign.runner import Request
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.traffic import Traffic
+from netbench.model.traffic import Stamps, Traffic
 from netbench.testbed.layout import (
     activities_of,
     base_changes,
@@ -48,7 +48,7 @@ def describe(request: Request) -> Iterator[str]:
     yield "# sinks, in each trial; the ring (-B, KiB) grows with the rate"
     recording = Recording.as_wanted(profile, Path("captures"))
     for path, (_, cpus) in pins:
-        first = recording.incoming(path, _first_traffic(path, profile), "NNNNNN")
+        first = recording.incoming(path, _first_traffic(path, profile), Stamps(), "NNNNNN")
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"
     yield from _trials(request)

@@ -31,8 +31,8 @@ class Recording:
         self,
         path: StreamPath,
         traffic: Traffic,
+        stamps: Stamps,
         trial: str,
-        stamps: Stamps = Stamps(),
         from_ns: int = 0,
         sinks: int = 1,
     ) -> Incoming:
@@ -59,7 +59,7 @@ class Receiving:
         self._sinks = {ends.path.name: ends.sink for ends in endpoints}
         self._incoming = {
             name: recording.incoming(
-                ends.path, traffic[name], f"{trial:06}", ends.source.stamps(traffic[name]), started_ns, len(endpoints)
+                ends.path, traffic[name], ends.source.stamps(traffic[name]), f"{trial:06}", started_ns, len(endpoints)
             )
             for name, ends in ((one.path.name, one) for one in endpoints)
         }
