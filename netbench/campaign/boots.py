@@ -7,9 +7,9 @@ from pathlib import Path
 
 from netbench.campaign.record import Record
 from netbench.errors import NeighbourError, UutError
-from netbench.model.ceiling import Ceilings
 from netbench.model.events import NeighboursFailed, NeighboursReady, TrialFinished, TrialStarted, UutFailed, UutReady
 from netbench.model.profile import Profile
+from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict

@@ -13,10 +13,10 @@ from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
-from netbench.model.ceiling import Ceilings
 from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, Observer
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
+from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Warning, WarningKind
@@ -25,7 +25,7 @@ from netbench.plan.costs import Costs
 from netbench.plan.schedule import Schedule, Wanted, make_schedule
 from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
 from netbench.results.directory import ResultDirectory
-from netbench.results.events import EventLog
+from netbench.results.event_log import EventLog
 from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store

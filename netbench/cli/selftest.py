@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from netbench.model.selftest import Check, SelftestRecord
+from netbench.model.selftest_record import Check, SelftestRecord
 from netbench.report.tester import selftest_sentence
 
 _WORDS = {True: "pass", False: "FAIL", None: "----"}

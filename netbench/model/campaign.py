@@ -3,9 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from netbench.model.maximum import Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning
+
+
+@dataclass(frozen=True, slots=True)
+class Maximum:
+    """The highest throughput of one stream of a UUT at one frame size while its neighbours were idle.
+
+    What neighbours are made to forward is a share of it (Schlosser et al. 2011, section 3.4).
+    """
+
+    uut: str
+    frame_size: int  # bytes with FCS
+    fps: float  # frames per second per stream, the mean over `repetitions`
+    load: str  # the load per stream it was reached at, as the profile has it
+    repetitions: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from netbench.model.profile import GeneratorSpec, Profile
 from netbench.model.scenario import Network
-from netbench.model.selftest import SelftestRecord
+from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind

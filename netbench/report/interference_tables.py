@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
-from netbench.model.maximum import Maximum
 from netbench.report.formats import UNKNOWN, count, index, index_limits, index_spread, kfps, mbps, mean, percent
 from netbench.report.markup import Column, Html, element, folded, join, row, table
 from netbench.report.panels import Style

@@ -8,7 +8,7 @@ from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
-from netbench.model.selftest import Check, SelftestRecord
+from netbench.model.selftest_record import Check, SelftestRecord
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import count, kfps, mbps
 from netbench.report.markup import Column, Html, element, html, join, row, table

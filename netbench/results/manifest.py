@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from netbench.model.profile import Profile
-from netbench.model.selftest import SelftestRecord
+from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
 
 

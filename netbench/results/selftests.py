@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from netbench.errors import TestbedError
 from netbench.model.profile import GeneratorSpec, SinkSpec
-from netbench.model.selftest import SelftestRecord
+from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from netbench.model.points import CountingPoint, whole_path
 from netbench.model.scenario import VICTIM
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 from netbench.model.topology import Topology
 from netbench.testbed.testbed import Testbed
 from netbench.uut.base import ActiveGuest

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from netbench.linux.process_stat import ProcessStat, all_processes, read_process
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 
 _EVERY_S = 0.005
 _HELD = frozenset("Tt")  # stopped by a signal, or by a debugger: proc_pid_stat(5)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from netbench.model.counts import StreamCounts
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.counts import StreamCounts
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind

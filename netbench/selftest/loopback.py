@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from netbench.errors import MissingError
-from netbench.model.ceiling import Ceiling
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Ceiling, Check
 from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import Verdict
 from netbench.selftest.impairments import judge_delay

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Protocol
 
 from netbench.errors import MissingError, TestbedError, UsageError, UutError
-from netbench.model.ceiling import Ceiling
 from netbench.model.profile import GeneratorSpec, SinkSpec
-from netbench.model.selftest import Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.report.tester import selftest_page
 from netbench.results.atomic import write_atomically

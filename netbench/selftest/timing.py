@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.linux.process_stat import USER_HZ, all_processes
-from netbench.model.selftest import Check
+from netbench.model.selftest_record import Check
 from netbench.model.verdict import Verdict
 from netbench.selftest.tester import Tester, complaints
 from netbench.uut.base import ActiveGuest

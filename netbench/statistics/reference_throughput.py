@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import mean
 
-from netbench.model.maximum import Maximum
+from netbench.model.campaign import Maximum
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from netbench.model.ceiling import Ceilings
 from netbench.model.counts import StreamCounts
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM
+from netbench.model.selftest_record import Ceilings
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Received

@@ -4,9 +4,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from netbench.model.campaign import CampaignResults
+from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import StreamCounts
-from netbench.model.maximum import Maximum
 from netbench.model.profile import Profile
 from netbench.model.scenario import Scenario
 from netbench.model.trial import TrialResult

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError
-from netbench.model.ceiling import Ceiling, Ceilings
 from netbench.model.profile import GeneratorSpec, SinkSpec
-from netbench.model.selftest import Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, Ceilings, Check, SelftestRecord
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind

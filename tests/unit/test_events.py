@@ -8,7 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.events import NeighboursReady, TrialStored, UutFailed, UutReady
-from netbench.results.events import EventLog
+from netbench.results.event_log import EventLog
 
 
 def test_a_log_is_one_event_a_line_with_its_time(tmp_path):

@@ -8,8 +8,7 @@ import plotly.graph_objects as go
 import pytest
 from plotly.offline import get_plotlyjs
 
-from netbench.model.campaign import CampaignResults
-from netbench.model.maximum import Maximum
+from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from netbench.model.counts import LossRuns
-from netbench.model.selftest import SelftestRecord
+from netbench.model.selftest_record import SelftestRecord
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.panels import styles

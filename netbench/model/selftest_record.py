@@ -1,11 +1,11 @@
-"""What a tester manages by itself, without a unit under test: loads above that say more of it than of any UUT."""
+"""What a self-test found: truth beside measurement for each check, and what the tester manages without a UUT."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,42 @@ class Ceilings:
     def _at(self, sources: int, frame_size: int) -> float:
         measured = self._by_sources[sources]
         return 1 / _between([one.frame_size for one in measured], [1 / one.fps for one in measured], frame_size)
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Check(_Frozen):
+    """One check: what is true, what the tester said, and how far that is off, as people read it.
+
+    `passed` is None where it could not be made here; `detail` says why, or what is wrong and what to do about it.
+    """
+
+    name: str
+    uut: str = ""
+    truth: str = ""
+    measured: str = ""
+    error: str = ""
+    passed: bool | None
+    detail: str = ""
+
+
+class SelftestRecord(_Frozen):
+    """One self-test of a testbed. `when_ns` is CLOCK_REALTIME; `fingerprint` is of what it was made on."""
+
+    passed: bool
+    when_ns: int
+    topology: str
+    generator: str
+    fingerprint: str
+    checks: tuple[Check, ...]
+    ceilings: tuple[Ceiling, ...] = ()
+
+    @property
+    def known_ceilings(self) -> Ceilings:
+        """Its ceilings as something to look rates up in."""
+        return Ceilings(self.ceilings)
 
 
 def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
