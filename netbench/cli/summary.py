@@ -93,7 +93,7 @@ def _verdict(group: Group) -> Text:
 
 
 def _remarks(results: CampaignResults) -> Iterator[str]:
-    """What the mark of emulated UUTs means; where most frames died; a line for each kind of reason against trials.
+    """What the mark of emulated UUTs means; where most frames were lost; a line for each kind of reason against trials.
 
     The most frequent reasons come first.
     """

@@ -25,7 +25,7 @@ class PointCount:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Frames that died at a counting point, or in the segment of that name. `where` and `order` are the point's.
+    """Frames lost at a counting point, or in the segment of that name. `where` and `order` are the point's.
 
     `cause` is for people: a counter of drops, the points between which nothing counted them, or who may have dropped
     them; empty where the point alone says it.

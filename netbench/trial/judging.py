@@ -150,7 +150,7 @@ def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     """What stands in the way at the tester's own NICs, before or behind all that is measured."""
     for loss in counts.lost_at:
         if loss.where is Where.SINK:
-            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames died at the {loss.place}: the tester's loss"
+            yield ReasonKind.TESTER_DROPPED, f"{loss.frames:,} frames were lost at the {loss.place}: the tester's loss"
     for one in evidence.growths:
         if one.point.where in (Where.SOURCE, Where.SINK) and one.role in ("dropped", "repeated") and one.frames:
             yield (

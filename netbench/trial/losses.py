@@ -1,7 +1,7 @@
-"""Where the frames of one stream died, by the counters along its path.
+"""Where the frames of one stream were lost, by the counters along its path.
 
 The points that count what passes (NICs, and what the unit under test declares) cut the path into segments. What is
-missing at the end of a segment died in it. Counters of drops within the segment say why; frames missing inside the unit
+missing at the end of a segment was lost in it. Counters of drops within the segment say why; frames missing inside the unit
 under test beyond those are its loss all the same, named after the segment. Missing on a cable, or behind the sink NIC,
 nothing explains them: they are left over.
 """
@@ -28,7 +28,7 @@ def losses(evidence: Evidence) -> tuple[Loss, ...]:
     """Loss by point, from the source on, points without any left out; none where it cannot be known.
 
     Frames that are not the stream's are taken out of the counters they passed. The sum can differ from what the stream
-    lost: more died where nothing counts, or counters claim more than is missing.
+    lost: more went where nothing counts, or counters claim more than is missing.
     """
     return tuple(sorted((loss for loss in _losses(evidence) if loss.frames), key=lambda loss: loss.order))
 

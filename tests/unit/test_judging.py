@@ -119,7 +119,7 @@ def test_loss_in_the_uut_is_a_result_and_no_reason():
         (
             replace(CLEAN, received=received(997), nics={**CLEAN.nics, "sink": replace(SINK, rx=997, rx_dropped=3)}),
             ReasonKind.TESTER_DROPPED,
-            "3 frames died at the sink NIC: the tester's loss",
+            "3 frames were lost at the sink NIC: the tester's loss",
         ),
         (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),

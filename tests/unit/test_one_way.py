@@ -8,7 +8,7 @@ from netbench.model.counts import Spread
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Received
-from netbench.trial.one_way import OneWay, one_way
+from netbench.trial.accounting import OneWay, one_way
 
 DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)
 IPDV = Spread(0, 1.5, 1, 2, 3, 4, 5)
