@@ -1,1 +1,1 @@
-"""Packet sources: afpacket (built in)."""
+"""Packet sources: afpacket and pktgen, and auto, which chooses between them."""

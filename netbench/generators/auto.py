@@ -1,43 +1,35 @@
 """The best source each host can have: pktgen where it works, else AF_PACKET sockets."""
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
-from netbench.generators.base import Source
+from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.base import Host
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
-class AutoOptions(BaseModel, extra="forbid"):
-    """None: whoever wants to choose more names the generator."""
-
-
-class Auto:
+class Auto(Generator):
     """The kernel's pktgen where it works, else afpacket; chosen anew for every source, when it is opened."""
 
-    Options: ClassVar[type[BaseModel]] = AutoOptions
-
-    def __init__(self, options: AutoOptions | None = None) -> None:
+    def __init__(self, options: BaseModel | None = None) -> None:
+        """There are none: whoever wants to choose more names the generator."""
         self._pktgen = PktGen(PktGenOptions())
         self._afpacket = AfPacket(AfPacketOptions())
 
     def unfit(self, host: Host) -> str:
-        """Why neither can send from this host, as a phrase; empty when one of them can. Nothing is touched."""
         no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)
         return f"{no_pktgen}, and {no_afpacket}" if no_pktgen and no_afpacket else ""
 
     def source(self) -> "AutoSource":
-        """A source, not open yet."""
         return AutoSource(self._pktgen, self._afpacket)
 
 
-class AutoSource:
+class AutoSource(Source):
     """A source of the kind that works where it is opened; what it says of itself begins with why it was taken."""
 
     def __init__(self, pktgen: PktGen, afpacket: AfPacket) -> None:
@@ -76,7 +68,6 @@ class AutoSource:
 
     @property
     def kind(self) -> str:
-        """That of the chosen one."""
         return self._opened.kind
 
     def remarks(self) -> list[str]:
@@ -84,27 +75,21 @@ class AutoSource:
         return ([self._why] if self._why else []) + self._opened.remarks()
 
     def nearest_fps(self, fps: float, frame_size: int) -> float:
-        """As the chosen one has it."""
         return self._opened.nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        """As the chosen one does."""
         return self._opened.stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
-        """As the chosen one does."""
         self._opened.prepare(traffic)
 
     def start(self, at_monotonic_ns: int) -> None:
-        """As the chosen one does."""
         self._opened.start(at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """As the chosen one does."""
         return self._opened.wait(timeout_s)
 
     def close(self) -> None:
-        """End the chosen one; harmless when called twice or before open()."""
         if self._chosen is not None:
             self._chosen.close()
             self._chosen = None

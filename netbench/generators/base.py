@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
+from netbench.model.profile import NoOptions
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
@@ -59,7 +60,11 @@ class Source(Protocol):
 class Generator(Protocol):
     """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
 
-    Options: ClassVar[type[BaseModel]]  # how the profile describes this kind of generator
+    Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
+
+    def __init__(self, options: BaseModel) -> None:
+        """`options` are of the class Options."""
+        return
 
     def unfit(self, host: Host) -> str:
         """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""

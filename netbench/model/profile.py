@@ -63,6 +63,10 @@ class KindSpec(BaseModel):
         return dict(self.model_extra or {})
 
 
+class NoOptions(BaseModel, extra="forbid"):
+    """Those of a kind with nothing to choose."""
+
+
 class GeneratorSpec(KindSpec):
     """Which generator sends."""
 

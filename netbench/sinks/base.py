@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from netbench.hosts.base import Host
 from netbench.model.counts import Extent, LossRuns, Spread
 from netbench.model.paths import StreamPath
+from netbench.model.profile import NoOptions
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
@@ -110,8 +111,12 @@ class SinkKind(Protocol):
     What sends as well is a generator in the same object: where a profile names one kind for both, there is one object.
     """
 
-    Options: ClassVar[type[BaseModel]]  # how the profile describes this kind of sink
+    Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of sink
     needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
+
+    def __init__(self, options: BaseModel) -> None:
+        """`options` are of the class Options."""
+        return
 
     def unfit(self, host: Host) -> str:
         """Why it cannot receive on this host, as a phrase; empty when it can. Nothing is touched."""

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
-from netbench.generators.afpacket import afpacket
+from netbench.generators import worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
@@ -66,7 +66,7 @@ class ScriptedHost(LocalHost):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     for name in ("_PREPARE_S", "_STOP_S", "_END_S"):
-        monkeypatch.setattr(afpacket, name, 0.5)
+        monkeypatch.setattr(worker_source, name, 0.5)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_failed_open_leaves_no_process():
 
 
 def test_a_worker_that_starts_a_line_and_hangs_does_not_hang_the_source(opened, monkeypatch):
-    monkeypatch.setattr(afpacket, "_OPEN_S", 0.5)
+    monkeypatch.setattr(worker_source, "_OPEN_S", 0.5)
     with pytest.raises(TestbedError, match="did not answer within"):
         opened("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)")
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Unpaced
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Unpaced
+from netbench.generators.worker_process import Halt
 
 
 def blocks(pacer) -> list[range]:

@@ -17,8 +17,6 @@ from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.loads import stress_ng as module
-from netbench.loads.base import Neighbour
-from netbench.loads.idle import Idle
 from netbench.loads.sessions import Process, parse_processes
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
@@ -282,10 +280,3 @@ def test_what_was_not_started():
 def test_a_name_may_hold_anything():
     line = "42 (a) R 1 7 (b) Z 7 42 42 0 -1 4194304 1092 0 0 0 1 20 300 4000 20 0 1 0 3462179 79196160 2503"
     assert parse_processes(0, line, "x") == [Process(42, 7, False, 4321)]
-
-
-def test_who_is_idle_does_nothing():
-    idle: Neighbour = Idle()
-    idle.start()
-    assert idle.cpu_s() is None
-    idle.stop()

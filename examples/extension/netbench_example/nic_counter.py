@@ -3,24 +3,13 @@
 import json
 from collections.abc import Sequence
 
-from pydantic import BaseModel
-
 from netbench.hosts.base import Host, run_checked
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 
 
-class NicCounterOptions(BaseModel, extra="forbid"):
-    """None."""
-
-
 class NicCounter(SinkKind):
     """The NIC's own counter of received frames, whoever sent them."""
-
-    Options = NicCounterOptions
-
-    def __init__(self, options: NicCounterOptions) -> None:
-        """Nothing to choose."""
 
     def sink(self) -> "NicCounterSink":
         return NicCounterSink()

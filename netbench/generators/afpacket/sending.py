@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Halt, Paced, Pacer, Unpaced
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
 from netbench.generators.frames import Frames
+from netbench.generators.worker_process import Halt
 from netbench.model.traffic import Sent, Traffic
 
 # The queue to the NIC is full: worth another try.
@@ -41,8 +42,8 @@ class Trial:
     of all threads together are 0 … sent − 1.
     """
 
-    def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int]) -> None:
-        self.halt = Halt()
+    def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int], halt: Halt) -> None:
+        self._halt = halt
         self._traffic = traffic
         self._senders = [
             _Sender(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)
@@ -55,9 +56,9 @@ class Trial:
         traffic = self._traffic
         pacer: Pacer
         if traffic.fps is None or traffic.frames is None:
-            pacer = Unpaced(traffic.duration_s, at_ns, self.halt)
+            pacer = Unpaced(traffic.duration_s, at_ns, self._halt)
         else:
-            pacer = Paced(traffic.frames, traffic.fps, at_ns, self.halt)
+            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt)
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
         threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]
@@ -79,7 +80,7 @@ class Trial:
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
         except Exception as error:  # nobody above a thread could catch it
-            self.halt.set(f"the sending thread failed: {error!r}")
+            self._halt.set(f"the sending thread failed: {error!r}")
 
     def _next_block(self, sender: _Sender, pacer: Pacer) -> int:
         """Wait for the next block and stamp it; the number of its frames, 0 at the end.
@@ -110,20 +111,20 @@ class Trial:
                 continue
             sender.errors += 1
             if -taken not in _FULL:
-                self.halt.set(f"sending failed: {errno.errorcode[-taken]} ({os.strerror(-taken)})")
-            if self.halt.is_set() or sender.returned_ns > give_up_ns:
+                self._halt.set(f"sending failed: {errno.errorcode[-taken]} ({os.strerror(-taken)})")
+            if self._halt.is_set() or sender.returned_ns > give_up_ns:
                 break
         if sender.returned_ns > give_up_ns:
-            self.halt.set(f"given up, for sending took longer than {_MOST_TIMES} times the duration and {_GRACE_S} s")
+            self._halt.set(f"given up, for sending took longer than {_MOST_TIMES} times the duration and {_GRACE_S} s")
         return done == count
 
     def _result(self, pacer: Pacer) -> Sent:
         frames = sum(sender.sent for sender in self._senders)
-        error = self.halt.reason
+        error = self._halt.reason
         if frames:
             returned_ns = max(sender.returned_ns for sender in self._senders)
             end_ns = max(returned_ns, pacer.end_ns(frames))
-            self.halt.sleep_until(end_ns)
+            self._halt.sleep_until(end_ns)
         first_monotonic_ns, first_ns = self._first_ns
         return Sent(
             frames=frames,

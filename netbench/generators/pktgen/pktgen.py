@@ -4,11 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import ClassVar
-
-from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
+from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.control import Control, Sender
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, realtime_offset_ns
@@ -35,10 +33,10 @@ _GRACE_S = 2.0
 _CLOCKS_AGREE_S = 1e-3
 
 
-class PktGen:
+class PktGen(Generator):
     """pktgen, driven by the files in /proc/net/pktgen of any host that has it or can load it."""
 
-    Options: ClassVar[type[BaseModel]] = PktGenOptions
+    Options = PktGenOptions
 
     def __init__(self, options: PktGenOptions) -> None:
         self._options = options
@@ -46,11 +44,9 @@ class PktGen:
         self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
 
     def unfit(self, host: Host) -> str:
-        """Why it cannot send from this host, as a phrase; empty when it can. Nothing is touched."""
         return self.control(host).unfit()
 
     def source(self) -> "PktGenSource":
-        """A source, not open yet."""
         return PktGenSource(self._options, self)
 
     def control(self, host: Host) -> Control:
@@ -59,7 +55,7 @@ class PktGen:
         return self._controls.setdefault((machine, host.netns), Control(host, self._used[machine]))
 
 
-class PktGenSource:
+class PktGenSource(Source):
     """One device of pktgen, or one a thread, from open() to close().
 
     Frames are numbered from 1 in every trial. A send that fails neither counts nor uses up a number, so that the
@@ -76,7 +72,7 @@ class PktGenSource:
         self._offset_ns = 0  # of the host's clocks, when the source was prepared
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """What open() would write, and what prepare() would in each trial, for `--dry-run`."""
+        """What open() would write, and what prepare() would in each trial."""
         cpu = next(iter(self._options.cpus or cpus), "N")
         device = f"{interface}@{cpu}"
         size, count, delay = "FRAME_SIZE-4", "FRAMES", "NANOSECONDS"
@@ -107,7 +103,6 @@ class PktGenSource:
 
     @property
     def kind(self) -> str:
-        """It chooses nothing."""
         return "pktgen"
 
     def remarks(self) -> list[str]:
@@ -175,7 +170,6 @@ class PktGenSource:
         return replace(sent, numbered=numbered, **asdict(self.stamps(traffic)))
 
     def close(self) -> None:
-        """Remove the devices; harmless when called twice or before open(). A host that is gone has none any more."""
         for sender in self._senders:
             assert self._control
             with suppress(TestbedError, MissingError):  # a host that is gone has no devices
