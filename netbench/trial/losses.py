@@ -1,9 +1,9 @@
 """Where the frames of one stream were lost, by the counters along its path.
 
 The points that count what passes (NICs, and what the unit under test declares) cut the path into segments. What is
-missing at the end of a segment was lost in it. Counters of drops within the segment say why; frames missing inside the unit
-under test beyond those are its loss all the same, named after the segment. Missing on a cable, or behind the sink NIC,
-nothing explains them: they are left over.
+missing at the end of a segment was lost in it. Counters of drops within the segment say why; frames missing inside the
+unit under test beyond those are its loss all the same, named after the segment. Missing on a cable, or behind the sink
+NIC, nothing explains them: they are left over.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Where frames were lost: a truth is made up, the counters that it leaves are shown, and the truth must come out again."""
+"""Where frames were lost: a truth is made up, its counters are shown, and the truth must come out again."""
 
 from dataclasses import dataclass, replace
 
