@@ -9,7 +9,7 @@ import struct
 import sys
 from typing import NamedTuple
 
-from netbench.linux.raw_netlink import ask, attributes
+from netbench.linux.netlink import ask, attributes
 
 _RTM_GETLINK = 18
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
@@ -46,10 +46,6 @@ def _link(asked: socket.socket, index: int) -> dict[int, bytes]:
     except OSError:
         return {}  # it is gone
     return attributes(answer[_LINK.size :])
-
-
-def _has_xdp(link: dict[int, bytes]) -> bool:
-    return _number(_nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED)) != 0
 
 
 def _calls_iptables(bridge: dict[int, bytes]) -> bool:

@@ -14,10 +14,9 @@ from netbench.linux.attached import Attached, read_attached
 from netbench.linux.drops import NamespaceCounters, bridges, by_namespace, counter_readings
 from netbench.linux.netlink import Netlink
 from netbench.linux.netns import within_each
-from netbench.linux.nft_tables import has_foreign_tables
 from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.queues import read_queues
-from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
+from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, has_foreign_tables
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")

@@ -7,14 +7,13 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import Named, Namespaced
 from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
 from netbench.linux.changes.base import is_gone, tell
-from netbench.linux.cpu_time import busy_s
 from netbench.linux.drops import by_namespace
 from netbench.linux.drops_by_command import counters_command, parse_counters
 from netbench.linux.drops_here import read_local_counters
-from netbench.linux.ip_link import read_links
 from netbench.linux.journal import Record
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
+from netbench.linux.proc import busy_s
 from netbench.model.paths import Place
 from netbench.model.points import CounterReading, Points
 
@@ -99,7 +98,7 @@ class Machine:
 
     def read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         """The counters of NICs; one that is gone is left out. TestbedError when the machine cannot be asked."""
-        return read_nics(self._netlink, places) if self._netlink else read_links(self._host, places)
+        return read_nics(self._host, self._netlink, places)
 
     def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         """What is counted at these points, beyond the NICs' own counters; TestbedError when it cannot be asked.
@@ -125,14 +124,12 @@ class Machine:
             raise TestbedError(f"{self._host}: its CPU time makes no sense: {error}") from error
 
     def _make(self, batch: Sequence[Change]) -> dict[int, str]:
+        """What failed, by place in the batch, and why; nothing after that was tried."""
         requests = [change for change in batch if isinstance(change, Request)]
         if requests:
             return tell(self._host, requests[0].tool, [request.line for request in requests])
-        (change,) = batch
         try:
-            change.make(self._host)
-        except MissingError:
-            raise
+            batch[0].make(self._host)
         except TestbedError as error:
             return {0: str(error)}
         return {}
@@ -146,11 +143,9 @@ class Machine:
         requests = [change for change in batch if isinstance(change, Request)]
         try:
             if requests:
-                lines = {place: request.undo_line for place, request in enumerate(requests) if request.undo_line}
-                failed = (
-                    tell(self._host, requests[0].undo_tool, list(lines.values()), all_of_them=True) if lines else {}
-                )
-                places = list(lines)
+                places = [place for place, request in enumerate(requests) if request.undo_line]
+                lines = [requests[place].undo_line for place in places]
+                failed = tell(self._host, requests[0].undo_tool, lines, all_of_them=True) if lines else {}
                 return {places[nth]: words for nth, words in failed.items() if not is_gone(words)}
             batch[0].undo(self._host)
         except MachineGoneError:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from netbench.linux.raw_netlink import ask, attribute, attributes
+from netbench.linux.netlink import ask, attribute, attributes
 
 _NETLINK_GENERIC = 16
 _GENERIC = struct.Struct("=BBH")  # genlmsghdr: command, version, reserved

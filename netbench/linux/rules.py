@@ -1,17 +1,21 @@
 """The rules of nftables that may drop frames, and how many each has dropped.
 
 From what nft prints as JSON (libnftables-json(5)), and as text, because nft 1.0 leaves the devices of chains out of its
-JSON. Rules of the older ip_tables and ebtables are not among them.
+JSON. Rules of the older ip_tables and ebtables are not among them. Whether there are any rules but netbench's own, the
+kernel itself is asked (linux/netfilter/nfnetlink.h, nf_tables.h).
 """
 
+import errno
 import json
 import re
+import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as chained
 from typing import Any, NamedTuple
 
+from netbench.linux.netlink import ask, attributes
 from netbench.model.names import PREFIX
 
 LIST_RULES = ("nft", "-j", "list", "ruleset")
@@ -28,6 +32,12 @@ _TABLE = re.compile(r"table (\S+) (\S+) \{")
 _CHAIN = re.compile(r"\tchain (\S+) \{")
 _DEVICES = re.compile(r"\t\ttype .* devices? (.+) priority ")
 _DEVICE = re.compile(r'[^\s"{},=]+')
+
+_NETLINK_NETFILTER = 12
+_NFT_MSG_GETTABLE = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES
+_ANY_FAMILY = bytes(4)  # nfgenmsg
+_NFTA_TABLE_NAME = 1
+_WITHOUT_NFTABLES = (errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL)
 
 _Statement = Mapping[str, Any]
 _Named = tuple[str, str, str]  # a counter or map, with the family and table it is in
@@ -68,6 +78,20 @@ class _Ruleset:
     rules: dict[_ChainName, list[_Statement]] = field(default_factory=dict)
     counters: dict[_Named, int] = field(default_factory=dict)
     maps: dict[_Named, object] = field(default_factory=dict)
+
+
+def has_foreign_tables() -> bool:
+    """Whether nftables has a table here that is not netbench's own; also what iptables-nft makes."""
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER) as asked:
+            tables = [
+                attributes(answer[len(_ANY_FAMILY) :])[_NFTA_TABLE_NAME]
+                for answer in ask(asked, _NFT_MSG_GETTABLE, _ANY_FAMILY, all_of_them=True)
+            ]
+    except OSError as error:
+        # A kernel without nftables has no tables; one that cannot say so now may have some.
+        return error.errno not in _WITHOUT_NFTABLES
+    return any(not name.startswith(PREFIX.encode()) for name in tables)
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:

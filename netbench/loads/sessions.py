@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
-from netbench.linux.process_stat import parse_process
+from netbench.linux.proc import parse_process
 
 # Several processes come and go while the files are opened: -s, and an exit code that means nothing.
 _READ = 'grep -hsE "^[0-9]+ [(].*[)] . [0-9]+ [0-9]+ $1 " /proc/[0-9]*/stat'

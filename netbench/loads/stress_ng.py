@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host
-from netbench.linux.process_stat import USER_HZ
+from netbench.linux.proc import USER_HZ
 from netbench.loads.sessions import Process, kill_command, parse_processes, read_command
 from netbench.model.scenario import Stress
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from netbench.linux.process_stat import ProcessStat, all_processes, read_process
+from netbench.linux.proc import ProcessStat, all_processes, read_process
 from netbench.model.selftest_record import Check
 
 _EVERY_S = 0.005

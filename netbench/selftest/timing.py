@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.linux.process_stat import USER_HZ, all_processes
+from netbench.linux.proc import USER_HZ, all_processes, parse_cpu_ticks
 from netbench.model.selftest_record import Check
 from netbench.model.verdict import Verdict
 from netbench.selftest.tester import Tester, complaints
@@ -42,8 +42,8 @@ class CpuTimes:
 
 def parse_stat(stat: str, kernel_threads_ticks: int) -> tuple[float, float]:
     """CPU time of processes and what the hypervisor took, in seconds, out of /proc/stat (proc_stat(5))."""
-    user, nice, system, _, _, _, _, stolen = map(int, stat.split(maxsplit=9)[1:9])
-    return (user + nice + system - kernel_threads_ticks) / USER_HZ, stolen / USER_HZ
+    ticks = parse_cpu_ticks(stat)
+    return (ticks.user + ticks.nice + ticks.system - kernel_threads_ticks) / USER_HZ, ticks.steal / USER_HZ
 
 
 def judge_cpus(before: CpuTimes, after: CpuTimes, cpus: int) -> Check:

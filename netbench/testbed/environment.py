@@ -20,6 +20,7 @@ from pyroute2 import netns as named
 from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
+from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
 from netbench.linux.safety import Port, read_ports
 
 Which = Callable[[str], str | None]
@@ -131,15 +132,6 @@ def git_revision(directory: Path | None = None, *, which: Which = shutil.which) 
     return _output([*base, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"], environment)
 
 
-def parse_cpu_set(text: str) -> frozenset[int]:
-    """The CPUs of a list as the kernel writes it, `0-3,8` (cpuset(7), "List format")."""
-    cpus: set[int] = set()
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return frozenset(cpus)
-
-
 def _text(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace").strip()
@@ -167,7 +159,7 @@ def _cpu(root: Path) -> dict[str, object]:
     return {
         "model": _cpu_model(root),
         "online": online,
-        "online_count": len(parse_cpu_set(online)) if online else os.cpu_count(),
+        "online_count": len(parse_cpu_list(online)) if online else os.cpu_count(),
         "allowed": _field(root / "proc/self/status", "Cpus_allowed_list"),
         "smt": None if smt is None else smt == "1",
         "governor": _governor(system),
@@ -241,11 +233,11 @@ def _load_average(root: Path) -> list[float] | None:
 
 def _cpu_ticks(root: Path) -> dict[str, int] | None:
     """All CPUs' time since boot; `total` leaves out guest time, which user time already contains."""
-    words = ((_text(root / "proc/stat") or "").splitlines() or [""])[0].split()
-    if len(words) < 9 or words[0] != "cpu":
+    try:
+        ticks = parse_cpu_ticks(_text(root / "proc/stat") or "")
+    except (ValueError, IndexError):
         return None
-    ticks = [int(word) for word in words[1:9]]
-    return {"total": sum(ticks), "idle": ticks[3], "steal": ticks[7]}
+    return {"total": sum(ticks), "idle": ticks.idle, "steal": ticks.steal}
 
 
 def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, object]:

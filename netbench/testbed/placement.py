@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from netbench.errors import MissingError, UsageError
+from netbench.linux.proc import parse_cpu_list
 from netbench.model.entitlement import Placement
 from netbench.model.topology import NeighbourSpec, UutSpec
 
@@ -19,12 +20,6 @@ def siblings_here(cpu: int) -> frozenset[int]:
         return parse_cpu_list((_SYSFS / f"cpu{cpu}/topology/thread_siblings_list").read_text())
     except OSError:
         return frozenset({cpu})  # a kernel that does not tell of cores
-
-
-def parse_cpu_list(text: str) -> frozenset[int]:
-    """The CPUs of a list as the kernel writes it: `0-1,8` (cpuset(7), List format)."""
-    ends = (part.partition("-") for part in text.strip().split(",") if part)
-    return frozenset(cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1))
 
 
 def require_cpus(cpus: Iterable[int], usable: Sequence[int], whose: str) -> None:

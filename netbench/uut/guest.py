@@ -7,9 +7,9 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes import Change
-from netbench.linux.cpu_time import busy_s
-from netbench.linux.ip_link import list_command, parse_links
 from netbench.linux.machine import Machine
+from netbench.linux.nics import list_command, parse_links
+from netbench.linux.proc import busy_s
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in

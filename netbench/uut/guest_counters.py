@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
-from netbench.linux.cpu_time import busy_s
 from netbench.linux.ip_layer import FORWARDED, ip_counters
+from netbench.linux.proc import busy_s
 from netbench.model.points import CounterReading, CountingPoint, Where
 
 _MARK = "--netbench--"

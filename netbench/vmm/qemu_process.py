@@ -11,7 +11,7 @@ from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.linux.process_stat import USER_HZ, read_process
+from netbench.linux.proc import USER_HZ, read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qemu_monitor import Monitor
 

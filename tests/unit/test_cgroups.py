@@ -9,8 +9,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.composed import confined
 from netbench.hosts.local import LocalHost
 from netbench.linux.cgroups import CpuController, door, find_controller
-from netbench.linux.changes import AddCgroup, Look
-from netbench.linux.changes import cgroup as groups
+from netbench.linux.changes import AddCgroup, Look, kernel
 from netbench.linux.journal import from_json, to_json
 from netbench.model.entitlement import Entitlement
 from netbench.uut.entitling import group_changes, planned_way_in, way_in
@@ -180,7 +179,7 @@ def test_only_groups_of_netbenchs_own_are_ever_removed(name):
 
 
 def test_a_group_that_is_still_used_is_named_with_its_processes(monkeypatch):
-    monkeypatch.setattr(groups, "_EMPTY_S", 0.0)
+    monkeypatch.setattr(kernel, "_EMPTY_S", 0.0)
     host = GroupHost()
     made = GROUP.found(Look(host))
     made.make(host)

@@ -5,7 +5,7 @@ import pytest
 from netbench.errors import MissingError, UsageError
 from netbench.model.topology import NeighbourSpec, UutSpec
 from netbench.testbed import placement as cpus
-from netbench.testbed.placement import parse_cpu_list, placed, require_cpus, siblings_here, victim_cpus
+from netbench.testbed.placement import placed, require_cpus, siblings_here, victim_cpus
 
 # Four cores of two threads each, numbered as by most firmware: all first threads, then all second ones.
 THREADS = range(8)
@@ -91,13 +91,6 @@ def test_the_victims_cpus_have_to_be_there_too():
     spec = UutSpec(name="u", kind="raw", host_cpus=(0, 9))
     with pytest.raises(UsageError, match="^host_cpus: there is no CPU 9 to use; there are 0, 1$"):
         victim_cpus(spec, [], (0, 1))
-
-
-@pytest.mark.parametrize(
-    ("text", "found"), [("0\n", {0}), ("0-3\n", {0, 1, 2, 3}), ("0,64\n", {0, 64}), ("0-1,8-9,12", {0, 1, 8, 9, 12})]
-)
-def test_lists_of_cpus_as_the_kernel_writes_them(text, found):
-    assert parse_cpu_list(text) == found
 
 
 def test_siblings_are_those_that_the_kernel_names(tmp_path, monkeypatch):

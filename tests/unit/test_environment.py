@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.testbed.environment import SYSCTLS, git_revision, parse_cpu_set, read_environment
+from netbench.testbed.environment import SYSCTLS, git_revision, read_environment
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -179,11 +179,6 @@ def leaves(value):
     if isinstance(value, list):
         return [leaf for inner in value for leaf in leaves(inner)]
     return [value]
-
-
-@pytest.mark.parametrize(("text", "cpus"), [("0", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("0-1\n", {0, 1}), ("", set())])
-def test_cpu_sets(text, cpus):
-    assert parse_cpu_set(text) == cpus
 
 
 @pytest.fixture

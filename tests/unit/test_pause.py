@@ -3,8 +3,8 @@
 import socket
 import struct
 
+from netbench.linux.netlink import attribute, attributes
 from netbench.linux.pause import PauseFrames, read_pause_frames
-from netbench.linux.raw_netlink import attribute, attributes
 
 FAMILY = 21
 

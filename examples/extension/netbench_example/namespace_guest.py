@@ -7,7 +7,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Namespaced
 from netbench.linux.changes import AddNamespace, Change
-from netbench.linux.process_stat import USER_HZ, parse_process
+from netbench.linux.proc import USER_HZ, parse_process
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 

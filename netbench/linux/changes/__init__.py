@@ -7,19 +7,19 @@ same way on this machine, in a VM and in a guest. Undoing is tolerant: what is n
 
 from netbench.linux.changes.addresses import AddAddress, AddDelay, AddForwardingEntry, AddNeighbour
 from netbench.linux.changes.base import Change, Look, Request
-from netbench.linux.changes.cgroup import AddCgroup
-from netbench.linux.changes.links import AddBridge, AddNamespace, AddTap, AddVeth, Enslave, MovePort, SetUp
-from netbench.linux.changes.settings import (
-    OFFLOADS,
-    AddRunDirectory,
-    AddTable,
+from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl
+from netbench.linux.changes.links import (
+    AddBridge,
+    AddNamespace,
+    AddTap,
+    AddVeth,
+    Enslave,
+    MovePort,
     OffloadsOff,
-    SetSysctl,
-    read_offloads,
+    SetUp,
 )
 
 __all__ = [
-    "OFFLOADS",
     "AddAddress",
     "AddBridge",
     "AddCgroup",
@@ -39,5 +39,4 @@ __all__ = [
     "Request",
     "SetSysctl",
     "SetUp",
-    "read_offloads",
 ]

@@ -101,7 +101,7 @@ class InNamespace(Change):
 
 @dataclass(frozen=True, slots=True)
 class Request(Change):
-    """A change that is one request to the kernel, by a tool of iproute2: several are made by one command.
+    """A change that is one request to the kernel, by a tool of iproute2: a machine makes several by one command.
 
     Done or not done, never done in part.
     """
@@ -129,15 +129,6 @@ class Request(Change):
     @property
     def command(self) -> str:
         return shlex.join((*self.tool, *self.line))
-
-    def make(self, host: Host) -> None:
-        failed = tell(host, self.tool, [self.line])
-        if failed:
-            raise TestbedError(failed[0])
-
-    def undo(self, host: Host) -> None:
-        if self.undo_line:
-            tell_tolerantly(host, self.undo_tool, self.undo_line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +173,6 @@ def tell(
     if done.exit_code != 0 and not failed:  # not even begun
         failed = dict.fromkeys(range(len(lines)), "; ".join(words) or f"exit code {done.exit_code}")
     return failed
-
-
-def tell_tolerantly(host: Host, tool: Sequence[str], *lines: Sequence[str]) -> None:
-    """Make all these requests, unless what they are about is gone."""
-    for words in tell(host, tool, lines, all_of_them=True).values():
-        if not is_gone(words):
-            raise TestbedError(words)
 
 
 def is_gone(words: str) -> bool:

@@ -1,24 +1,34 @@
-"""Network namespaces and links: made, lent, brought up, made ports of a bridge."""
+"""Network namespaces and links: made, lent, brought up, made ports of a bridge, their offloads switched off."""
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Self
 
 from netbench.errors import TestbedError, UsageError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import (
     Change,
+    InNamespace,
     Look,
     Request,
     RequestInNamespace,
     ask_ip,
     is_gone,
     not_ours,
-    tell_tolerantly,
+    tell,
     within,
 )
 
 # `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
 _SEND_HOME = 'ip -n "$0" link set "$1" netns $$; exit $?'
+
+# What would make one frame on the wire differ from one frame counted: the names of `ethtool -K` and `-k`.
+_OFFLOADS = {
+    "gro": "generic-receive-offload",
+    "gso": "generic-segmentation-offload",
+    "tso": "tcp-segmentation-offload",
+    "lro": "large-receive-offload",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +214,54 @@ class MovePort(Change):
         back = [("link", "set", self.interface, "up")] if self.was_up else []
         addresses = [("address", "replace", address, "dev", self.interface) for address in self.addresses]
         if back or addresses:
-            tell_tolerantly(host, ("ip",), *back, *addresses)
+            for words in tell(host, ("ip",), [*back, *addresses], all_of_them=True).values():
+                if not is_gone(words):
+                    raise TestbedError(words)
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadsOff(InNamespace):
+    """GRO, GSO, TSO and LRO switched off and verified; `old` are those found on."""
+
+    interface: str
+    old: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        words = (word for name in _OFFLOADS for word in (name, "off"))
+        return shlex.join(self._argv("ethtool", "-K", self.interface, *words))
+
+    def found(self, look: Look) -> Self:
+        return replace(self, old=tuple(name for name, state in self._read(look.host).items() if state == "on"))
+
+    def make(self, host: Host) -> None:
+        if self.old:
+            self._set(host, "off")
+        still_on = [name for name, state in self._read(host).items() if state in ("on", "on [fixed]")]
+        if still_on:
+            raise TestbedError(
+                f"{self.interface}: {', '.join(still_on)} cannot be switched off; frames would be merged or split "
+                "on the way and not be counted one by one"
+            )
+
+    def undo(self, host: Host) -> None:
+        if not self.old:
+            return
+        try:
+            self._read(host)
+        except TestbedError:
+            return  # the interface is gone
+        self._set(host, "on")
+
+    def _set(self, host: Host, state: str) -> None:
+        words = [word for name in self.old for word in (name, state)]
+        run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
+
+    def _read(self, host: Host) -> dict[str, str]:
+        """The state of each: `on`, `off`, `off [fixed]`, …"""
+        text = run_checked(self._within(host), ["ethtool", "-k", self.interface])
+        states = dict(line.strip().split(": ", 1) for line in text.splitlines() if ": " in line)
+        return {short: states[long].strip() for short, long in _OFFLOADS.items() if long in states}
 
 
 def _in_netns(netns: str | None) -> tuple[str, ...]:

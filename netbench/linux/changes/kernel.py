@@ -1,20 +1,109 @@
-"""Control groups."""
+"""Settings of the kernel, tables of nftables, control groups, and directories of a run."""
 
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Self
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
-from netbench.linux.changes.base import InNamespace, Look, not_ours
+from netbench.linux.changes.base import Change, InNamespace, Look, not_ours
+from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.names import PREFIX
 
-_EMPTY_S = 5.0
-
+_EMPTY_S = 5.0  # until the last process has left a control group
 _POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SetSysctl(InNamespace):
+    """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`."""
+
+    key: str
+    value: str
+    optional: bool = False
+    old: str | None = None
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self._argv("sysctl", "-w", f"{self.key}={self.value}"))
+
+    @property
+    def _path(self) -> str:
+        return "/proc/sys/" + self.key.replace(".", "/")
+
+    def found(self, look: Look) -> Self:
+        try:
+            return replace(self, old=self._within(look.host).read(self._path).strip())
+        except TestbedError:
+            if self.optional:
+                return self
+            raise
+
+    def make(self, host: Host) -> None:
+        if self.old is not None and self.old != self.value:
+            self._within(host).write(self._path, self.value)
+
+    def undo(self, host: Host) -> None:
+        if self.old is None or self.old == self.value:
+            return
+        host = self._within(host)
+        try:
+            host.read(self._path)
+        except TestbedError:
+            return  # the interface it belonged to is gone
+        host.write(self._path, self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class AddTable(InNamespace):
+    """An nftables table of netbench's own; `rules` are a script for `nft -f` that makes it, also where it is there."""
+
+    family: str
+    table: str
+    rules: str
+
+    @property
+    def command(self) -> str:
+        return f"{shlex.join(self._argv('nft', '-f', '-'))} <<'END'\n{self.rules}END"
+
+    def found(self, look: Look) -> Self:
+        if self._within(look.host).run(["nft", "list", "table", self.family, self.table]).exit_code == 0:
+            raise not_ours(f"the nftables table {self.family} {self.table}")
+        return self
+
+    def make(self, host: Host) -> None:
+        run_checked(self._within(host), ["nft", "-f", "-"], stdin=self.rules)
+
+    def undo(self, host: Host) -> None:
+        # Adding first makes deleting succeed whether or not it was there.
+        script = f"add table {self.family} {self.table}\ndelete table {self.family} {self.table}\n"
+        run_checked(self._within(host), ["nft", "-f", "-"], stdin=script)
+
+
+@dataclass(frozen=True, slots=True)
+class AddRunDirectory(Change):
+    """A directory of netbench's own under its state directory, for the sockets and the console of a guest."""
+
+    path: str
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self._argv)
+
+    @property
+    def _argv(self) -> tuple[str, ...]:
+        return "mkdir", "-p", "-m", "700", self.path
+
+    def make(self, host: Host) -> None:
+        run_checked(host, self._argv)
+
+    def undo(self, host: Host) -> None:
+        if Path(self.path).is_relative_to(STATE_DIRECTORY):
+            run_checked(host, ["rm", "-rf", self.path])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,85 @@
+"""What the kernel says in /proc and /sys of processes, of CPU time, and of lists of CPUs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+USER_HZ = 100  # of CPU times in /proc, whatever the kernel's own tick: proc_stat(5), proc_pid_stat(5)
+
+
+class CpuTicks(NamedTuple):
+    """What all CPUs of a machine did since it was started, in 1/USER_HZ s.
+
+    Time of guests is part of `user` and `nice`; `steal` is what the hypervisor gave to others.
+    """
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int
+
+
+class ProcessStat(NamedTuple):
+    """One process; CPU time, of the kernel for it and its own, in 1/USER_HZ s.
+
+    `ticks` is that of all its threads, `children_ticks` that of all children it has waited for.
+    """
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    ticks: int
+    children_ticks: int
+    nice: int
+
+
+def parse_cpu_ticks(stat: str) -> CpuTicks:
+    """From /proc/stat; ValueError or IndexError for another text."""
+    name, *words = stat.splitlines()[0].split()
+    if name != "cpu":
+        raise ValueError(f"/proc/stat begins with {name!r}")
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
+    return CpuTicks(user, nice, system, idle, iowait, irq, softirq, steal)
+
+
+def busy_s(stat: str) -> float:
+    """All CPUs' time in seconds out of /proc/stat, but for idling, waiting for disks, and what the hypervisor took.
+
+    ValueError or IndexError for another text.
+    """
+    ticks = parse_cpu_ticks(stat)
+    return (ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq) / USER_HZ
+
+
+def parse_process(line: str) -> ProcessStat:
+    """The one line of /proc/PID/stat; ValueError or IndexError for another text."""
+    start, _, rest = line.rpartition(")")  # the name, in brackets, may hold anything
+    pid, _, name = start.partition(" (")
+    words = rest.split()
+    ticks, children_ticks = (int(user) + int(system) for user, system in (words[11:13], words[13:15]))
+    return ProcessStat(int(pid), name, words[0], int(words[1]), ticks, children_ticks, int(words[16]))
+
+
+def read_process(pid: int | str) -> ProcessStat:
+    """That of one process of this machine (`self`: this one); OSError when it is gone."""
+    return parse_process(Path(f"/proc/{pid}/stat").read_text())
+
+
+def all_processes() -> Iterator[ProcessStat]:
+    """Those of all processes of this machine but for those that end meanwhile."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            yield read_process(directory.name)
+        except OSError:
+            continue  # ended meanwhile
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The CPUs of a list as the kernel writes it, `0-3,8` (cpuset(7), "List format")."""
+    ends = (part.partition("-") for part in text.strip().split(",") if part)
+    return frozenset(cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1))

@@ -1,0 +1,54 @@
+"""What /proc says of processes and CPU time, and lists of CPUs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from netbench.linux.proc import ProcessStat, all_processes, busy_s, parse_cpu_list, parse_process, read_process
+
+# As of Linux 6.18, but for a name that holds what divides the fields.
+LINE = "813 (a) S 1 (b) S 7 813 813 0 -1 4194560 1 2 3 4 50 6 70 8 20 -5 1 0 900 10000 200 18446744073709551615\n"
+STAT = "cpu  100 20 300 4000 50 6 70 800 9 10\ncpu0 100 20 300 4000 50 6 70 800 9 10\nintr 1\n"
+
+
+def test_a_process_whatever_its_name():
+    assert parse_process(LINE) == ProcessStat(813, "a) S 1 (b", "S", 7, 50 + 6, 70 + 8, -5)
+
+
+def test_idling_and_what_others_took_is_not_counted():
+    assert busy_s(STAT) == pytest.approx((100 + 20 + 300 + 6 + 70) / 100)
+    before = busy_s(Path("/proc/stat").read_text())
+    sum(range(3_000_000))
+    assert 0 < before <= busy_s(Path("/proc/stat").read_text())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no line of it", LINE.replace("813 (", "x ("), LINE[:40], "cpu0 1 2 3 4 5 6 7 8\n"]
+)
+@pytest.mark.parametrize("parse", [parse_process, busy_s])
+def test_another_text_is_refused(parse, text):
+    with pytest.raises((ValueError, IndexError)):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["cpu 1 2\n", "cpu a b c d e f g h\n"])
+def test_times_that_are_none_are_refused(text):
+    with pytest.raises(ValueError, match="values|invalid"):
+        busy_s(text)
+
+
+def test_this_process_is_among_all():
+    own = read_process("self")
+    assert (own.pid, own.parent, own.nice) == (os.getpid(), os.getppid(), os.getpriority(os.PRIO_PROCESS, 0))
+    assert (own.pid, own.name, own.parent) in [(one.pid, one.name, one.parent) for one in all_processes()]
+    with pytest.raises(OSError, match="No such file"):
+        read_process(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [("", set()), ("0\n", {0}), ("0-3,8", {0, 1, 2, 3, 8}), ("0,64\n", {0, 64}), ("0-1,8-9", {0, 1, 8, 9})],
+)
+def test_lists_of_cpus_as_the_kernel_writes_them(text, cpus):
+    assert parse_cpu_list(text) == cpus
