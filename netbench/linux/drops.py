@@ -1,4 +1,4 @@
-"""What one machine outside guests counts beyond its NICs: from what was read there to readings.
+"""What one machine counts: from what was read there to readings.
 
 Where each is met on the way, with no NIC counter repeating it (net/core/dev.c): a program of XDP, classifiers at
 ingress and rules at ingress come after a NIC has counted a frame as received, and after tcpdump has seen it there,
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netbench.linux.ip_layer import ip_counters
+from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.queues import CLASSIFIERS, Queue
 from netbench.linux.rules import Dropper, Hook
@@ -28,7 +29,8 @@ class NamespaceCounters:
     """What one network namespace counts. `rules` is None when there are some that cannot be read.
 
     `bridged_ip` says whether br_netfilter shows bridged frames to the IP layer; `xdp` are the interfaces with a program
-    attached, `ip` what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames of NICs that count them.
+    attached, `ip` what /proc/net/snmp and /proc/net/netstat say, `pause` the pause frames of NICs that count them,
+    `out_of_buffers` the frames for which a NIC had no buffer, where its driver tells.
     """
 
     queues: tuple[Queue, ...] = ()
@@ -37,6 +39,15 @@ class NamespaceCounters:
     bridged_ip: bool = False
     xdp: frozenset[str] = frozenset()
     pause: Mapping[str, PauseFrames] = field(default_factory=dict)
+    nics: Mapping[str, NicCounters] = field(default_factory=dict)
+    out_of_buffers: Mapping[str, int] = field(default_factory=dict)
+
+
+class Counted(NamedTuple):
+    """What a machine says at one moment: its counters, and the CPU time it has used since it was started, in s."""
+
+    counters: tuple[CounterReading, ...]
+    cpu_s: float
 
 
 class _Met(NamedTuple):
@@ -55,7 +66,7 @@ def by_namespace(points: Points) -> dict[str | None, list[CountingPoint]]:
     found: dict[str | None, dict[CountingPoint, None]] = {}
     for along in points.values():
         for point in along:
-            if point.place and point.kind in (Kind.INTERFACE, *_STACKS):
+            if point.place and point.kind not in (Kind.NOTHING, Kind.BACKLOG):
                 found.setdefault(point.place.netns, {})[point] = None
     return {netns: list(there) for netns, there in found.items()}
 
@@ -77,16 +88,38 @@ def counter_readings(
     for netns, there in counted.items():
         here = [(stream, point) for stream, point in along if point.place and point.place.netns == netns]
         met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
-        stack = next((point for _, point in here if point.kind in _STACKS), None)
+        stack = _first(here, *_STACKS)
+        for stream, point in here:
+            readings += _of_nic(stream, point, there)
         readings += _attached(met, there)
         readings += _rules(met, stack, there)
-        readings += _ip_layer(stack, there)
-    backlog = next((point for _, point in along if point.kind is Kind.BACKLOG), None)
+        readings += _ip_layer(stack or _first(here, Kind.IP_COUNTERS), there)
+    backlog = _first(along, Kind.BACKLOG)
     if softnet and backlog:
         # In the rx_dropped of their NIC too (net/core/dev.c, enqueue_to_backlog).
         dropped = sum(int(line.split()[1], 16) for line in softnet.splitlines())
         readings.append(CounterReading("", backlog.name, "dropped", "repeated", dropped))
     return tuple(readings)
+
+
+def _first(along: Iterable[tuple[str, CountingPoint]], *kinds: Kind) -> CountingPoint | None:
+    return next((point for _, point in along if point.kind in kinds), None)
+
+
+def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iterator[CounterReading]:
+    """What a NIC counts itself, what its driver tells, and what waits to leave by it; what is unknown is left out."""
+    assert point.place
+    interface, way = point.place.interface, point.direction
+    if point.kind is Kind.NIC:
+        for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped"), (f"{way}_errors", "errors")):
+            yield CounterReading(stream, point.name, counter, role, getattr(there.nics[interface], counter))
+    elif point.kind is Kind.BUFFERS and interface in there.out_of_buffers:
+        # Told by the driver, but the kernel never had them.
+        yield CounterReading(stream, point.name, "rx_out_of_buffers", "dropped", there.out_of_buffers[interface])
+    elif point.kind is Kind.QUEUE:
+        for queue in there.queues:
+            if queue.interface == interface and queue.kind not in CLASSIFIERS:
+                yield CounterReading(stream, point.name, "dropped", "dropped", queue.dropped)
 
 
 def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[CounterReading]:
@@ -164,7 +197,7 @@ def _role(point: CountingPoint) -> str:
 
 def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
     """The IP layer is on the way where it forwards, and where br_netfilter lets it look at what a bridge forwards."""
-    if stack and (stack.kind is Kind.IP_LAYER or there.bridged_ip):
+    if stack and (stack.kind is not Kind.BRIDGE or there.bridged_ip):
         prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
         for name, role, frames in ip_counters(there.ip):
             yield CounterReading("", stack.name, f"{prefix}{name}", role, frames)

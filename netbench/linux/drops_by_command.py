@@ -1,65 +1,121 @@
-"""What a VM counts beyond its NICs, all by one command: a VM answers slowly, and starts programs slowly."""
+"""What a VM or a guest counts, all by one command: it answers slowly, and starts programs slowly."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from netbench.linux.drops import NamespaceCounters, counter_readings
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.linux.drops import Counted, NamespaceCounters, by_namespace, counter_readings
+from netbench.linux.ip_layer import FORWARDED
+from netbench.linux.nics import list_command, parse_links
+from netbench.linux.proc import busy_s
 from netbench.linux.queues import parse_queues
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
 from netbench.model.names import PREFIX
-from netbench.model.points import CounterReading, Points
+from netbench.model.points import CountingPoint, Kind, Points
 
-_MARK, _NEXT = "--netbench--\n", "--next--\n"
+_MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"
 _OUTSIDE = "."  # no namespace is called so
 
-# In each namespace; a tool that is missing prints nothing. Either file asks br_netfilter for all bridges or for one.
-_LOOK = f"""
-cat /proc/net/snmp /proc/net/netstat; echo {_MARK.strip()}
+_WITH_RULES = frozenset({Kind.INTERFACE, Kind.BRIDGE, Kind.IP_LAYER})
+# What is asked in a namespace, each for some kinds of points; a tool that is missing prints nothing.
+_PARTS: Mapping[str, tuple[frozenset[Kind], str]] = {
+    # First: it makes drivers that only look at their NIC every other second (e1000) look now.
+    "drivers": (
+        frozenset({Kind.NIC, Kind.BUFFERS}),
+        f"""
+for nic in /sys/class/net/*; do
+    if [ -e "$nic/device" ]; then echo "{_NIC}${{nic##*/}}"; ethtool -S "${{nic##*/}}"; fi
+done 2>/dev/null""",
+    ),
+    "links": (frozenset({Kind.NIC}), f"{' '.join(list_command())} || exit"),
+    "ip": (
+        frozenset({Kind.BRIDGE, Kind.IP_LAYER, Kind.IP_COUNTERS}),
+        "cat /proc/net/snmp /proc/net/netstat || exit",
+    ),
+    # Either file asks br_netfilter for all bridges or for one.
+    "asked": (
+        frozenset({Kind.BRIDGE}),
+        """
 for asks in /proc/sys/net/bridge/bridge-nf-call-iptables /sys/class/net/*/bridge/nf_call_iptables; do
-    [ ! -r "$asks" ] || {{ read -r answer < "$asks"; echo "$answer"; }}
-done; echo {_MARK.strip()}
-tc -s -j qdisc show 2>/dev/null; echo {_MARK.strip()}
+    [ ! -r "$asks" ] || { read -r answer < "$asks"; echo "$answer"; }
+done""",
+    ),
+    "queues": (frozenset({Kind.INTERFACE, Kind.QUEUE}), "tc -s -j qdisc show 2>/dev/null"),
+    "rules": (
+        _WITH_RULES,
+        f"""
 foreign=
 while read -r word family table; do
     case $table in {PREFIX}*|'') ;; *) foreign=yes;; esac
 done <<END
 $(nft list tables 2>/dev/null)
 END
-[ -z "$foreign" ] || {" ".join(LIST_RULES)}; echo {_MARK.strip()}
-[ -z "$foreign" ] || {" ".join(LIST_CHAINS)}
-"""
+[ -z "$foreign" ] || {" ".join(LIST_RULES)}""",
+    ),
+    "chains": (_WITH_RULES, f'[ -z "$foreign" ] || {" ".join(LIST_CHAINS)}'),
+}
 _SCRIPT = f"""
-look=$1; shift
-for netns; do
-    if [ "$netns" = {_OUTSIDE} ]; then sh -c "$look"; else ip netns exec "$netns" sh -c "$look"; fi || exit
-    echo {_NEXT.strip()}
+while [ $# -gt 0 ]; do
+    if [ "$1" = {_OUTSIDE} ]; then sh -c "$2"; else ip netns exec "$1" sh -c "$2"; fi || exit
+    echo {_NEXT.strip()}; shift 2
 done
-cat /proc/net/softnet_stat
+cat /proc/net/softnet_stat && echo {_NEXT.strip()} && cat /proc/stat
 """
+# What vmxnet3 calls frames for which it had no buffer; no other counter tells of them.
+_OUT_OF_BUFFERS = re.compile(r"^ *pkts rx OOB: (\d+)$", re.MULTILINE)
 
 
-def counters_command(namespaces: Sequence[str | None]) -> tuple[str, ...]:
-    """One command, and so nearly one moment, for all counters in these namespaces (None: outside all)."""
-    return "sh", "-c", _SCRIPT, "sh", _LOOK, *(netns or _OUTSIDE for netns in namespaces)
-
-
-def parse_counters(text: str, namespaces: Sequence[str | None], points: Points) -> tuple[CounterReading, ...]:
-    """What `counters_command` printed; ValueError, LookupError, TypeError or AttributeError when that makes no sense.
+def count_by_command(host: Host, points: Points) -> Counted:
+    """As `Machine.count`, by one command and so at nearly one moment; `host` is the machine outside all namespaces.
 
     Programs of XDP and pause frames are not looked for: nobody but netbench has the NICs of its VM, and none is real.
     """
-    *looks, softnet = text.split(_NEXT)
-    counted = {netns: _counters(look) for netns, look in zip(namespaces, looks, strict=True)}
-    return counter_readings(points, counted, softnet)
+    there = by_namespace(points)
+    printed = run_checked(host, _command(there))
+    try:
+        *looks, softnet, stat = printed.split(_NEXT)
+        counted = {netns: _counters(look, there[netns]) for netns, look in zip(there, looks, strict=True)}
+        for netns, point in ((netns, point) for netns, here in there.items() for point in here):
+            if point.kind is Kind.NIC and point.place and point.place.interface not in counted[netns].nics:
+                raise TestbedError(f"{host}: its NIC {point.place.interface} is gone")
+        return Counted(counter_readings(points, counted, softnet), busy_s(stat))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise TestbedError(f"{host}: its counters make no sense: {error}") from error
 
 
-def _counters(look: str) -> NamespaceCounters:
-    ip, asked, queues, rules, chains = look.split(_MARK)
+def _command(there: Mapping[str | None, Sequence[CountingPoint]]) -> list[str]:
+    asked = []
+    for netns, points in there.items():
+        scripts = (_PARTS[part][1] for part in _wanted(points))
+        asked += [netns or _OUTSIDE, "\n".join(f"{script}\necho {_MARK.strip()}" for script in scripts)]
+    return ["sh", "-c", _SCRIPT, "sh", *asked]
+
+
+def _wanted(points: Iterable[CountingPoint]) -> list[str]:
+    kinds = {point.kind for point in points}
+    return [part for part, (for_kinds, _) in _PARTS.items() if kinds & for_kinds]
+
+
+def _counters(look: str, points: Sequence[CountingPoint]) -> NamespaceCounters:
+    *printed, _ = look.split(_MARK)
+    told = dict(zip(_wanted(points), printed, strict=True))
+    if "ip" in told and FORWARDED not in told["ip"]:
+        raise ValueError("nothing is said of forwarding")
+    drivers = dict(_driver(block) for block in told.get("drivers", "").split(_NIC)[1:])
     return NamespaceCounters(
-        queues=tuple(parse_queues(queues)),
-        rules=_rules(rules, chains),
-        ip=ip,
-        bridged_ip=any(answer not in ("", "0") for answer in asked.split()),
+        queues=tuple(parse_queues(told.get("queues", ""))),
+        rules=_rules(told.get("rules", ""), told.get("chains", "")),
+        ip=told.get("ip", ""),
+        bridged_ip=any(answer not in ("", "0") for answer in told.get("asked", "").split()),
+        nics=parse_links(told["links"]) if "links" in told else {},
+        out_of_buffers={name: sum(counted) for name, counted in drivers.items() if counted},
     )
+
+
+def _driver(block: str) -> tuple[str, list[int]]:
+    name, _, statistics = block.partition("\n")
+    return name, list(map(int, _OUT_OF_BUFFERS.findall(statistics)))
 
 
 def _rules(rules: str, chains: str) -> tuple[Dropper, ...] | None:

@@ -37,7 +37,7 @@ class _Inside(NamedTuple):
 def read_local_counters(
     netlink: Netlink, host: Callable[[str | None], Host], points: Points
 ) -> tuple[CounterReading, ...]:
-    """As `Machine.read_counters`, on this machine; TestbedError when a namespace is gone."""
+    """The counters of `Machine.count`, on this machine; TestbedError when a namespace is gone."""
     by_netns = by_namespace(points)
     insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
     counted = {netns: _read(netlink, host(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Host
 from netbench.hosts.composed import Named, Namespaced
 from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
 from netbench.linux.changes.base import is_gone, tell
-from netbench.linux.drops import by_namespace
-from netbench.linux.drops_by_command import counters_command, parse_counters
+from netbench.linux.drops import Counted
+from netbench.linux.drops_by_command import count_by_command
 from netbench.linux.drops_here import read_local_counters
 from netbench.linux.journal import Record
 from netbench.linux.netlink import Netlink
@@ -100,20 +100,19 @@ class Machine:
         """The counters of NICs; one that is gone is left out. TestbedError when the machine cannot be asked."""
         return read_nics(self._host, self._netlink, places)
 
-    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
-        """What is counted at these points, beyond the NICs' own counters; TestbedError when it cannot be asked.
+    def count(self, points: Points) -> Counted:
+        """What is counted at these points, and its CPU time; TestbedError when it cannot be asked, or a NIC is gone.
 
         What is attached to an interface (rules, classifiers, queueing disciplines) is at the point of the interface;
         what forwards and the backlog are read for all streams together. netbench's own rules are left out.
         """
         if self._netlink:
-            return read_local_counters(self._netlink, self.host, points)
-        namespaces = tuple(by_namespace(points))
-        printed = run_checked(self._host, counters_command(namespaces))
-        try:
-            return parse_counters(printed, namespaces, points)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise TestbedError(f"{self._host}: its counters make no sense: {error}") from error
+            return Counted(read_local_counters(self._netlink, self.host, points), self.cpu_s())
+        return count_by_command(self._host, points)
+
+    def read_counters(self, points: Points) -> tuple[CounterReading, ...]:
+        """The counters of `count` alone."""
+        return self.count(points).counters
 
     def cpu_s(self) -> float:
         """CPU time used since it was started, in seconds, of all its CPUs; TestbedError when it cannot be asked."""

@@ -30,6 +30,11 @@ class Kind(Enum):
     BRIDGE = "bridge"  # what a network namespace that bridges has on the way
     IP_LAYER = "IP layer"  # what a network namespace that routes has on the way
     BACKLOG = "backlog"  # the input queues of the machine's CPUs
+    # Of a guest, whose way from one NIC to the other is all its kernel does:
+    NIC = "NIC"  # its own counters of the point's direction
+    BUFFERS = "buffers"  # frames for which it had no buffer, where its driver tells
+    QUEUE = "queue"  # its queueing discipline
+    IP_COUNTERS = "IP counters"  # the IP layer's, whatever forwards
 
 
 @dataclass(frozen=True, slots=True)

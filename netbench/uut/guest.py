@@ -9,13 +9,12 @@ from netbench.hosts.clock import wait_until
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
-from netbench.linux.proc import busy_s
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import await_forwarding, changes_in_guest, inside_nics
-from netbench.uut.guest_counters import GuestCounters, GuestNics, parse_counters, read_command, readings
 from netbench.uut.guest_links import (
+    GuestNics,
     Link,
     attaching_changes,
     bridges,
@@ -23,6 +22,7 @@ from netbench.uut.guest_links import (
     guest_mac,
     guest_points,
     places_of,
+    points_inside,
     read_links,
 )
 from netbench.uut.probe import probe_command
@@ -59,6 +59,11 @@ class _Running:
     links: tuple[Link, ...]
     nics: Mapping[str, GuestNics]  # by stream
     attached: Mapping[Place, int]
+
+    @property
+    def machine(self) -> Machine:
+        """Its kernel, where changes are made and frames are counted as on any other."""
+        return Machine(self.guest.spec.title, self.guest.host())
 
 
 class Guest(UnitUnderTest):
@@ -121,24 +126,17 @@ class Guest(UnitUnderTest):
 
     def cpu_s(self) -> dict[str, float]:
         """As the guest's kernel counts it, and what it costs the machine; TestbedError when the guest is not well."""
-        guest = self._at_work.guest
-        if not self._vmm.own_kernel:
-            return _cost(guest)
-        text = run_checked(guest.host(), ["cat", "/proc/stat"])
-        try:
-            return {"guest": busy_s(text), **_cost(guest)}
-        except (ValueError, IndexError) as error:
-            raise TestbedError(f"{guest.spec.title}: its CPU time makes no sense: {error}") from error
+        running = self._at_work
+        inside_s = running.machine.cpu_s() if self._vmm.own_kernel else None
+        return _used_s(inside_s, running.guest.cpu_s())
 
     def read(self) -> Reading:
         """Counters of its attachments and of every point in it, and CPU times; TestbedError when it is not well."""
-        running = self._at_work
-        title = running.guest.spec.title
-        outside = read_links(self.site.machine, running.links, running.attached, title)
-        counters = _counters(running.guest.host(), title, running.nics)
-        inside = readings(counters, running.nics, own_kernel=self._vmm.own_kernel)
-        used_s = ({"guest": counters.cpu_s} if self._vmm.own_kernel else {}) | _cost(running.guest)
-        return Reading((*outside, *inside), used_s)
+        running, own_kernel = self._at_work, self._vmm.own_kernel
+        outside = read_links(self.site.machine, running.links, running.attached, running.guest.spec.title)
+        inside = running.machine.count(points_inside(running.nics, own_kernel=own_kernel))
+        used_s = _used_s(inside.cpu_s if own_kernel else None, running.guest.cpu_s())
+        return Reading((*outside, *inside.counters), used_s)
 
     def console(self) -> str:
         return self._running.guest.console() if self._running else ""
@@ -189,13 +187,13 @@ class Guest(UnitUnderTest):
         """Have it forward, and wait until frames really reach it."""
         title = running.guest.spec.title
         running.nics = self._find_nics(site.paths, host, title)
-        machine = Machine(title, host)
+        machine = running.machine
         machine.make(self._changes_inside(site.paths, running.nics))
         inside = _seen_inside(site.paths, running.nics)
         await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
         await_forwarding(site.machine, places_of(running.links))
         running.attached = bridges(site.machine, running.links)
-        self._await_reception(site, running, host)
+        self._await_reception(site, running)
 
     def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
         """Which is which, by their MAC addresses."""
@@ -211,22 +209,20 @@ class Guest(UnitUnderTest):
             why = f": its kernel has no driver for {model}" if model else ""
             raise TestbedError(f"{title} has no NIC {error.args[0]}{why}") from None
 
-    def _await_reception(self, site: Site, running: _Running, host: Host) -> None:
+    def _await_reception(self, site: Site, running: _Running) -> None:
         """Return once every ingress NIC has taken a frame: some have a carrier and take nothing yet."""
-        title = running.guest.spec.title
+        points = points_inside(running.nics, own_kernel=False)
 
         def received() -> dict[str, int]:
-            counted = _counters(host, title, running.nics).nics
-            try:
-                return {stream: counted[own.ingress]["rx"] for stream, own in running.nics.items()}
-            except KeyError as error:
-                raise TestbedError(f"{title}: its NIC {error.args[0]} is gone") from None
+            counters = running.machine.count(points).counters
+            return {one.stream: one.frames or 0 for one in counters if one.counter == "rx"}
 
         before = received()
         for link in running.links:
             if link.role == "ingress":
                 run_checked(site.host, probe_command(link.interface, link.mac))
         if not wait_until(lambda: all(now > before[one] for one, now in received().items()), _RECEPTION_S, _POLL_S):
+            title = running.guest.spec.title
             raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
 
@@ -239,12 +235,7 @@ def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> 
         yield replace(path, ingress=ingress, egress=egress)
 
 
-def _counters(host: Host, title: str, nics: Mapping[str, GuestNics]) -> GuestCounters:
-    """All counters of a guest, read at nearly one moment."""
-    names = [name for own in nics.values() for name in (own.ingress, own.egress)]
-    return parse_counters(run_checked(host, read_command(names)), title)
-
-
-def _cost(guest: RunningGuest) -> dict[str, float]:
-    used_s = guest.cpu_s()
-    return {} if used_s is None else {"host": used_s}
+def _used_s(inside_s: float | None, outside_s: float | None) -> dict[str, float]:
+    """CPU time by whose it is, without what is not known."""
+    used_s = {"guest": inside_s, "host": outside_s}
+    return {whose: seconds for whose, seconds in used_s.items() if seconds is not None}

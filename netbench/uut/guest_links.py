@@ -1,7 +1,7 @@
-"""How a guest's NICs are attached to its machine, each bridged to a NIC of the machine, and what is counted there."""
+"""How a guest is attached to its machine, each NIC bridged to one of the machine, and where frames are counted."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetSysctl, SetUp
@@ -10,8 +10,22 @@ from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
-from netbench.uut.guest_counters import GUEST_POINTS, VIRTUAL_NIC
 from netbench.vmm.attachment import Attachment
+
+_VIRTUAL_NIC = CountingPoint("VMM ingress", Where.BEFORE, names_segment=True)
+_INGRESS_NIC = CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True)
+_SOFTNET = CountingPoint("guest softnet", Where.INSIDE)
+_IP_LAYER = CountingPoint("guest IP layer", Where.INSIDE)
+_EGRESS_QUEUE = CountingPoint("guest egress queue", Where.INSIDE)
+_EGRESS_NIC = CountingPoint("guest egress NIC", Where.INSIDE, direction="tx", passing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestNics:
+    """The names of one stream's NICs, as the guest calls them."""
+
+    ingress: str
+    egress: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +96,41 @@ def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
         path.name: (
             forwarding_point(path, Kind.BRIDGE, Where.BEFORE),
             links[path.name, "ingress"].point,
-            VIRTUAL_NIC,
-            *GUEST_POINTS,
+            _VIRTUAL_NIC,
+            _INGRESS_NIC,
+            _SOFTNET,
+            _IP_LAYER,
+            CountingPoint("guest", Where.INSIDE, names_segment=True),
+            _EGRESS_QUEUE,
+            _EGRESS_NIC,
             CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
             links[path.name, "egress"].point,
             CountingPoint("egress bridge", Where.BEHIND, names_segment=True),
         )
         for path in paths
+    }
+
+
+def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool) -> Points:
+    """Those of them where the guest itself counts, by stream, as places of its own machine.
+
+    The backlog only of a guest with a kernel of its own: else it is that of its machine, counted there.
+    """
+
+    def at(point: CountingPoint, kind: Kind, interface: str = "") -> CountingPoint:
+        return replace(point, kind=kind, place=Place(None, None, interface))
+
+    shared = (at(_IP_LAYER, Kind.IP_COUNTERS), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
+    return {
+        stream: (
+            # A guest's driver may tell of what the virtual NIC dropped, which is before the guest.
+            at(_VIRTUAL_NIC, Kind.BUFFERS, own.ingress),
+            at(_INGRESS_NIC, Kind.NIC, own.ingress),
+            *shared,
+            at(_EGRESS_QUEUE, Kind.QUEUE, own.egress),
+            at(_EGRESS_NIC, Kind.NIC, own.egress),
+        )
+        for stream, own in nics.items()
     }
 
 
