@@ -4,31 +4,29 @@ They share a log, a list of texts in the order of the calls, and one `FakeNics`,
 frames would: a trial on them runs the real accounting.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from pydantic import BaseModel
 
-from netbench.errors import MissingError, NeighbourError, TestbedError, UutError
+from netbench.errors import MissingError, TestbedError
+from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
-from netbench.loads.base import Neighbour
 from netbench.model.counts import Spread
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import Topology, UutSpec
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.topology import Topology
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Incoming, Received, Sink
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Assignment, Reading, Ready, UnitUnderTest, UutPlan
 from tests.unit.capture_files import START_NS
 
 Log = list[str]
-T = TypeVar("T")
 
 
 def fake_ports(kind: str = "netns") -> Topology:
@@ -51,7 +49,6 @@ class FakeClock:
         self._now_ns = 0
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds slept so far."""
         self._now_ns += 1000
         return self._now_ns
 
@@ -60,7 +57,6 @@ class FakeClock:
         return START_NS + self.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
         self._now_ns += round(seconds * 1e9)
 
 
@@ -69,25 +65,19 @@ class FakeNics:
 
     def __init__(self, log: Log, nics: Iterable[Nic]) -> None:
         self._log = log
-        self.late: list[Callable[[], None]] = []
+        self.late: list[Callable[[], object]] = []
         self.counters: dict[Place, NicCounters] = {
             nic.place: NicCounters(0, 0, 0, 0, 0, 0, True, 0, nic.mac, index, 0)
             for index, nic in enumerate(nics, start=1)
         }
 
     def __call__(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
-        """Read them, as `read_nics` does."""
         self._log.append("read NICs")
         if self.late:
             self.late.pop(0)()
         return {place: self.counters[place] for place in places if place in self.counters}
 
-    def remove(self, place: Place) -> None:
-        """Let a NIC disappear."""
-        del self.counters[place]
-
     def grow(self, nic: Nic | None, **by: int) -> None:
-        """Let counters of a NIC grow."""
         if nic is not None:
             now = self.counters[nic.place]
             self.counters[nic.place] = replace(now, **{name: getattr(now, name) + more for name, more in by.items()})
@@ -98,7 +88,6 @@ class Fate:
     """What becomes of one stream's frames in the next trials, in frames, and what goes wrong otherwise."""
 
     sent: int | None = None  # None: as intended
-    source_errors: int = 0
     source_error: str = ""
     prepare_error: str = ""
     dropped_by_rule: int = 0
@@ -138,41 +127,17 @@ class FakeWire:
         self.arrived = [*range(first, frames), *range(frames - fate.duplicated, frames)]
 
 
-class FakeSource:
+class FakeSource(Source):
     """A source that sends what its wire's fate says, at the rate it was asked for."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
         self._traffic: Traffic | None = None
-        self.closed = False
-
-    def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """None."""
-        return []
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Nothing to bring up."""
         self._note("open")
 
-    @property
-    def kind(self) -> str:
-        """Of no generator."""
-        return "fake"
-
-    def remarks(self) -> list[str]:
-        """None."""
-        return []
-
-    def nearest_fps(self, fps: float, frame_size: int) -> float:
-        """Any rate."""
-        return fps
-
-    def stamps(self, traffic: Traffic) -> Stamps:
-        """When it is due."""
-        return Stamps()
-
     def prepare(self, traffic: Traffic) -> None:
-        """Take note of what is to be sent."""
         self._note("prepare")
         if self._wire.fate.prepare_error:
             raise TestbedError(self._wire.fate.prepare_error)
@@ -183,7 +148,6 @@ class FakeSource:
         self._note("start")
 
     def wait(self, timeout_s: float) -> Sent:
-        """Carry the frames."""
         self._note("wait")
         assert self._traffic is not None, "prepare() comes first"
         fate, traffic = self._wire.fate, self._traffic
@@ -191,11 +155,7 @@ class FakeSource:
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         self._wire.carry(frames)
         at_ns = START_NS if frames else None
-        return Sent(frames, fate.source_errors, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error)
-
-    def close(self) -> None:
-        """Nothing to end."""
-        self.closed = True
+        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")
@@ -207,7 +167,6 @@ class FakeSink(Sink):
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
         self._incoming: Incoming | None = None
-        self.closed = False
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._note("open")
@@ -217,7 +176,6 @@ class FakeSink(Sink):
         self._incoming = incoming
 
     def armed(self, timeout_s: float) -> bool:
-        """As the fate says."""
         self._note("armed?")
         return self._wire.fate.arms
 
@@ -250,9 +208,6 @@ class FakeSink(Sink):
             unsettled="" if fate.flushes else "the last frames may not have been counted",
         )
 
-    def close(self) -> None:
-        self.closed = True
-
     def _note(self, what: str) -> None:
         self._wire.log.append(f"sink {self._wire.path.name} {what}")
 
@@ -273,21 +228,17 @@ class FakeUut(UnitUnderTest):
         self._asked = 0
 
     def active(self) -> ActiveGuest:
-        """It, at work."""
         return ActiveGuest(self, UutPlan(), self.ready())
 
     def ready(self) -> Ready:
-        """At once, as a bridge."""
         return Ready({wire.path.name: wire.path.sink.mac for wire in self._wires}, quiet_time_s=0.01)
 
     def reset(self) -> None:
-        """Its counters start at 0 again."""
         self._log.append("uut reset")
         for wire in self._wires:
             wire.rule_drops = 0
 
     def read(self) -> Reading:
-        """What its rule dropped."""
         self._log.append("uut drops")
         self._asked += 1
         if self._asked in self._fails_at:
@@ -302,7 +253,6 @@ class FakeUut(UnitUnderTest):
         )
 
     def console(self) -> str:
-        """What it says of its last moments."""
         return "login: "
 
 
@@ -326,120 +276,14 @@ class FakeSetup:
     setup: TrialSetup
 
     @classmethod
-    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = ()) -> "FakeSetup":
-        """A setup whose frames all arrive, until told otherwise."""
+    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = (), **fates: Fate) -> "FakeSetup":
+        """A setup whose frames all arrive, unless the `fates` of their streams are others."""
         log: Log = []
         nics = FakeNics(log, [nic for path in paths for nic in path.nics.values()])
-        wires = {path.name: FakeWire(log, nics, path) for path in paths}
+        wires = {path.name: FakeWire(log, nics, path, fates.get(path.name, Fate())) for path in paths}
         endpoints = {name: Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
         return cls(log, nics, wires, TrialSetup(endpoints, {VICTIM: uut.active()}, nics, no_more_counters, FakeClock()))
-
-
-class FakeTestbed:
-    """A testbed of one stream whose trials meet the fates of their UUT, in this order, and then good ones.
-
-    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does. `streams` are
-    those of each neighbour; fates, refusals and facts of one are under `UUT.NEIGHBOUR`.
-    """
-
-    def __init__(
-        self,
-        paths: Sequence[StreamPath],
-        fates: Iterable[Fate] = (),
-        streams: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.fakes = FakeSetup.on(paths)
-        self.calls: list[str] = []
-        self.trials = 0
-        self.before_trial: Callable[[int], None] = lambda number: None
-        self.fates: dict[str, list[Fate]] = {}
-        self.refusals: dict[str, list[str]] = {}
-        self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
-        self.said: list[str] = []  # remarks of its sources
-        self._rest = list(fates)
-        self._streams = streams or {}
-        self._present = ""
-        self._beside: list[str] = []
-        taken = {stream for names in self._streams.values() for stream in names}
-        own = [wire for name, wire in self.fakes.wires.items() if name not in taken]
-        self._victim = FakeUut(self.fakes.log, own)
-
-    @contextmanager
-    def opening(self) -> Iterator["FakeTestbed"]:
-        """As open_testbed does."""
-        self.calls.append("open")
-        try:
-            yield self
-        finally:
-            self.calls.append("close")
-
-    @contextmanager
-    def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
-        """The same fake for each."""
-        self.calls.append(f"up {spec.name}")
-        self._present = spec.name
-        try:
-            refusal = _next(self.refusals.get(spec.name, []), "")
-            if refusal:
-                raise UutError(refusal)
-            yield self._victim.active()
-        finally:
-            self.calls.append(f"down {spec.name}")
-
-    @contextmanager
-    def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
-        """A fake of its own, with its own wires."""
-        own = f"{beside.name}.{name}"
-        self.calls.append(f"up {own}")
-        self._beside.append(name)
-        try:
-            refusal = _next(self.refusals.get(own, []), "")
-            if refusal:
-                raise NeighbourError(refusal)
-            yield FakeUut(self.fakes.log, [self.fakes.wires[stream] for stream in self._streams[name]]).active()
-        finally:
-            self._beside.remove(name)
-            self.calls.append(f"down {own}")
-
-    def facts(self, active: ActiveGuest) -> Mapping[str, str]:
-        """As told."""
-        return _next(self.told.get(self._present, []), {})
-
-    def sends(self) -> str:
-        """No generator."""
-        return "fake"
-
-    def remarks(self) -> list[str]:
-        """As said."""
-        return self.said
-
-    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
-        """Asked for before each trial."""
-        return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)
-
-    def renew_endpoints(self) -> None:
-        """Takes note of it."""
-        self.calls.append("renew endpoints")
-
-    def interfaces(self) -> dict[str | None, list[str]]:
-        """None."""
-        return {}
-
-    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
-        if self.fakes.log[-1].endswith("armed?"):  # a trial begins
-            self.trials += 1
-            self.before_trial(self.trials)
-            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, self._rest), Fate())
-            for name in self._beside:
-                fate = _next(self.fates.get(f"{self._present}.{name}", []), Fate())
-                for stream in self._streams[name]:
-                    self.fakes.wires[stream].fate = fate
-        return self.fakes.nics(places)
-
-
-def _next(ones: list[T], otherwise: T) -> T:
-    return ones.pop(0) if ones else otherwise
 
 
 class FakeHost:
@@ -455,32 +299,26 @@ class FakeHost:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return "fake"
 
     @property
     def netns(self) -> str | None:
-        """None."""
         return None
 
     @property
     def shares_files(self) -> bool:
-        """Its few files are its own."""
         return False
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        """The answer to its first word."""
         self.commands.append(tuple(argv))
         if argv[0] not in self._answers:
             raise MissingError(f"the command `{argv[0]}` is not on this host")
         return replace(self._answers[argv[0]], argv=tuple(argv))
 
     def spawn(self, argv: Sequence[str]) -> Process:
-        """It cannot."""
         raise TestbedError("a fake host starts no processes")
 
     def read(self, path: str) -> str:
-        """The text of a file."""
         if path not in self.files:
             raise TestbedError(f"{self}: {path} cannot be read: No such file or directory")
         return self.files[path]
@@ -491,5 +329,4 @@ class FakeHost:
         self.files[path] = text
 
     def fetch(self, path: str, target: Path) -> None:
-        """Out of its files."""
         target.write_text(self.read(path))

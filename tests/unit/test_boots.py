@@ -1,27 +1,22 @@
-"""A campaign and UUTs that fail: which trials are stored as what, and that all others are measured."""
+"""UUTs and neighbours that fail: which trials are stored as what, and that all others are measured."""
 
-import tempfile
-from collections import Counter
 from itertools import count, groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netbench.campaign import runner as campaign
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
 from netbench.campaign.record import Record, Results
-from netbench.campaign.runner import make_request, measure_all, resume, start
+from netbench.campaign.runner import make_request, measure_all
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, UutFailed
-from netbench.model.paths import stream_paths
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
-from tests.unit.fakes import FakeTestbed, Fate
-from tests.unit.inputs import profile, topology
-from tests.unit.test_campaign import events, run, stop_at
+from tests.unit.fake_campaign import FakeCampaign, FakeTestbed
+from tests.unit.fakes import Fate
+from tests.unit.inputs import profile, shared_topology, topology
 
 UUTS = tuple({"name": name, "kind": "raw"} for name in ("a", "b", "c"))
 DIES = Fate(uut_error="guest b: QEMU was killed by signal 9")
@@ -29,237 +24,150 @@ UNREAD = Fate(sink_error="killed by signal 9")
 
 
 @pytest.fixture
-def directory(tmp_path):
-    return ResultDirectory(tmp_path / "results")
+def campaign(tmp_path, monkeypatch):
+    """On three UUTs."""
+    return FakeCampaign.on(topology(uuts=UUTS), tmp_path / "results", monkeypatch)
 
 
 @pytest.fixture
-def testbed(monkeypatch):
-    """A testbed of fakes in the place of a real one."""
-    fake = FakeTestbed(stream_paths(topology()))
-    monkeypatch.setattr(campaign, "open_testbed", lambda *_: fake.opening())
-    return fake
+def shared(tmp_path, monkeypatch):
+    """On two UUTs with a neighbour each."""
+    return FakeCampaign.on(shared_topology(uuts=UUTS[:2]), tmp_path / "results", monkeypatch)
 
 
-def request(uuts=UUTS, **more):
-    return make_request(topology(uuts=uuts), profile(**{"order": "sequential", **more}))
+def of(results, *uuts):
+    return [trial for trial in results.trials if trial.spec.uut in uuts]
 
 
-def of(results, name):
-    return [trial for trial in results.trials if trial.spec.uut == name]
+def kinds(trial):
+    return [reason.kind for reason in trial.reasons]
 
 
-def ups(testbed):
-    return Counter(call.removeprefix("up ") for call in testbed.calls if call.startswith("up "))
-
-
-def test_a_uut_that_does_not_come_up_costs_its_own_trials_and_no_others(testbed, directory):
-    testbed.refusals["b"] = ["guest b: QEMU ended with exit code 1: Could not set up host network"]
-    results = run(directory, request(repetitions=2))
-    assert ups(testbed) == {"a": 1, "b": 1, "c": 1}
-    assert testbed.trials == 4, "b's were not tried"
-    assert [trial.verdict for trial in of(results, "a") + of(results, "c")] == [Verdict.VALID] * 4
+def test_a_uut_that_does_not_come_up_costs_its_own_trials_and_no_others(campaign):
+    why = "guest b: QEMU ended with exit code 1: Could not set up host network"
+    campaign.testbed.refusals["b"] = [why]
+    results = campaign.run(repetitions=2)
+    assert campaign.testbed.ups == {"a": 1, "b": 1, "c": 1}
+    assert campaign.testbed.trials == 4, "b's were not tried"
+    assert [trial.verdict for trial in of(results, "a", "c")] == [Verdict.VALID] * 4
     lost = of(results, "b")
     assert [trial.spec.repetition for trial in lost] == [1, 2]
     for trial in lost:
-        (reason,) = trial.reasons
-        assert (reason.kind, reason.stream) == (ReasonKind.UUT_FAILED, "")
-        assert reason.detail == "guest b: QEMU ended with exit code 1: Could not set up host network"
+        assert [(one.kind, one.stream, one.detail) for one in trial.reasons] == [(ReasonKind.UUT_FAILED, "", why)]
         assert (trial.streams, trial.verdict, trial.attempt) == ((), Verdict.INVALID, 1)
         assert trial.started_ns > 1_600_000_000 * 10**9
     assert results.manifest["finished"]
+    assert not (campaign.directory.path / "consoles").exists(), "nothing was written to it"
 
 
-def test_it_is_on_record_when_and_why(testbed, directory):
-    testbed.refusals["b"] = ["no carrier"]
-    run(directory, request())
-    told = [(event["kind"], event.get("uut") or event.get("key", "").partition("/")[0]) for event in events(directory)]
-    assert told == [
-        ("campaign-started", ""),
-        ("uut-ready", "a"),
-        *((kind, told[2][1]) for kind in ("trial-started", "trial-finished", "trial-stored")),
-        ("uut-failed", "b"),
-        ("trial-stored", told[6][1]),
-        ("uut-ready", "c"),
-        *((kind, told[8][1]) for kind in ("trial-started", "trial-finished", "trial-stored")),
-        ("campaign-finished", ""),
-    ]
-    failed, stored = events(directory)[5:7]
-    assert (failed["why"], stored["verdict"]) == ("no carrier", "invalid")
-    keys = [event["key"] for event in events(directory) if event["kind"] == "trial-stored"]
-    assert keys == [trial.key for trial in request().schedule.trials]
-
-
-def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(testbed, directory):
+def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campaign):
     """Neither after it was finished, nor when it was stopped later on."""
-    testbed.refusals["b"] = ["no carrier"]
-    testbed.before_trial = stop_at(2, TestbedError("eth1 is gone"))
-    with pytest.raises(TestbedError, match="eth1 is gone"):
-        run(directory, request())
-    testbed.before_trial = lambda number: None
-    testbed.calls.clear()
-    resume(directory, [], [])
-    assert testbed.calls == ["open", "up c", "down c", "close"]
-    assert [len(of(directory.results(), name)) for name in "abc"] == [1, 1, 1]
-    testbed.calls.clear()
-    resume(directory, [], [])
-    assert testbed.calls == []
+    campaign.testbed.refusals["b"] = ["no carrier"]
+    campaign.stopped_at(2, TestbedError("eth1 is gone"))
+    results = campaign.resume()
+    assert campaign.testbed.calls == ["open", "up c", "down c", "close"]
+    assert [len(of(results, name)) for name in "abc"] == [1, 1, 1]
+    campaign.resume()
+    assert campaign.testbed.calls == []
 
 
-def test_a_uut_that_dies_in_a_trial_is_restarted_and_the_trial_repeated(testbed, directory):
-    testbed.fates["b"] = [Fate(), DIES]
-    results = run(directory, request(repetitions=3, retries=1))
-    assert ups(testbed) == {"a": 1, "b": 2, "c": 1}
-    assert [(trial.attempt, trial.verdict) for trial in of(results, "b")] == [
-        (1, Verdict.VALID),
-        (2, Verdict.VALID),
-        (1, Verdict.VALID),
-    ]
-    where = testbed.calls.index("up b")
-    assert testbed.calls[where : where + 4] == ["up b", "down b", "up b", "down b"]
+# What happens in b's trials, at each of its starts, and how often a trial is repeated; then what becomes of its trials:
+# verdict and attempt, or `-` where it was not measured. The rest is how often it was brought up.
+FAILURES = {
+    "it is restarted and the trial repeated": ([Fate(), DIES], [], 1, "valid-1 valid-2 valid-1", 2),
+    "without retries it is restarted for the next trial": ([DIES], [], 0, "invalid-1 valid-1", 2),
+    "after its last trial it is not brought up again": ([DIES], [], 0, "invalid-1", 1),
+    "the third failure in a row is the last": ([DIES] * 99, [], 0, "invalid-1 invalid-1 invalid-1 - -", 3),
+    "whichever trials they were in": ([DIES] * 99, [], 1, "invalid-2 invalid-1 - - -", 3),
+    "or in a single one": ([DIES] * 99, [], 9, "invalid-3 - - - -", 3),
+    "there must be something left to give it up for": ([DIES] * 3, [], 0, "invalid-1 invalid-1 invalid-1", 3),
+    "only failures in a row count": ([DIES, DIES, Fate()] * 2, [], 0, "invalid-1 invalid-1 valid-1 " * 2, 5),
+    "other failures need no restart": ([UNREAD] * 9, [], 1, "invalid-2 invalid-2 invalid-2 invalid-2", 1),
+    "it may come up once only": ([Fate(), DIES], ["", "no answer within 60 s"], 3, "valid-1 - - -", 2),
+}
 
 
-def test_without_retries_it_is_restarted_for_the_next_trial(testbed, directory):
-    testbed.fates["b"] = [DIES]
-    results = run(directory, request(repetitions=2, retries=0))
-    first, second = of(results, "b")
-    assert (first.verdict, second.verdict) == (Verdict.INVALID, Verdict.VALID)
-    assert [reason.detail for reason in first.reasons if reason.kind is ReasonKind.UUT_FAILED] == [DIES.uut_error]
-    assert len(first.streams) == 1, "its frames were counted"
-    assert ups(testbed)["b"] == 2
+@pytest.mark.parametrize(("fates", "refusals", "retries", "outcome", "ups"), FAILURES.values(), ids=FAILURES.keys())
+def test_a_uut_that_dies_in_a_trial(campaign, fates, refusals, retries, outcome, ups):
+    campaign.testbed.fates["b"], campaign.testbed.refusals["b"] = list(fates), list(refusals)
+    expected = outcome.split()
+    results = campaign.run(repetitions=len(expected), retries=retries)
+    found = of(results, "b")
+    assert [f"{trial.verdict.value}-{trial.attempt}" if trial.streams else "-" for trial in found] == expected
+    assert campaign.testbed.ups == {"a": 1, "b": ups, "c": 1}
+    assert {trial.verdict for trial in of(results, "a", "c")} == {Verdict.VALID}
+    gave_up = refusals[-1] if refusals else f"it failed in 3 trials one after the other: {DIES.uut_error}"
+    for trial in found:
+        why = [(reason.kind, reason.detail) for reason in trial.reasons]
+        assert trial.streams or why == [(ReasonKind.UUT_FAILED, gave_up)]
+    assert [(event["uut"], event["why"]) for event in campaign.events("uut-failed")] == [("b", gave_up)] * (
+        "-" in expected
+    )
+    died = [reason.detail for trial in found if trial.streams for reason in trial.reasons]
+    assert set(died) <= {DIES.uut_error, UNREAD.sink_error}
 
 
-def test_after_its_last_trial_a_uut_that_died_is_not_brought_up_again(testbed, directory):
-    testbed.fates["b"] = [DIES]
-    run(directory, request(retries=0))
-    assert ups(testbed) == {"a": 1, "b": 1, "c": 1}
-
-
-@pytest.mark.parametrize(("retries", "tried"), [(0, 3), (1, 2), (2, 1), (9, 1)])
-def test_a_uut_that_keeps_dying_is_given_up(testbed, directory, retries, tried):
-    """The third failure in a row is the last, whichever trials they were in."""
-    testbed.fates["b"] = [DIES] * 99
-    results = run(directory, request(repetitions=5, retries=retries))
-    assert ups(testbed) == {"a": 1, "b": MOST_FAILURES, "c": 1}
-    assert testbed.trials == 5 + MOST_FAILURES + 5
-    lost = of(results, "b")
-    assert [bool(trial.streams) for trial in lost] == [True] * tried + [False] * (5 - tried)
-    assert {trial.verdict for trial in lost} == {Verdict.INVALID}
-    assert lost[-1].reasons[0].detail == f"it failed in 3 trials one after the other: {DIES.uut_error}"
-    (failed,) = [event for event in events(directory) if event["kind"] == "uut-failed"]
-    assert (failed["uut"], failed["why"]) == ("b", lost[-1].reasons[0].detail)
-    assert [trial.verdict for trial in of(results, "a") + of(results, "c")] == [Verdict.VALID] * 10
-
-
-def test_a_uut_that_died_in_its_last_three_trials_was_measured_in_all_of_them(testbed, directory):
-    """There is nothing left to give it up for."""
-    testbed.fates["b"] = [DIES] * 3
-    results = run(directory, request(repetitions=3, retries=0))
-    assert [(trial.verdict, len(trial.streams)) for trial in of(results, "b")] == [(Verdict.INVALID, 1)] * 3
-    assert "uut-failed" not in [event["kind"] for event in events(directory)]
-
-
-def test_only_failures_in_a_row_count(testbed, directory):
-    testbed.fates["b"] = [DIES, DIES, Fate()] * 3
-    results = run(directory, request(repetitions=9, retries=0))
-    assert [trial.verdict.value for trial in of(results, "b")] == ["invalid", "invalid", "valid"] * 3
-    assert all(trial.streams for trial in of(results, "b"))
-    assert ups(testbed)["b"] == 7
-
-
-def test_a_trial_that_is_invalid_for_another_reason_interrupts_nothing(testbed, directory):
-    testbed.fates["b"] = [UNREAD] * 9
-    results = run(directory, request(repetitions=4, retries=1))
-    assert ups(testbed)["b"] == 1
-    assert [trial.attempt for trial in of(results, "b")] == [2, 2, 2, 2]
-
-
-def test_a_uut_that_comes_up_once_only(testbed, directory):
-    testbed.refusals["b"] = ["", "guest b did not answer within 60 s of its start"]
-    testbed.fates["b"] = [Fate(), DIES]
-    results = run(directory, request(repetitions=4, retries=3))
-    assert [bool(trial.streams) for trial in of(results, "b")] == [True, False, False, False]
-    assert {trial.reasons[0].detail for trial in of(results, "b")[1:]} == {
-        "guest b did not answer within 60 s of its start"
-    }
-    assert ups(testbed) == {"a": 1, "b": 2, "c": 1}
-
-
-def test_every_visit_is_a_new_chance(testbed, directory):
+def test_every_visit_is_a_new_chance(campaign):
     """Interleaved, a UUT is visited about once a repetition."""
-    testbed.refusals["b"] = ["out of memory"]
-    wanted = request(repetitions=4, order="interleaved")
-    visits = [list(trials) for name, trials in groupby(wanted.schedule.trials, lambda trial: trial.uut) if name == "b"]
+    campaign.testbed.refusals["b"] = ["out of memory"]
+    more = {"repetitions": 4, "order": "interleaved"}
+    planned = campaign.request(**more).schedule.trials
+    visits = [list(trials) for name, trials in groupby(planned, lambda trial: trial.uut) if name == "b"]
     assert len(visits) > 1
-    results = run(directory, wanted)
-    verdicts = {trial.spec: trial.verdict.value for trial in of(results, "b")}
+    verdicts = {trial.spec: trial.verdict.value for trial in of(campaign.run(**more), "b")}
     assert {verdicts[trial] for trial in visits[0]} == {"invalid"}
     assert {verdicts[trial] for visit in visits[1:] for trial in visit} == {"valid"}
 
 
-def test_a_uut_that_was_given_up_often_enough_is_not_visited_again(testbed, directory):
-    testbed.refusals["b"] = ["out of memory"] * 9
-    wanted = request(repetitions=6, order="interleaved")
-    results = run(directory, wanted)
+def test_a_uut_that_was_given_up_often_enough_is_not_visited_again(campaign):
+    campaign.testbed.refusals["b"] = ["out of memory"] * 9
+    results = campaign.run(repetitions=6, order="interleaved")
     assert {trial.verdict for trial in of(results, "b")} == {Verdict.INVALID}
-    assert {trial.verdict for trial in of(results, "a") + of(results, "c")} == {Verdict.VALID}
-    assert ups(testbed)["b"] == MOST_GIVEN_UP
+    assert {trial.verdict for trial in of(results, "a", "c")} == {Verdict.VALID}
+    assert campaign.testbed.ups["b"] == MOST_GIVEN_UP
     last = max(of(results, "b"), key=lambda trial: trial.spec.index)
     assert last.reasons[0].detail == "not tried again after it was given up 2 times: out of memory"
 
 
-def test_what_a_uut_wrote_to_its_console_before_it_failed_is_kept(testbed, directory):
-    testbed.fates["b"] = [DIES]
-    run(directory, request(retries=0))
-    assert (directory.path / "consoles/b.log").read_text() == "login: "
-    assert [path.name for path in (directory.path / "consoles").iterdir()] == ["b.log"]
+def test_what_a_uut_wrote_to_its_console_before_it_failed_is_kept(campaign):
+    campaign.testbed.fates["b"] = [DIES]
+    campaign.run(retries=0)
+    (console,) = (campaign.directory.path / "consoles").iterdir()
+    assert (console.name, console.read_text()) == ("b.log", "login: ")
 
 
-def test_there_is_no_console_where_nothing_failed_or_nothing_was_written(testbed, directory):
-    testbed.refusals["b"] = ["no carrier"]
-    run(directory, request())
-    assert not (directory.path / "consoles").exists()
-
-
-def test_a_testbed_that_breaks_still_ends_the_campaign(testbed, directory, monkeypatch):
+def test_a_testbed_that_breaks_still_ends_the_campaign(campaign, monkeypatch):
     """What is not the UUT's fault is not put down to it."""
 
     def broken(spec):
         raise TestbedError("UUT a could not be undone: `ip link del nb-br-s1` failed")
 
-    monkeypatch.setattr(testbed, "uut", broken)
+    monkeypatch.setattr(campaign.testbed, "uut", broken)
     with pytest.raises(TestbedError, match="could not be undone"):
-        run(directory, request())
-    assert events(directory)[-1]["kind"] == "campaign-stopped"
-    assert not directory.results().trials
+        campaign.run()
+    assert campaign.events()[-1]["kind"] == "campaign-stopped"
+    assert not campaign.directory.results().trials
 
 
-def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(testbed, directory):
-    testbed.told["a"] = [{"accelerator": "kvm"}]
-    testbed.told["b"] = [{"qemu": "7.2", "kernel": "6.1"}, {"qemu": "8.0"}]
-    testbed.fates["b"] = [DIES]
-    testbed.refusals["c"] = ["no carrier"]
-    results = run(directory, request(retries=1))
+def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(campaign):
+    campaign.testbed.told["a"] = [{"accelerator": "kvm"}]
+    campaign.testbed.told["b"] = [{"qemu": "7.2", "kernel": "6.1"}, {"qemu": "8.0"}]
+    campaign.testbed.fates["b"] = [DIES]
+    campaign.testbed.refusals["c"] = ["no carrier"]
+    results = campaign.run(retries=1)
     assert results.facts == {"a": {"accelerator": "kvm"}, "b": {"qemu": "8.0"}}
     assert not [warning for warning in results.warnings if warning.kind is WarningKind.CPU_IS_EMULATED]
 
 
-def test_an_emulated_cpu_is_warned_of_once_for_each_uut(testbed, directory):
+def test_an_emulated_cpu_is_warned_of_once_for_each_uut(campaign):
     why = "this host has no /dev/kvm"
-    for name in "ab":
-        testbed.told[name] = [{"emulated": why}] * 3
-    results = run(directory, request(repetitions=3, order="interleaved"))
+    campaign.testbed.told = {name: [{"emulated": why}] * 3 for name in "ab"}
+    results = campaign.run(repetitions=3, order="interleaved")
     texts = [warning.text for warning in results.warnings if warning.kind is WarningKind.CPU_IS_EMULATED]
-    assert len(texts) == 2
-    assert {name for name in "abc" for text in texts if f"UUT {name} is emulated ({why})" in text} == {"a", "b"}
+    assert [text.partition(": its numbers")[0] for text in sorted(texts)] == [
+        f"The CPU of UUT {name} is emulated ({why})" for name in "ab"
+    ]
     assert results.emulated == {"a", "b"}
-
-
-def test_what_sources_have_to_say_is_kept(testbed, directory):
-    testbed.said = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
-    results = run(directory, request(repetitions=2))
-    texts = [warning.text for warning in results.warnings]
-    assert texts.count(testbed.said[0]) == 1
 
 
 class Notes:
@@ -278,9 +186,6 @@ class Notes:
     def keep_facts(self, uut, facts) -> None:
         pass
 
-    def keep_warnings(self, warnings) -> None:
-        pass
-
     def on(self, event) -> None:
         self.told.append(event)
 
@@ -288,24 +193,21 @@ class Notes:
 FATES = st.sampled_from([Fate(), DIES, UNREAD])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(FATES, max_size=20), st.lists(st.sampled_from(["", "", "", "refused"]), max_size=6), st.integers(0, 3))
-def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusals, retries):
+def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, fates, refusals, retries):
     lab, wanted = topology(), profile(repetitions=5, retries=retries, order="sequential")
     schedule = make_request(lab, wanted).schedule
-    trials = schedule.trials or ()
-    testbed = FakeTestbed(stream_paths(lab), fates)
-    testbed.refusals["bridge"] = list(refusals)
+    testbed: Any = FakeTestbed(lab)
+    testbed.fates["bridge"], testbed.refusals["bridge"] = list(fates), list(refusals)
     notes: Any = Notes()
-    fake: Any = testbed
-    with tempfile.TemporaryDirectory() as place:
-        directory = ResultDirectory(Path(place))
-        directory.captures.mkdir()
-        record = Record(directory, notes, Results(notes), [notes])
-        boots = Boots(fake, wanted, directory.captures, record, count(1))
-        measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})
-        assert list(directory.captures.iterdir()) == []
-    assert [kept.spec for kept in notes.kept] == list(trials)
+    directory = ResultDirectory(tmp_path)
+    directory.captures.mkdir(exist_ok=True)
+    record = Record(directory, notes, Results(notes), [notes])
+    boots = Boots(testbed, wanted, directory.captures, record, count(1))
+    measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})
+    assert list(directory.captures.iterdir()) == []
+    assert [kept.spec for kept in notes.kept] == list(schedule.trials or ())
     assert all(1 <= kept.attempt <= retries + 1 for kept in notes.kept)
     assert testbed.calls.count("up bridge") == testbed.calls.count("down bridge") <= testbed.trials + 1
     finished = [event for event in notes.told if isinstance(event, TrialFinished)]
@@ -317,7 +219,7 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusal
             assert mine[-1].verdict == kept.verdict.value
             assert all(event.verdict == "invalid" for event in mine[:-1])
         else:
-            assert [reason.kind for reason in kept.reasons] == [ReasonKind.UUT_FAILED]
+            assert kinds(kept) == [ReasonKind.UUT_FAILED]
     given_up = [bool(kept.streams) for kept in notes.kept]
     assert given_up == sorted(given_up, reverse=True), "once given up, nothing more is measured"
     died = "".join("x" if any("uut-failed" in str(why) for why in one.reasons) else "." for one in finished)
@@ -326,16 +228,86 @@ def test_whatever_happens_every_trial_is_stored_once_and_in_order(fates, refusal
     assert len(failed) == (0 if all(given_up) else 1)
 
 
-def test_starting_says_which_uuts_the_testbed_is_for(testbed, directory, monkeypatch):
-    """A guest image that only another UUT needs is not asked for."""
-    asked = []
+ONE_UUT = shared_topology(uuts=UUTS[:1])
+FORWARDING = {"network": "500fps"}
 
-    def open_fake(topology, profile, uuts, scenarios):
-        asked.append(tuple(uuts))
-        return testbed.opening()
 
-    monkeypatch.setattr(campaign, "open_testbed", open_fake)
-    start(make_request(topology(uuts=UUTS), profile(), ["b"]), directory, [], [])
-    directory.write_manifest({**directory.read_manifest(), "finished": None})
-    resume(directory, [], [])
-    assert asked == [("b",), ("b",)]
+def calls(text: str) -> list[str]:
+    """`+a` for `up a`, `-a` for `down a`, between opening and closing."""
+    return ["open", *(("up " if word[0] == "+" else "down ") + word[1:] for word in text.split()), "close"]
+
+
+def test_a_neighbour_is_there_only_when_a_scenario_needs_it(shared):
+    shared.lab = ONE_UUT
+    shared.run(scenarios=["dedicated", "shared-idle", FORWARDING, {"name": "alone", "activity": "off"}])
+    assert shared.testbed.calls == calls("+a +a.second -a.second -a")
+    assert shared.testbed.trials == 4
+
+
+def test_both_sides_of_a_trial_are_counted_and_the_neighbours_send_longer(shared):
+    shared.testbed.fates.update({"a": [Fate(lost_in_uut=3)], "a.second": [Fate(lost_in_uut=5)]})
+    trial = shared.run(scenarios=[FORWARDING], duration="2s", settle={"before": "1s"}).trials[0]
+    [victim], [neighbour] = trial.streams, trial.neighbours
+    assert (victim.stream, victim.sent_frames, victim.lost_frames) == ("s1", 2000, 3)
+    [other] = neighbour.streams
+    # Its sources send longer than the victim's: while the settling time passes, and a little more.
+    assert (other.stream, other.sent_frames, other.lost_frames) == ("s2", 500 * (2 + 1) + 500 * 0.2, 5)
+    assert neighbour.name == "second"
+    assert str(trial.spec.task("second").activity) == "forwards 64-byte frames at 500fps"
+    assert [(loss.place, loss.frames) for loss in other.lost_at] == [("uut (between ingress NIC and egress NIC)", 5)]
+    assert trial.verdict is Verdict.VALID
+    log = shared.testbed.fakes.log
+    assert log.index("source s2 start") < log.index("source s1 start")
+    assert log.index("source s1 wait") < log.index("source s2 wait")
+
+
+def test_a_neighbour_that_dies_is_restarted_and_the_uut_lives_on(shared):
+    shared.lab = ONE_UUT
+    shared.testbed.fates["a.second"] = [DIES]
+    results = shared.run(scenarios=["dedicated", "shared-idle", FORWARDING])
+    assert {(trial.verdict, trial.boot) for trial in results.trials} == {(Verdict.VALID, 1)}
+    assert shared.testbed.calls == calls("+a +a.second -a.second +a.second -a.second -a")
+    failed = [event["reasons"] for event in shared.events("trial-finished") if event["reasons"]]
+    assert failed == [["neighbour-failed: neighbour second: " + DIES.uut_error]]
+    assert (shared.directory.path / "consoles" / "a.second.log").exists()
+
+
+def test_a_uut_that_dies_takes_its_neighbours_with_it(shared):
+    shared.lab = ONE_UUT
+    shared.testbed.fates["a"] = [DIES]
+    results = shared.run(scenarios=["shared-idle"])
+    assert shared.testbed.calls == calls("+a +a.second -a.second -a +a +a.second -a.second -a")
+    assert [trial.boot for trial in results.trials] == [2]
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "ups"),
+    [
+        ("fates", {"retries": 1}, 3),  # it keeps dying
+        ("refusals", {"order": "interleaved", "reboot": "trial"}, 2),  # tried again at the next visit, and no more
+    ],
+)
+def test_a_neighbour_that_cannot_be_had_costs_only_the_trials_that_need_it(shared, what, more, ups):
+    getattr(shared.testbed, what)["a.second"] = [{"fates": DIES, "refusals": "QEMU ended with exit code 1"}[what]] * 99
+    results = shared.run(scenarios=["shared-idle", "dedicated", FORWARDING], repetitions=4, **more)
+    for trial in of(results, "a"):
+        assert kinds(trial) == ([] if trial.spec.scenario == "dedicated" else [ReasonKind.NEIGHBOUR_FAILED])
+    assert {trial.verdict for trial in of(results, "b")} == {Verdict.VALID}
+    assert [len(of(results, name)) for name in "ab"] == [12, 12]
+    assert shared.testbed.ups["a.second"] == ups
+
+
+def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_but_said(shared):
+    shared.testbed.fates["a.second"] = [Fate(sent=400)]
+    results = shared.run(scenarios=[FORWARDING])
+    assert results.trials[0].verdict is Verdict.VALID
+    assert [one.text for one in results.warnings if one.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
+        "UUT a, scenario network-500fps: in some trials the sources of a neighbour sent less than was intended. What "
+        "is said of the neighbour's load refers to what they did send."
+    ]
+
+
+def test_a_neighbour_whose_capture_fails_makes_the_trial_invalid(shared):
+    shared.testbed.fates["a.second"] = [UNREAD]
+    [reason] = shared.run(scenarios=[FORWARDING], retries=0).trials[0].reasons
+    assert (reason.kind, reason.stream) == (ReasonKind.CAPTURE_FAILED, "s2")

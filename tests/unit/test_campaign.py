@@ -1,21 +1,19 @@
 """A campaign on a testbed of fakes: which trials are run, how often, what is stored, and how it goes on later."""
 
-import json
-from collections import Counter
-
 import pytest
 
-from netbench.campaign import runner as campaign
-from netbench.campaign.runner import make_request, resume, start
+from netbench.campaign import runner
+from netbench.campaign.runner import make_request
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
-from netbench.model.paths import stream_paths
-from netbench.model.verdict import Verdict, WarningKind
-from netbench.results.directory import ResultDirectory
-from tests.unit.fakes import FakeTestbed, Fate, fake_ports
-from tests.unit.inputs import profile, topology
+from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Fate, fake_ports
+from tests.unit.inputs import profile, shared_topology, topology
 
-TWO_UUTS = ({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"})
+ONE_UUT = topology()
+TWO_UUTS = topology(uuts=[{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}])
+WITH_NEIGHBOURS = shared_topology(uuts=TWO_UUTS.uuts)
 FINE = Fate()
 BROKEN_OFF = Fate(source_error="ENETDOWN")  # invalid, and the generator's fault
 UNREAD = Fate(sink_error="killed by signal 9")  # invalid, and not the generator's
@@ -23,284 +21,255 @@ DUBIOUS = Fate(flushes=False)
 
 
 @pytest.fixture
-def directory(tmp_path):
-    return ResultDirectory(tmp_path / "results")
+def campaign(request, tmp_path, monkeypatch):
+    """On one UUT, or the topology that a test names."""
+    return FakeCampaign.on(getattr(request, "param", ONE_UUT), tmp_path / "results", monkeypatch)
 
 
-@pytest.fixture
-def testbed(monkeypatch):
-    """Put fakes in the place of what open_testbed brings up: fates in, testbed out."""
-    paths = stream_paths(topology())
-
-    def of(*fates) -> FakeTestbed:
-        fake = FakeTestbed(paths, fates)
-
-        monkeypatch.setattr(campaign, "open_testbed", lambda *_: fake.opening())
-        return fake
-
-    return of
+on_two_uuts = pytest.mark.parametrize("campaign", [TWO_UUTS], ids=[""], indirect=True)
+with_neighbours = pytest.mark.parametrize("campaign", [WITH_NEIGHBOURS], ids=[""], indirect=True)
 
 
-def request(uuts=({"name": "bridge", "kind": "raw"},), **more):
-    return make_request(topology(uuts=uuts), profile(**more))
-
-
-def run(directory, wanted):
-    start(wanted, directory, ["netbench", "run"], [])
-    return directory.results()
-
-
-def events(directory):
-    return [json.loads(line) for line in directory.events.read_text().splitlines()]
-
-
-def test_a_whole_campaign(testbed, directory):
-    fakes = testbed()
-    results = run(directory, request(TWO_UUTS, repetitions=2, order="sequential"))
-    assert fakes.calls == ["open", "up bridge", "down bridge", "up route", "down route", "close"]
+@on_two_uuts
+def test_a_whole_campaign(campaign):
+    results = campaign.run(repetitions=2)
+    assert campaign.testbed.calls == ["open", "up bridge", "down bridge", "up route", "down route", "close"]
     assert [trial.spec.index for trial in results.trials] == [0, 1, 2, 3]
-    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
-    assert {trial.streams[0].received_frames for trial in results.trials} == {1000}
-    manifest = directory.read_manifest()
+    assert {(trial.verdict, trial.streams[0].received_frames) for trial in results.trials} == {(Verdict.VALID, 1000)}
+    manifest = results.manifest
     assert (manifest["planned_trials"], manifest["uuts"]) == (4, ["bridge", "route"])
     assert manifest["finished"]
     assert manifest["before"]["kernel"] == manifest["after"]["kernel"]
 
 
-def test_events_in_order(testbed, directory):
-    testbed(UNREAD)
-    run(directory, request(retries=1))
-    assert [event["kind"] for event in events(directory)] == [
-        "campaign-started",
-        "uut-ready",
-        "trial-started",
-        "trial-finished",
-        "trial-started",
-        "trial-finished",
-        "trial-stored",
-        "campaign-finished",
-    ]
-    first = events(directory)[3]
-    assert (first["verdict"], first["attempt"]) == ("invalid", 1)
-    assert first["reasons"] == ["capture-failed: killed by signal 9"]
-
-
-def test_observers_hear_the_same_events_as_the_log(testbed, directory):
-    testbed()
+@on_two_uuts
+def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
     heard = []
 
     class Ear:
         def on(self, event):
             heard.append(event.kind)
 
-    start(request(), directory, [], [Ear()])
-    assert heard == [event["kind"] for event in events(directory)]
+    campaign.testbed.fates["bridge"] = [UNREAD]
+    campaign.testbed.refusals["route"] = ["no carrier"]
+    wanted = campaign.request(retries=1)
+    runner.start(wanted, campaign.directory, [], [Ear()])
+    told = campaign.events()
+    assert [event["kind"] for event in told] == heard
+    assert [(event["kind"], event.get("uut") or event.get("key", "").partition("/")[0]) for event in told] == [
+        ("campaign-started", ""),
+        ("uut-ready", "bridge"),
+        ("trial-started", "bridge"),
+        ("trial-finished", "bridge"),
+        ("trial-started", "bridge"),
+        ("trial-finished", "bridge"),
+        ("trial-stored", "bridge"),
+        ("uut-failed", "route"),
+        ("trial-stored", "route"),
+        ("campaign-finished", ""),
+    ]
+    first, failed = told[3], told[7]
+    assert (first["verdict"], first["attempt"]) == ("invalid", 1)
+    assert first["reasons"] == ["capture-failed: killed by signal 9"]
+    assert (failed["why"], told[8]["verdict"]) == ("no carrier", "invalid")
+    assert [event["key"] for event in campaign.events("trial-stored")] == [one.key for one in wanted.schedule.trials]
 
 
-def test_uuts_are_changed_only_when_the_plan_changes_them(testbed, directory):
-    fakes = testbed()
-    run(directory, request(TWO_UUTS, repetitions=2, frame_sizes=[64], loads=["10fps", "20fps"], order="interleaved"))
-    ups = [call for call in fakes.calls if call.startswith("up")]
-    assert Counter(ups).keys() == {"up bridge", "up route"}
-    assert len(ups) in (3, 4)
-    assert fakes.trials == 8
-
-
-@pytest.mark.parametrize("retries", [0, 1, 2])
-def test_an_invalid_trial_is_repeated_and_then_kept_and_marked(testbed, directory, retries):
-    fakes = testbed(*[UNREAD] * 9)
-    (kept,) = run(directory, request(retries=retries)).trials
-    assert fakes.trials == retries + 1
-    assert (kept.verdict, kept.attempt) == (Verdict.INVALID, retries + 1)
-    assert kept.streams[0].received_frames is None
-
-
-def test_the_first_attempt_that_is_good_is_kept(testbed, directory):
-    fakes = testbed(UNREAD, UNREAD, FINE)
-    (kept,) = run(directory, request(retries=5)).trials
-    assert (fakes.trials, kept.attempt, kept.verdict) == (3, 3, Verdict.VALID)
-
-
-def test_a_suspicious_trial_is_not_repeated(testbed, directory):
-    fakes = testbed(DUBIOUS)
-    (kept,) = run(directory, request(retries=5)).trials
-    assert (fakes.trials, kept.attempt, kept.verdict) == (1, 1, Verdict.SUSPICIOUS)
-
-
-def test_after_a_generator_failed_its_lanes_are_renewed(testbed, directory):
-    fakes = testbed(BROKEN_OFF, FINE)
-    (kept,) = run(directory, request(retries=1)).trials
-    assert (kept.attempt, kept.verdict) == (2, Verdict.VALID)
-    assert fakes.calls == ["open", "up bridge", "renew endpoints", "down bridge", "close"]
-
-
-def test_also_after_the_last_attempt(testbed, directory):
-    """The next trial is to find a generator that works."""
-    fakes = testbed(BROKEN_OFF, FINE)
-    kept = run(directory, request(retries=0, repetitions=2)).trials
-    assert [trial.verdict for trial in kept] == [Verdict.INVALID, Verdict.VALID]
-    assert fakes.calls.count("renew endpoints") == 1
-
-
-def test_after_another_failure_lanes_stay(testbed, directory):
-    fakes = testbed(UNREAD, FINE)
-    run(directory, request())
-    assert "renew endpoints" not in fakes.calls
+@on_two_uuts
+def test_uuts_are_changed_only_when_the_plan_changes_them(campaign):
+    campaign.run(repetitions=2, loads=["10fps", "20fps"], order="interleaved")
+    assert campaign.testbed.ups.keys() == {"bridge", "route"}
+    assert campaign.testbed.ups.total() in (3, 4)
+    assert campaign.testbed.trials == 8
 
 
 @pytest.mark.parametrize(
-    ("keep", "kept"),
+    ("fates", "retries", "attempts", "verdict"),
     [
-        ("none", []),
-        ("invalid", ["trial-000001-s1.pcap"]),
-        ("all", ["trial-000000-s1.pcap", "trial-000001-s1.pcap", "trial-000002-s1.pcap"]),
+        ([UNREAD] * 9, 0, 1, Verdict.INVALID),
+        ([UNREAD] * 9, 2, 3, Verdict.INVALID),
+        ([UNREAD, UNREAD, FINE], 5, 3, Verdict.VALID),
+        ([DUBIOUS], 5, 1, Verdict.SUSPICIOUS),
     ],
 )
-def test_captures_are_kept_as_asked(testbed, directory, keep, kept):
-    testbed(FINE, UNREAD, DUBIOUS)
-    run(directory, request(retries=0, repetitions=3, keep_captures=keep))
-    assert sorted(path.name for path in directory.captures.iterdir()) == kept
+def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(campaign, fates, retries, attempts, verdict):
+    campaign.testbed.fates["bridge"] = fates
+    (kept,) = campaign.run(retries=retries).trials
+    assert (campaign.testbed.trials, kept.attempt, kept.verdict) == (attempts, attempts, verdict)
+    assert (kept.streams[0].received_frames is None) is (verdict is Verdict.INVALID)
 
 
-def test_the_capture_of_an_invalid_attempt_is_not_kept_for_a_valid_trial(testbed, directory):
-    testbed(UNREAD, FINE)
-    run(directory, request(retries=1, keep_captures="invalid"))
-    assert list(directory.captures.iterdir()) == []
+@pytest.mark.parametrize(
+    ("fate", "more", "renewed"),
+    [
+        (BROKEN_OFF, {"retries": 1}, 1),
+        (BROKEN_OFF, {"retries": 0, "repetitions": 2}, 1),  # the next trial is to find a generator that works
+        (UNREAD, {"retries": 1}, 0),
+    ],
+)
+def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, fate, more, renewed):
+    campaign.testbed.fates["bridge"] = [fate]
+    assert campaign.run(**more).trials[-1].verdict is Verdict.VALID
+    assert campaign.testbed.calls == ["open", "up bridge", *["renew endpoints"] * renewed, "down bridge", "close"]
 
 
-def test_warnings_are_stored_with_the_results(testbed, directory):
-    testbed()
-    warnings = run(directory, request(duration="100ms")).warnings
-    kinds = [warning.kind for warning in warnings]
-    assert {WarningKind.VETH_OVERLOAD_IS_UNSENT, WarningKind.SHORT_TRIALS, WarningKind.FEW_REPETITIONS} <= set(kinds)
+@pytest.mark.parametrize(
+    ("keep", "retries", "kept"), [("none", 0, ""), ("invalid", 0, "1"), ("invalid", 1, ""), ("all", 0, "012")]
+)
+def test_captures_are_kept_as_asked(campaign, keep, retries, kept):
+    """That of an invalid attempt at a trial that is valid in the end is none."""
+    campaign.testbed.fates["bridge"] = [FINE, UNREAD, *[FINE] * retries, DUBIOUS]
+    campaign.run(retries=retries, repetitions=3, keep_captures=keep)
+    names = sorted(path.name for path in campaign.directory.captures.iterdir())
+    assert names == [f"trial-00000{number}-s1.pcap" for number in kept]
+
+
+def test_warnings_are_stored_with_the_results(campaign):
+    campaign.testbed.said = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
+    warnings = campaign.run(duration="100ms", repetitions=2).warnings
+    kinds = {warning.kind for warning in warnings}
+    assert {WarningKind.VETH_OVERLOAD_IS_UNSENT, WarningKind.SHORT_TRIALS, WarningKind.FEW_REPETITIONS} <= kinds
     assert len(set(warnings)) == len(warnings)
-
-
-def stop_at(number, error):
-    def before_trial(trial):
-        if trial == number:
-            raise error
-
-    return before_trial
+    assert [one.text for one in warnings if one.kind is WarningKind.SOURCE_REMARK] == campaign.testbed.said
 
 
 @pytest.mark.parametrize("error", [TestbedError("the guest is gone"), Stopped(15)], ids=["broken", "stopped"])
-def test_what_was_measured_is_kept_and_the_rest_is_measured_later(testbed, directory, error):
-    fakes = testbed()
-    fakes.before_trial = stop_at(3, error)
-    with pytest.raises(type(error)):
-        run(directory, request(repetitions=5))
-    assert fakes.calls[-2:] == ["down bridge", "close"]
-    assert events(directory)[-1] == {
-        "time_ns": events(directory)[-1]["time_ns"],
-        "kind": "campaign-stopped",
-        "why": str(error),
-    }
-    first = directory.results()
+def test_what_was_measured_is_kept_and_the_rest_is_measured_later(campaign, error):
+    first = campaign.stopped_at(3, error, repetitions=5)
+    assert campaign.testbed.calls[-2:] == ["down bridge", "close"]
+    assert [event["why"] for event in campaign.events("campaign-stopped")] == [str(error)]
     kept = tuple(first.trials)
     assert len(kept) == 2
     assert first.manifest["finished"] is None
 
-    again = testbed()
-    resume(directory, ["netbench", "resume"], [])
-    assert again.trials == 3
-    results = directory.results()
+    results = campaign.resume()
+    assert campaign.testbed.trials == 3
     assert results.trials[:2] == kept
-    assert sorted(trial.spec.repetition for trial in results.trials) == [1, 2, 3, 4, 5]
+    assert [trial.spec.repetition for trial in results.trials] == [1, 2, 3, 4, 5]
     assert results.manifest["finished"]
-    sessions = directory.read_manifest()["sessions"]
-    assert [session["command"] for session in sessions] == [["netbench", "resume"]]
-    assert directory.read_manifest()["started"] == first.manifest["started"]
+    assert [session["command"] for session in results.manifest["sessions"]] == [["netbench", "resume"]]
+    assert results.manifest["started"] == first.manifest["started"]
 
 
-def test_resuming_follows_the_same_plan(testbed, directory):
-    fakes = testbed()
-    fakes.before_trial = stop_at(4, TestbedError("x"))
-    wanted = request(TWO_UUTS, repetitions=3, frame_sizes=[64], loads=["10fps", "20fps"], order="random", seed=7)
+@with_neighbours
+@pytest.mark.parametrize("stop", range(1, 7))
+def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(campaign, stop):
+    order = ("interleaved", "random")[stop % 2]
+    more = {"scenarios": ["dedicated", "shared-idle", {"network": ["50%"]}], "order": order, "seed": stop}
+    campaign.stopped_at(stop, **more)
+    results = campaign.resume()
+    assert [trial.spec.key for trial in results.trials] == [one.key for one in campaign.request(**more).schedule.trials]
+    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
+    boots = [trial.boot for trial in sorted(results.trials, key=lambda one: one.started_ns)]
+    assert boots == sorted(boots)
+    assert min(boots) == 1
+
+
+@on_two_uuts
+def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
+    """And the testbed is for them: a guest image that only another UUT needs is not asked for."""
+    asked = []
+
+    def open_fake(topology, profile, uuts, scenarios):
+        asked.append(tuple(uuts))
+        return campaign.testbed.opening()
+
+    monkeypatch.setattr(runner, "open_testbed", open_fake)
+    campaign.testbed.stop_at(2, TestbedError("x"))
     with pytest.raises(TestbedError):
-        run(directory, wanted)
-    testbed()
-    resume(directory, [], [])
-    assert [trial.spec for trial in directory.results().trials] == list(wanted.schedule.trials)
-    started = sorted(directory.results().trials, key=lambda trial: trial.started_ns)
-    assert {trial.spec.index for trial in started} == set(range(12))
+        runner.start(make_request(TWO_UUTS, profile(repetitions=2), ["route"]), campaign.directory, [], [])
+    assert campaign.resume().uuts == ("route",)
+    assert campaign.testbed.calls == ["open", "up route", "down route", "close"]
+    assert asked == [("route",), ("route",)]
 
 
-def test_only_the_chosen_uuts_are_resumed(testbed, directory):
-    fakes = testbed()
-    fakes.before_trial = stop_at(1, TestbedError("x"))
-    with pytest.raises(TestbedError):
-        start(make_request(topology(uuts=TWO_UUTS), profile(), ["route"]), directory, [], [])
-    again = testbed()
-    assert resume(directory, [], []).uuts == ("route",)
-    assert again.calls == ["open", "up route", "down route", "close"]
+def test_resuming_what_is_complete_touches_nothing(campaign):
+    campaign.run()
+    before = [path.read_bytes() for path in (campaign.directory.manifest, campaign.directory.events)]
+    campaign.resume()
+    assert campaign.testbed.calls == []
+    assert [path.read_bytes() for path in (campaign.directory.manifest, campaign.directory.events)] == before
 
 
-def test_resuming_what_is_complete_touches_nothing(testbed, directory):
-    testbed()
-    run(directory, request())
-    before = {path.name: path.read_bytes() for path in directory.path.iterdir() if path.is_file()}
-    again = testbed()
-    resume(directory, [], [])
-    assert again.calls == []
-    after = {path.name: path.read_bytes() for path in directory.path.iterdir() if path.is_file()}
-    assert after["manifest.json"] == before["manifest.json"]
-    assert after["events.jsonl"] == before["events.jsonl"]
-
-
-def test_all_measured_but_not_finished_is_finished(testbed, directory):
+def test_all_measured_but_not_finished_is_finished(campaign):
     """Killed between the last trial and the end."""
-    testbed()
-    run(directory, request())
-    directory.write_manifest({**directory.read_manifest(), "finished": None, "after": None})
-    again = testbed()
-    resume(directory, [], [])
-    assert again.trials == 0
-    assert again.calls == ["open", "close"]
-    assert directory.read_manifest()["finished"]
-    assert directory.read_manifest()["after"]
+    manifest = campaign.run().manifest
+    campaign.directory.write_manifest({**manifest, "finished": None, "after": None})
+    manifest = campaign.resume().manifest
+    assert campaign.testbed.calls == ["open", "close"]
+    assert manifest["finished"]
+    assert manifest["after"]
 
 
-@pytest.mark.parametrize("missing", ["uuts", "scenarios", "before"])
-def test_a_damaged_manifest_cannot_be_resumed(testbed, directory, missing):
-    fakes = testbed()
-    fakes.before_trial = stop_at(1, TestbedError("x"))
-    with pytest.raises(TestbedError):
-        run(directory, request())
-    manifest = directory.read_manifest()
-    del manifest[missing]
-    directory.write_manifest(manifest)
-    with pytest.raises(UsageError, match="is damaged"):
-        resume(directory, [], [])
+def test_a_directory_that_is_being_worked_on_cannot_be_resumed(campaign):
+    campaign.stopped_at(1)
+    with campaign.directory.lock(), pytest.raises(TestbedError, match="another netbench is working on it"):
+        campaign.resume()
 
 
-def test_a_directory_that_is_being_worked_on_cannot_be_resumed(testbed, directory):
-    fakes = testbed()
-    fakes.before_trial = stop_at(1, TestbedError("x"))
-    with pytest.raises(TestbedError):
-        run(directory, request())
-    testbed()
-    with directory.lock(), pytest.raises(TestbedError, match="another netbench is working on it"):
-        resume(directory, [], [])
-
-
-def test_a_testbed_that_does_not_come_up_leaves_no_directory(monkeypatch, directory):
+def test_a_testbed_that_does_not_come_up_leaves_no_directory(campaign, monkeypatch):
     def refuse(*_):
         raise MissingError("run it as root")
 
-    monkeypatch.setattr(campaign, "open_testbed", refuse)
+    monkeypatch.setattr(runner, "open_testbed", refuse)
     with pytest.raises(MissingError):
-        run(directory, request())
-    assert not directory.path.exists()
+        campaign.run()
+    assert not campaign.directory.path.exists()
 
 
-def test_a_load_that_no_cable_carries_is_refused_before_anything_else():
-    lab = fake_ports()
-    with pytest.raises(UsageError, match="profile one: loads: above line rate: 2Gbit/s at 64 bytes on t/tx"):
-        make_request(lab, profile(loads=["2Gbit/s"]))
-    make_request(lab, profile(loads=["1Gbit/s"]))
+@pytest.mark.parametrize(
+    ("lab", "wanted", "why"),
+    [
+        (fake_ports(), profile(loads=["2Gbit/s"]), "profile one: loads: above line rate: 2Gbit/s at 64 bytes on t/tx"),
+        (
+            fake_ports().model_copy(update={"uuts": topology().uuts}),
+            profile(),
+            "stream s1: this kind of UUT needs an ingress and an egress NIC",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_else(lab, wanted, why):
+    with pytest.raises(UsageError, match=why):
+        make_request(lab, wanted)
 
 
-def test_a_uut_that_cannot_forward_on_these_streams_is_refused():
-    with pytest.raises(UsageError, match="stream s1: this kind of UUT needs an ingress and an egress NIC"):
-        make_request(fake_ports().model_copy(update={"uuts": topology().uuts}), profile())
+def by_scenario(results):
+    """The trials of the first UUT."""
+    return {trial.spec.scenario: trial for trial in results.trials if trial.spec.uut == "bridge"}
+
+
+@with_neighbours
+def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
+    scenarios = ["shared-idle", {"network": ["50%", "95%"]}]
+    results = campaign.run(scenarios=scenarios, loads=["1000fps", "4000fps", "2000fps"])
+    assert [(one.uut, one.frame_size, one.fps, one.load) for one in results.maxima] == [
+        (uut, 64, 4000.0, "4000fps") for uut in ("bridge", "route")
+    ]
+    intended = {
+        (trial.spec.scenario, trial.neighbours[0].streams[0].intended_fps)
+        for trial in results.trials
+        if trial.spec.scenario != "shared-idle"
+    }
+    assert intended == {("network-50", 2000.0), ("network-95", 3800.0)}
+
+
+@with_neighbours
+def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(campaign):
+    campaign.stopped_at(3, scenarios=["shared-idle", {"network": ["50%", "80%"]}])
+    results = campaign.resume()
+    found = by_scenario(results)
+    shares = [found[name].neighbours[0].streams[0].intended_fps for name in ("network-50", "network-80")]
+    assert shares == [500.0, 800.0]
+    assert len(results.maxima) == 2
+
+
+@with_neighbours
+@pytest.mark.parametrize("fate", [UNREAD, Fate(lost_in_uut=1000)], ids=["not measured", "nothing forwarded"])
+def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, fate):
+    campaign.testbed.fates["bridge"] = [fate]
+    scenarios = ["dedicated", "shared-idle", {"network": ["50%", "500fps"]}]
+    found = by_scenario(campaign.run(scenarios=scenarios, retries=0))
+    assert found["shared-idle"].verdict is (Verdict.INVALID if fate is UNREAD else Verdict.VALID)
+    assert [reason.kind for reason in found["network-50"].reasons] == [ReasonKind.MAXIMUM_UNKNOWN]
+    assert found["network-50"].streams == ()
+    assert [found[name].verdict for name in ("dedicated", "network-500fps")] == [Verdict.VALID] * 2

@@ -3,17 +3,12 @@
 import pytest
 from netbench_example.halving import Halving
 
-from netbench.campaign import runner as campaign
-from netbench.campaign.runner import make_request, resume
 from netbench.cli.dry_run import describe
 from netbench.config import plugins
-from netbench.hosts.signals import Stopped
-from netbench.model.paths import stream_paths
 from netbench.plan import schedule
-from netbench.results.directory import ResultDirectory
-from tests.unit.fakes import FakeTestbed, Fate
-from tests.unit.inputs import profile, topology
-from tests.unit.test_campaign import run, stop_at
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Fate
+from tests.unit.inputs import topology
 
 LOST = Fate(lost_in_uut=1)
 
@@ -33,20 +28,16 @@ def halving(monkeypatch):
 @pytest.mark.parametrize("stopped_in", [None, 1, 3])
 def test_a_schedule_of_somebody_else(halving, monkeypatch, tmp_path, stopped_in):
     """Also when it was stopped in the middle of the search."""
-    testbed = FakeTestbed(stream_paths(topology()), [LOST, Fate(), LOST, Fate()])
-    monkeypatch.setattr(campaign, "open_testbed", lambda *_: testbed.opening())
-    request = make_request(topology(), profile(schedule={"kind": "halving", "highest": 1600, "steps": 4}))
-    assert "# trials: chosen one by one by what was measured so far (halving)" in list(describe(request))
-    directory = ResultDirectory(tmp_path / "results")
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    campaign.testbed.fates["bridge"] = [LOST, Fate(), LOST]
+    wanted = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
+    told = describe(campaign.request(**wanted))
+    assert "# trials: chosen one by one by what was measured so far (halving)" in list(told)
     if stopped_in is None:
-        run(directory, request)
+        results = campaign.run(**wanted)
     else:
-        testbed.before_trial = stop_at(stopped_in, Stopped(15))
-        with pytest.raises(Stopped):
-            run(directory, request)
-        testbed.before_trial = lambda number: None
-        resume(directory, [], [])
-    results = directory.results()
+        campaign.stopped_at(stopped_in, **wanted)
+        results = campaign.resume()
     assert [str(trial.spec.load) for trial in results.trials] == ["800fps", "400fps", "600fps", "500fps"]
     assert {trial.boot for trial in results.trials} == ({1} if stopped_in in (None, 1) else {1, 2})
     assert results.manifest["finished"]

@@ -1,5 +1,6 @@
 """One trial on fakes: what is done in which order, and what becomes of everything that goes wrong."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,24 +14,29 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
-from tests.unit.fakes import FakeSetup
+from tests.unit.fakes import FakeSetup, Fate
 from tests.unit.inputs import planned_trial, profile, topology
 from tests.unit.points import THROUGH_UUT, loss
 
 PATHS = stream_paths(topology(2))
+IN_UUT = "uut (between ingress NIC and egress NIC)"
+Measure = Callable[..., TrialResult]
 
 
 @pytest.fixture
-def measure(tmp_path):
+def measure(tmp_path) -> Measure:
     """Run a trial on a setup."""
 
-    def run(setup: FakeSetup, *streams: str, **more) -> TrialResult:
-        load = more.pop("load", "1000fps")
-        wanted = profile(loads=load, **more)
+    def run(setup: FakeSetup, *streams: str, load: str = "1000fps", **more) -> TrialResult:
+        wanted = profile(loads=[load], **more)
         trial = planned_trial(topology(2), wanted, streams or ("s1",), index=7)
         return run_trial(setup.setup, trial, Recording(tmp_path), 1)
 
     return run
+
+
+def said(result: TrialResult) -> list[tuple[ReasonKind, str, str]]:
+    return [(reason.kind, reason.stream, reason.detail) for reason in result.reasons]
 
 
 def kinds(result: TrialResult) -> list[ReasonKind]:
@@ -81,36 +87,24 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["trial-000007-s1.pcap", "trial-000007-s2.pcap"]
 
 
-def test_loss_is_placed_by_stream(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=70)
-    setup.wires["s2"].fate = replace(setup.wires["s2"].fate, lost_in_uut=5)
-    result = measure(setup, "s1", "s2")
-    assert [counts.received_frames for counts in result.streams] == [930, 995]
-    assert [counts.lost_at for counts in result.streams] == [
-        (loss("uut (drop rule)", 70, THROUGH_UUT),),
-        (loss("uut (between ingress NIC and egress NIC)", 5, THROUGH_UUT),),
-    ]
-    assert result.verdict is Verdict.VALID
-
-
-def test_each_trial_counts_only_its_own_growth(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=70)
-    first, second = measure(setup), measure(setup)
-    assert first.streams[0].lost_at == second.streams[0].lost_at == (loss("uut (drop rule)", 70, THROUGH_UUT),)
-    assert [one.grew for one in second.streams[0].counters if one.counter == "tx"] == [1000, 930]
+def test_loss_is_placed_by_stream_and_each_trial_counts_only_its_own(measure):
+    setup = FakeSetup.on(PATHS, s1=Fate(dropped_by_rule=70), s2=Fate(lost_in_uut=5))
+    for result in (measure(setup, "s1", "s2"), measure(setup, "s1", "s2")):
+        assert [counts.received_frames for counts in result.streams] == [930, 995]
+        assert [counts.lost_at for counts in result.streams] == [
+            (loss("uut (drop rule)", 70, THROUGH_UUT),),
+            (loss(IN_UUT, 5, THROUGH_UUT),),
+        ]
+        assert [one.grew for one in result.streams[0].counters if one.counter == "tx"] == [1000, 930]
+        assert result.verdict is Verdict.VALID
 
 
 def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     """A UUT that was restarted during the trial counts from 0 again."""
-    setup = FakeSetup.on(PATHS)
-    wire = setup.wires["s1"]
+    setup = FakeSetup.on(PATHS, s1=Fate(dropped_by_rule=-200, lost_in_uut=230))
     monkeypatch.setattr(setup.setup.guests[VICTIM].uut, "reset", lambda: None)
-    wire.rule_drops = 500
-    wire.fate = replace(wire.fate, dropped_by_rule=-200, lost_in_uut=230)
-    (counts,) = measure(setup).streams
-    assert counts.lost_at == (loss("uut (between ingress NIC and egress NIC)", 30, THROUGH_UUT),)
+    setup.wires["s1"].rule_drops = 500
+    assert measure(setup).streams[0].lost_at == (loss(IN_UUT, 30, THROUGH_UUT),)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +112,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     [([], "was removed meanwhile"), ([(4, "nft rule")], "counter was reset"), ([(None, "nft rule")], "does not count")],
 )
 def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, lost_in_uut=30)
+    setup = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=30))
     seen = iter([[(500, "nft rule"), (8, "steady")], [*after, (8, "steady")]])
 
     def rules(_points):
@@ -132,10 +125,9 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
 
 def test_frames_still_on_their_way_are_waited_for(measure):
     setup = FakeSetup.on(PATHS)
-    wire = setup.wires["s1"]
 
     def late_frame():
-        setup.nics.grow(wire.path.sink, rx=1)
+        setup.nics.grow(PATHS[0].sink, rx=1)
 
     setup.nics.late = [lambda: None, late_frame, late_frame, late_frame]  # the first is the reading before
     measure(setup)
@@ -152,64 +144,53 @@ def test_a_path_that_never_stands_still_is_not_waited_for_for_ever(measure):
 
 
 def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s2"].fate = replace(setup.wires["s2"].fate, arms=False)
+    setup = FakeSetup.on(PATHS, s2=Fate(arms=False))
     result = measure(setup, "s1", "s2")
     assert not [entry for entry in setup.log if "start" in entry or "wait" in entry]
     assert [entry for entry in setup.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
     assert result.verdict is Verdict.INVALID
-    assert {reason.stream: reason.kind for reason in result.reasons} == {
-        "s1": ReasonKind.NOTHING_SENT,
-        "s2": ReasonKind.CAPTURE_FAILED,
-    }
-    assert [counts.sent_frames for counts in result.streams] == [0, 0]
-    assert [counts.received_frames for counts in result.streams] == [None, None]
-
-
-def test_a_source_that_breaks_off_makes_the_trial_invalid_and_leaves_its_counts(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sent=400, source_error="sending failed: ENETDOWN")
-    result = measure(setup, "s1", "s2")
-    assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
-        (ReasonKind.GENERATOR_FAILED, "s1", "sending failed: ENETDOWN")
+    assert [(kind, stream) for kind, stream, _ in said(result)] == [
+        (ReasonKind.NOTHING_SENT, "s1"),
+        (ReasonKind.CAPTURE_FAILED, "s2"),
     ]
-    assert [(c.sent_frames, c.received_frames, c.unsent_frames) for c in result.streams] == [
-        (400, 400, 600),
-        (1000, 1000, 0),
-    ]
-
-
-def test_a_source_that_sends_nothing(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sent=0)
-    result = measure(setup)
-    assert kinds(result) == [ReasonKind.NOTHING_SENT]
-    assert (result.streams[0].loss_ratio, result.streams[0].offered_fps) == (None, None)
+    assert [(counts.sent_frames, counts.received_frames) for counts in result.streams] == [(0, None)] * 2
 
 
 def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, prepare_error="the source on nb-tx1 is gone")
+    setup = FakeSetup.on(PATHS, s1=Fate(prepare_error="the source on nb-tx1 is gone"))
     result = measure(setup, "s1", "s2")
     assert not [entry for entry in setup.log if "start" in entry]
     assert "sink s1 stop" in setup.log
-    assert (ReasonKind.GENERATOR_FAILED, "the source on nb-tx1 is gone") in [
-        (reason.kind, reason.detail) for reason in result.reasons
-    ]
+    assert (ReasonKind.GENERATOR_FAILED, "s1", "the source on nb-tx1 is gone") in said(result)
+
+
+@pytest.mark.parametrize(
+    ("fate", "kind", "detail", "counts"),
+    [
+        (Fate(sent=400, source_error="ENETDOWN"), ReasonKind.GENERATOR_FAILED, "ENETDOWN", (400, 400, 0)),
+        (Fate(sent=0), ReasonKind.NOTHING_SENT, "no frame", (0, None, None)),
+        (Fate(dropped_by_capture=30), ReasonKind.CAPTURE_DROPPED, "30 frames", (1000, 970, 0)),
+        (Fate(flushes=False), ReasonKind.NOT_DRAINED, "not have been counted", (1000, 1000, 0)),
+        (Fate(sink_error="signal 9"), ReasonKind.CAPTURE_FAILED, "signal 9", (1000, None, None)),
+    ],
+)
+def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measure, fate, kind, detail, counts):
+    """In frames sent, received and lost; beside it, another stream is as always."""
+    result = measure(FakeSetup.on(PATHS, s1=fate), "s1", "s2")
+    ((found, stream, words),) = said(result)
+    assert (found, stream, detail in words) == (kind, "s1", True)
+    found_counts = [(one.sent_frames, one.received_frames, one.lost_frames) for one in result.streams]
+    assert found_counts == [counts, (1000, 1000, 0)]
 
 
 @pytest.mark.parametrize("asked", [1, 2], ids=["before", "after"])
 def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
-    setup = FakeSetup.on(PATHS, fails_at=[asked])
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_rule=10)
-    result = measure(setup)
-    assert [(reason.kind, reason.stream, reason.detail) for reason in result.reasons] == [
-        (ReasonKind.UUT_FAILED, "", "the guest does not answer")
-    ]
+    result = measure(FakeSetup.on(PATHS, fails_at=[asked], s1=Fate(dropped_by_rule=10)))
+    assert said(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
     assert (counts.received_frames, counts.lost_frames) == (990, 10)
-    assert counts.lost_at == (loss("uut (between ingress NIC and egress NIC)", 10, THROUGH_UUT),)
+    assert counts.lost_at == (loss(IN_UUT, 10, THROUGH_UUT),)
 
 
 def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
@@ -226,36 +207,11 @@ def test_a_uut_that_cannot_be_reset_stops_the_campaign(measure, monkeypatch):
 
 def test_a_nic_that_disappears_is_a_reason(measure):
     setup = FakeSetup.on(PATHS)
-    egress = PATHS[0].egress
-    assert egress is not None
-    place = egress.place
-    setup.nics.late = [lambda: None, lambda: setup.nics.remove(place)]
+    place = PATHS[0].nics["egress"].place
+    setup.nics.late = [lambda: None, lambda: setup.nics.counters.pop(place)]
     result = measure(setup)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
     assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
-
-
-def test_capture_drops_are_the_testers(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, dropped_by_capture=30)
-    result = measure(setup)
-    assert kinds(result) == [ReasonKind.CAPTURE_DROPPED]
-    (counts,) = result.streams
-    assert (counts.received_frames, counts.lost_frames, counts.capture_dropped_frames) == (970, 0, 30)
-
-
-def test_a_sink_that_may_have_missed_the_last_frames(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, flushes=False)
-    assert kinds(measure(setup)) == [ReasonKind.NOT_DRAINED]
-
-
-def test_a_sink_that_died_leaves_the_arrivals_unknown(measure):
-    setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate = replace(setup.wires["s1"].fate, sink_error="tcpdump ended with killed by signal 9")
-    result = measure(setup)
-    assert kinds(result) == [ReasonKind.CAPTURE_FAILED]
-    assert (result.streams[0].received_frames, result.streams[0].lost_frames) == (None, None)
 
 
 def test_a_max_load_intends_nothing(measure):
@@ -267,17 +223,16 @@ def test_a_max_load_intends_nothing(measure):
 
 def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     setup = FakeSetup.on(PATHS)
-    clock = setup.setup.clock
-    before = clock.realtime_ns
-    stop = setup.setup.endpoints["s1"].sink.stop
+    clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink
+    before, stop = clock.realtime_ns, sink.stop
 
     def set_clock(limit_s):
         monkeypatch.setattr(clock, "realtime_ns", lambda: before() - 3_200_000_000)
         stop(limit_s)
 
-    monkeypatch.setattr(setup.setup.endpoints["s1"].sink, "stop", set_clock)
+    monkeypatch.setattr(sink, "stop", set_clock)
     result = measure(setup)
-    ((kind, detail),) = [(reason.kind, reason.detail) for reason in result.reasons]
+    ((kind, _, detail),) = said(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
     (counts,) = result.streams
     assert (counts.received_frames, counts.delay) == (1000, None)

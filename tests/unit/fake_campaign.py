@@ -1,0 +1,179 @@
+"""A campaign on a testbed of fakes: what happens in its trials is told beforehand, and what was done is noted."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from netbench.campaign import runner
+from netbench.errors import NeighbourError, TestbedError, UutError
+from netbench.hosts.signals import Stopped
+from netbench.linux.nics import NicCounters
+from netbench.loads.base import Neighbour
+from netbench.model.campaign import CampaignResults
+from netbench.model.paths import Place, stream_paths
+from netbench.model.topology import Topology, UutSpec
+from netbench.results.directory import ResultDirectory
+from netbench.trial.setup import TrialSetup
+from netbench.uut.base import ActiveGuest
+from tests.unit.fakes import FakeSetup, FakeUut, Fate
+from tests.unit.inputs import profile
+
+T = TypeVar("T")
+
+
+def _next(ones: list[T], otherwise: T) -> T:
+    return ones.pop(0) if ones else otherwise
+
+
+class FakeTestbed:
+    """A testbed whose trials on a UUT meet `fates`, those of the UUT in this order, and then good ones.
+
+    `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does. Streams that the
+    topology gives to neighbours are theirs; fates, refusals and facts of one are under `UUT.NEIGHBOUR`.
+    """
+
+    def __init__(self, lab: Topology) -> None:
+        self.fakes = FakeSetup.on(stream_paths(lab))
+        self.calls: list[str] = []
+        self.trials = 0
+        self.before_trial: Callable[[int], None] = lambda number: None
+        self.fates: dict[str, list[Fate]] = {}
+        self.refusals: dict[str, list[str]] = {}
+        self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
+        self.said: list[str] = []  # remarks of its sources
+        self._present = ""
+        self._beside: list[str] = []
+        wires = self.fakes.wires
+        self._wires = {one.name: [wires[stream] for stream in one.streams] for one in lab.neighbours}
+        taken = [wire.path.name for own in self._wires.values() for wire in own]
+        self._victim = FakeUut(self.fakes.log, [wire for name, wire in wires.items() if name not in taken])
+
+    def stop_at(self, number: int, error: BaseException) -> None:
+        """Let something happen before a trial, counted from 1."""
+
+        def before_trial(trial: int) -> None:
+            if trial == number:
+                raise error
+
+        self.before_trial = before_trial
+
+    @property
+    def ups(self) -> Counter[str]:
+        """How often each UUT and neighbour was brought up."""
+        return Counter(call.removeprefix("up ") for call in self.calls if call.startswith("up "))
+
+    @contextmanager
+    def opening(self) -> Iterator["FakeTestbed"]:
+        """As open_testbed does."""
+        self.calls.append("open")
+        try:
+            yield self
+        finally:
+            self.calls.append("close")
+
+    @contextmanager
+    def uut(self, spec: UutSpec) -> Iterator[ActiveGuest]:
+        """The same fake for each."""
+        self._present = spec.name
+        with self._up(spec.name, UutError):
+            yield self._victim.active()
+
+    @contextmanager
+    def neighbour(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
+        """A fake of its own, with its own wires."""
+        self._beside.append(name)
+        try:
+            with self._up(f"{beside.name}.{name}", NeighbourError):
+                yield FakeUut(self.fakes.log, self._wires[name]).active()
+        finally:
+            self._beside.remove(name)
+
+    @contextmanager
+    def _up(self, name: str, refused: type[TestbedError]) -> Iterator[None]:
+        self.calls.append(f"up {name}")
+        try:
+            refusal = _next(self.refusals.get(name, []), "")
+            if refusal:
+                raise refused(refusal)
+            yield
+        finally:
+            self.calls.append(f"down {name}")
+
+    def facts(self, active: ActiveGuest) -> Mapping[str, str]:
+        return _next(self.told.get(self._present, []), {})
+
+    def sends(self) -> str:
+        return "fake"
+
+    def remarks(self) -> list[str]:
+        return self.said
+
+    def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
+        return replace(self.fakes.setup, guests=guests, read_nics=self._read_nics, loads=loads)
+
+    def renew_endpoints(self) -> None:
+        self.calls.append("renew endpoints")
+
+    def interfaces(self) -> dict[str | None, list[str]]:
+        return {}
+
+    def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
+        if self.fakes.log[-1].endswith("armed?"):  # a trial begins
+            self.trials += 1
+            self.before_trial(self.trials)
+            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, []), Fate())
+            for name in self._beside:
+                fate = _next(self.fates.get(f"{self._present}.{name}", []), Fate())
+                for wire in self._wires[name]:
+                    wire.fate = fate
+        return self.fakes.nics(places)
+
+
+@dataclass
+class FakeCampaign:
+    """A campaign on a fake testbed of this topology, with its result directory."""
+
+    lab: Topology
+    directory: ResultDirectory
+    testbed: FakeTestbed
+
+    @classmethod
+    def on(cls, lab: Topology, place: Path, monkeypatch: pytest.MonkeyPatch) -> "FakeCampaign":
+        """With its testbed in the place of what open_testbed brings up."""
+        testbed = FakeTestbed(lab)
+        monkeypatch.setattr(runner, "open_testbed", lambda *_: testbed.opening())
+        return cls(lab, ResultDirectory(place), testbed)
+
+    def request(self, **wanted: Any) -> runner.Request:
+        """What is to be measured: fields of `profile`, UUTs one after the other unless told otherwise."""
+        return runner.make_request(self.lab, profile(**{"order": "sequential", **wanted}))
+
+    def run(self, **wanted: Any) -> CampaignResults:
+        runner.start(self.request(**wanted), self.directory, ["netbench", "run"], [])
+        return self.directory.results()
+
+    def stopped_at(self, number: int, error: BaseException | None = None, /, **wanted: Any) -> CampaignResults:
+        """Begun, and stopped before a trial by SIGTERM or another error; what there is so far."""
+        error = error or Stopped(15)
+        self.testbed.stop_at(number, error)
+        with pytest.raises(type(error)):
+            self.run(**wanted)
+        self.testbed.before_trial = lambda number: None
+        return self.directory.results()
+
+    def resume(self) -> CampaignResults:
+        """Go on with it; calls and trials of the testbed are counted anew."""
+        self.testbed.calls, self.testbed.trials = [], 0
+        runner.resume(self.directory, ["netbench", "resume"], [])
+        return self.directory.results()
+
+    def events(self, kind: str = "") -> list[dict[str, Any]]:
+        """All that its log has, or those of a kind."""
+        found = [json.loads(line) for line in self.directory.events.read_text().splitlines()]
+        return [event for event in found if kind in ("", event["kind"])]
