@@ -1,6 +1,6 @@
 """What makes a Linux kernel forward between the NICs of each stream: the changes, as data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.clock import wait_until
@@ -59,6 +59,31 @@ def forwards(nic: NicCounters) -> bool:
     return nic.up and nic.forwards
 
 
+def forwarding_changes(paths: Sequence[StreamPath], how: str) -> list[Change]:
+    """What makes a kernel `bridge` or `route`; those of one tool stand together, for one command to make them."""
+    if how == "route":
+        return [*_routing(paths), *_addresses(paths)]
+    bridges = _bridges(paths)
+    # In a namespace of ours IPv6 is off for all; elsewhere a bridge itself would speak up among our frames.
+    return [
+        *no_bridge_netfilter(paths),
+        *bridges,
+        *no_ipv6(one.interface for one in bridges if one.netns is None),
+        *_ports(paths),
+    ]
+
+
+def changes_in_guest(paths: Sequence[StreamPath], how: str) -> list[Change]:
+    """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
+    if not paths:
+        return []
+    up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
+    quiet = no_ipv6(("all", "default"))
+    if how == "route":
+        return [*quiet, *_routing(paths), *up, *_addresses(paths)]
+    return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths), *_ports(paths)]
+
+
 def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
     """No netfilter for IP on the way through any bridge of these paths' UUT."""
     for netns in _namespaces(paths):
@@ -67,49 +92,42 @@ def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
             yield SetSysctl(netns, f"net.bridge.bridge-nf-call-{family}", "0", optional=True)
 
 
-def bridge_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """One bridge per stream between its two NICs, and no netfilter for IP on the way through any of them."""
-    yield from no_bridge_netfilter(paths)
-    for path in paths:
-        ingress, egress = inside_nics(path)
-        bridge = f"{PREFIX}br-{path.name}"
-        yield AddBridge(ingress.netns, bridge)
-        if ingress.netns is None:
-            # In a namespace of ours IPv6 is off for all; here the bridge itself would speak up among our frames.
-            yield SetSysctl(None, f"net.ipv6.conf.{bridge}.disable_ipv6", "1", optional=True)
-        yield Enslave(ingress.netns, ingress.interface, bridge)
-        yield Enslave(egress.netns, egress.interface, bridge)
-        yield SetUp(ingress.netns, bridge)
+def no_ipv6(interfaces: Iterable[str]) -> Iterator[Change]:
+    """No IPv6 on interfaces outside all namespaces; `all` and `default` are those that are there and those to come."""
+    for interface in interfaces:
+        yield SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", optional=True)
+
+
+def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:
+    """One per stream."""
+    return [AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}") for path in paths]
+
+
+def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """The two NICs of each stream as ports of its bridge, which knows behind which one its sink is."""
+    for bridge, path in zip(_bridges(paths), paths, strict=True):
+        for nic in inside_nics(path):
+            yield Enslave(nic.netns, nic.interface, bridge.interface)
+        yield SetUp(bridge.netns, bridge.interface)
     for path in paths:
         _, egress = inside_nics(path)
         yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
 
 
-def route_changes(paths: Sequence[StreamPath]) -> Iterator[Change]:
-    """Addresses on both NICs of each stream, a permanent neighbour for its sink, and IPv4 forwarding."""
+def _routing(paths: Sequence[StreamPath]) -> Iterator[Change]:
     for netns in _namespaces(paths):
         yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
         yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
         yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
+
+
+def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """Addresses on both NICs of each stream, and a permanent neighbour for its sink."""
     for path in paths:
         ingress, egress = inside_nics(path)
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
         yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
         yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
-
-
-def forwarding_changes(paths: Sequence[StreamPath], how: str) -> list[Change]:
-    """What makes a kernel `bridge` or `route`."""
-    return list(bridge_changes(paths) if how == "bridge" else route_changes(paths))
-
-
-def changes_in_guest(paths: Sequence[StreamPath], how: str) -> list[Change]:
-    """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
-    if not paths:
-        return []
-    quiet = [SetSysctl(None, f"net.ipv6.conf.{part}.disable_ipv6", "1", optional=True) for part in ("all", "default")]
-    up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
-    return [*quiet, *up, *forwarding_changes(paths, how)]
 
 
 def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError
-from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetSysctl, SetUp
+from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
 from netbench.model.names import PREFIX
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
-from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter
+from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment
 
 _VIRTUAL_NIC = CountingPoint("VMM ingress", Where.BEFORE, names_segment=True)
@@ -38,6 +38,11 @@ class Link:
     kind: str  # of its attachment
     interface: str
     mac: str
+
+    @property
+    def bridge(self) -> str:
+        """The bridge between the two."""
+        return f"{PREFIX}b{self.role[0]}-{self.stream}"
 
     @property
     def place(self) -> Place:
@@ -70,23 +75,24 @@ def attaching_changes(
 ) -> Iterator[Change]:
     """What attaches each NIC, and a bridge for it; `towards` is the MAC address that a stream's frames come in with."""
     yield from no_bridge_netfilter(paths)
-    sinks = {path.name: path.sink.mac for path in paths}
-    for link in guest_links(paths, attachment.kind):
-        netns, bridge = link.nic.netns, f"{PREFIX}b{link.role[0]}-{link.stream}"
-        yield from attachment.changes(netns, link.interface, link.mac)
-        yield AddBridge(netns, bridge)
-        if netns is None:
-            # In a namespace of ours IPv6 is off for all; here both would speak up among our frames.
-            for interface in (bridge, link.interface):
-                yield SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", optional=True)
-        yield Enslave(netns, link.nic.interface, bridge)
-        yield Enslave(netns, link.interface, bridge)
+    links = guest_links(paths, attachment.kind)
+    for link in links:
+        yield from attachment.changes(link.nic.netns, link.interface, link.mac)
+        yield AddBridge(link.nic.netns, link.bridge)
+    # In a namespace of ours IPv6 is off for all; elsewhere both would speak up among our frames.
+    yield from no_ipv6(name for link in links if link.nic.netns is None for name in (link.bridge, link.interface))
+    for link in links:
+        netns = link.nic.netns
+        yield Enslave(netns, link.nic.interface, link.bridge)
+        yield Enslave(netns, link.interface, link.bridge)
         yield SetUp(netns, link.interface)
-        yield SetUp(netns, bridge)
+        yield SetUp(netns, link.bridge)
+    sinks = {path.name: path.sink.mac for path in paths}
+    for link in links:
         if link.role == "ingress":
-            yield AddForwardingEntry(netns, link.interface, towards[link.stream])
+            yield AddForwardingEntry(link.nic.netns, link.interface, towards[link.stream])
         else:
-            yield AddForwardingEntry(netns, link.nic.interface, sinks[link.stream])
+            yield AddForwardingEntry(link.nic.netns, link.nic.interface, sinks[link.stream])
 
 
 def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:

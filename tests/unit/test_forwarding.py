@@ -1,27 +1,51 @@
 """What makes a kernel forward: streams do not meet, and a guest's own NICs are what its changes name."""
 
 import re
+from dataclasses import replace
+from itertools import chain, groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netbench.linux.changes import Request, SetSysctl
 from netbench.model.paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
-from netbench.uut.guest_links import guest_mac
+from netbench.uut.guest_links import attaching_changes, guest_mac
+from netbench.vmm.attachment import Tap
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
+OUTSIDE = [
+    replace(path, ingress=replace(path.ingress, netns=None), egress=replace(path.egress, netns=None)) for path in PATHS
+]
+
+
+def commands(changes):
+    return [change.command for change in changes]
 
 
 @pytest.mark.parametrize("how", ["bridge", "route"])
 def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(how):
     quiet = [f"sysctl -w net.ipv6.conf.{part}.disable_ipv6=1" for part in ("all", "default")]
     up = [f"ip -n nb-lab-uut link set nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
-    own = [change.command for change in forwarding_changes(PATHS, how)]
-    assert [change.command for change in changes_in_guest(PATHS, how)] == [*quiet, *up, *own]
+    settings_, *told = (
+        list(group)
+        for _, group in groupby(forwarding_changes(PATHS, how), lambda change: isinstance(change, SetSysctl))
+    )
+    expected = [*quiet, *commands(settings_), *up, *commands(chain.from_iterable(told))]
+    assert commands(changes_in_guest(PATHS, how)) == expected
     assert changes_in_guest((), how) == []
+
+
+@pytest.mark.parametrize("paths", [PATHS, OUTSIDE], ids=["in a namespace", "outside all"])
+def test_what_one_tool_is_told_stands_together(paths):
+    """Each command takes milliseconds, in an emulated guest tens of them."""
+    towards = {path.name: path.sink.mac for path in paths}
+    for changes in (forwarding_changes(paths, "bridge"), attaching_changes(paths, Tap(), towards)):
+        told = [change.tool for change in changes if isinstance(change, Request)]
+        assert len([tool for tool, _ in groupby(told)]) == 2, "ip, then bridge"
 
 
 @settings(deadline=None, max_examples=20)

@@ -31,7 +31,7 @@ from netbench.linux.machine import Machine
 from netbench.model.paths import Place, stream_paths
 from netbench.model.points import CountingPoint, Kind
 from netbench.testbed.layout import base_changes
-from netbench.uut.forwarding import bridge_changes, route_changes
+from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm
 
@@ -378,14 +378,14 @@ def test_what_cannot_be_recorded_is_not_made(guest, tmp_path):
     assert guest.log == []
 
 
-@pytest.mark.parametrize("forwarding", [bridge_changes, route_changes])
-def test_a_uut_in_a_vm_comes_and_goes(forwarding, guest):
+@pytest.mark.parametrize("how", ["bridge", "route"])
+def test_a_uut_in_a_vm_comes_and_goes(how, guest):
     """All that a kernel is told to forward is taken back."""
     lab = topology_in_vm(2)
     guest.machine.make(base_changes(lab, "lab"))
     made = len(guest.log)
     before, point = dict(guest.files), guest.machine.point
-    guest.machine.make(forwarding(stream_paths(lab)))
+    guest.machine.make(forwarding_changes(stream_paths(lab), how))
     told = guest.log[made:]
     assert told
     assert guest.machine.undo(to=point) == []
