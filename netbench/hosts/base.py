@@ -123,6 +123,29 @@ def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: 
     return done.stdout
 
 
+class Remote:
+    """A machine of its own at the other end of something, outside any namespace; messages call it `title`."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self._name = name
+        self._title = title
+
+    def __str__(self) -> str:
+        return self._title
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def netns(self) -> None:
+        return None
+
+    @property
+    def shares_files(self) -> bool:
+        return False
+
+
 class FilesByCommand:
     """Files of hosts that only run commands."""
 
@@ -134,8 +157,8 @@ class FilesByCommand:
         run_checked(self, ["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], stdin=text)
 
 
-class FetchByCommand(FilesByCommand):
-    """As FilesByCommand, and fetching."""
+class RemoteByCommand(FilesByCommand, Remote):
+    """A remote machine that only runs commands: files are fetched by one as well."""
 
     def fetch(self: Host, path: str, target: Path) -> None:
         save(target, b64decode(run_checked(self, ["base64", path], timeout_s=120.0)))

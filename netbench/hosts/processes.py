@@ -2,10 +2,10 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from netbench.hosts.clock import wait_until
 from netbench.hosts.local import MARK
 
 
@@ -32,7 +32,5 @@ def end_marked_processes(run_id: str, patience_s: float = 2.0) -> list[str]:
             ended.append(words)
         except ProcessLookupError:
             continue
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline and any(True for _ in marked_processes(run_id)):
-        time.sleep(0.01)
+    wait_until(lambda: not any(marked_processes(run_id)), patience_s, 0.01)
     return ended

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Completed, FetchByCommand, Host, Process, run_checked
+from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
 
 _CONNECT_S = 5
@@ -16,7 +16,7 @@ _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 _LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"
 
 
-class SshHost(FetchByCommand):
+class SshHost(RemoteByCommand):
     """A guest by `ssh` on its machine, over one connection that is kept; messages call it `title`.
 
     `directory` is for the guest's host key, the only one that is accepted, and the socket of that connection.
@@ -25,8 +25,7 @@ class SshHost(FetchByCommand):
     def __init__(
         self, name: str, title: str, machine: Host, directory: Path, port: int, user: str, key: Path, host_key: str
     ) -> None:
-        self._name = name
-        self._title = title
+        super().__init__(name, title)
         self._machine = machine
         # Short: ssh adds 17 characters to the name of a socket it makes, and a path has at most 107 (unix(7)).
         known, self._control = directory / "known_hosts", directory / "s"
@@ -45,21 +44,6 @@ class SshHost(FetchByCommand):
         }
         options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
         self._command = ["ssh", "-F", "none", *options, "-i", str(key), "-p", str(port), f"{user}@127.0.0.1"]
-
-    def __str__(self) -> str:
-        return self._title
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def netns(self) -> None:
-        return None
-
-    @property
-    def shares_files(self) -> bool:
-        return False
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         words = ""

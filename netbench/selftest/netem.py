@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import Verdict
-from netbench.selftest.impairments import judge_delay
+from netbench.selftest.forwarders import judge_delay
 from netbench.selftest.tester import Tester, complaints
 from netbench.uut.base import ActiveGuest
 

@@ -18,7 +18,7 @@ from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.attached import Attached, judge_attached, look
 from netbench.selftest.drops import check_drops, references
-from netbench.selftest.impairments import check_impairment, impairment_cases
+from netbench.selftest.forwarders import check_forwarder, forwarder_cases
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.netem import DELAYING, check_netem
 from netbench.selftest.tester import Tester, selftest_profile, with_uuts
@@ -130,8 +130,8 @@ def _references(wanted: Wanted, found: _Found, scratch: Path) -> None:
     rounds.insert(0, (first, partial(check_pacing, first.name)))
     if wanted.topology.vms:
         rounds.append((DELAYING, check_netem))
-    for one in impairment_cases():
-        rounds.append((one.spec, partial(check_impairment, one)))
+    for one in forwarder_cases():
+        rounds.append((one.spec, partial(check_forwarder, one)))
     topology = with_uuts(wanted.topology, list({spec.name: spec for spec, _ in rounds}.values()))
     _round(wanted, topology, rounds, found, scratch)
 

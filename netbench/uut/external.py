@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.paths import StreamPath
@@ -12,10 +12,8 @@ from netbench.uut.base import Ready, UnitUnderTest
 _QUIET_TIME_S = 0.05  # unknown; what most devices keep a frame for at most
 
 
-class ExternalOptions(BaseModel):
+class ExternalOptions(BaseModel, extra="forbid", frozen=True):
     """`next_hop_macs` gives a routing UUT's ingress MAC address per stream; a bridging one needs none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     next_hop_macs: dict[str, str] = {}
 

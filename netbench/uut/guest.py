@@ -25,8 +25,8 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
-from netbench.uut.probe import probe_command
 from netbench.vmm.base import GuestNic, GuestSpec, RunningGuest, Vmm, guest_directory
+from netbench.vmm.reception import probe_command
 
 _RECEPTION_S = 20.0
 _POLL_S = 0.05

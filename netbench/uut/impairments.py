@@ -2,17 +2,15 @@
 
 from typing import Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from netbench.model.fields import Seconds
 
 Frame = TypeVar("Frame")
 
 
-class Every(BaseModel):
+class Every(BaseModel, extra="forbid", frozen=True):
     """Something that happens at every `every`-th frame."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     every: int = Field(strict=True, ge=1)
 
@@ -21,7 +19,7 @@ class Every(BaseModel):
         return frames // self.every
 
 
-class Late(Every):
+class Late(Every, frozen=True):
     """Every `every`-th frame is held back until the next `behind` ones are past it."""
 
     behind: int = Field(strict=True, ge=1)
@@ -43,14 +41,12 @@ class Late(Every):
         return [extent for extent in behind if extent]
 
 
-class Impairments(BaseModel):
+class Impairments(BaseModel, extra="forbid", frozen=True):
     """What is done to the frames of each stream, counted from the first one of a trial; `delay` in seconds.
 
     `duplicate`: sent twice. `late`: overtaken by others. `foreign`: followed by a frame between the same addresses that
     is not of the stream. `delay`: each is held at least for so long.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     duplicate: Every | None = None
     late: Late | None = None

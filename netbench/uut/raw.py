@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from netbench.hosts.composed import Confined
 from netbench.model.pace import Pace
@@ -16,10 +16,8 @@ from netbench.uut.forwarding import await_forwarding, forwarding_changes, inside
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
 
 
-class RawOptions(BaseModel):
+class RawOptions(BaseModel, extra="forbid", frozen=True):
     """How a kernel forwards: `bridge` (L2) or `route` (L3)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     forward: Literal["bridge", "route"] = "bridge"
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
@@ -28,10 +28,8 @@ DROP_RULE = "nft drop rule"
 At = Literal["ingress", "forward", "egress"]
 
 
-class Drop(BaseModel):
+class Drop(BaseModel, extra="forbid", frozen=True):
     """`k` of every `n` frames: exactly, or on average when they are drawn at random."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     k: int = Field(strict=True, ge=0)
     n: int = Field(strict=True, ge=1, lt=2**31)
@@ -56,10 +54,8 @@ class Drop(BaseModel):
         return f"numgen {'random' if self.random else 'inc'} mod {self.n} < {self.k}"
 
 
-class Limit(BaseModel):
+class Limit(BaseModel, extra="forbid", frozen=True):
     """A token bucket: `fps` frames a second pass, and `burst` at once; what comes beyond that is dropped."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     fps: int = Field(strict=True, ge=1, lt=2**31)
     burst: int = Field(default=5, strict=True, ge=1, lt=2**31)
@@ -75,7 +71,7 @@ class Limit(BaseModel):
         return f"limit rate over {self.fps}/second burst {self.burst} packets"
 
 
-class ReferenceOptions(RawOptions):
+class ReferenceOptions(RawOptions, frozen=True):
     """As `raw`, what it drops (one of the two), and by how long it delays frames at least, in seconds."""
 
     drop: Drop | None = None

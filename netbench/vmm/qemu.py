@@ -12,7 +12,6 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, run_checked
 from netbench.hosts.composed import Explained
-from netbench.hosts.guest_agent import GuestAgentHost
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
@@ -21,6 +20,7 @@ from netbench.model.paths import StreamPath
 from netbench.vmm.acceleration import Acceleration, choose
 from netbench.vmm.attachment import Tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
     VHOST_DEVICE,
     DiskBoot,

@@ -2,18 +2,14 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from netbench.model.entitlement import Cpus
 from netbench.model.fields import Memory, Vcpus
 from netbench.vmm.base import GuestOptions
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Pinning(_Strict):
+class Pinning(BaseModel, extra="forbid", frozen=True):
     """CPUs of this machine for the threads of a guest: a list for each vCPU, and one for all other threads."""
 
     vcpus: tuple[Cpus, ...] = ()
@@ -25,7 +21,7 @@ class Pinning(_Strict):
         return tuple(cpu for cpus in (*self.vcpus, self.io) for cpu in cpus)
 
 
-class SshChannel(_Strict):
+class SshChannel(BaseModel, extra="forbid", frozen=True):
     """The way into a disk image that runs an SSH server on its first NIC, configured by DHCP.
 
     `host_key` is the server's public key as in known_hosts(5), without a host name: `ssh-ed25519 AAAA…`.
@@ -37,7 +33,7 @@ class SshChannel(_Strict):
     host_key: str
 
 
-class GuestAgentChannel(_Strict):
+class GuestAgentChannel(BaseModel, extra="forbid", frozen=True):
     """The way into a disk image that runs QEMU's guest agent (qemu-ga)."""
 
     kind: Literal["guest-agent"]

@@ -4,19 +4,18 @@ import os
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.clock import wait_until
 from netbench.linux.proc import USER_HZ, read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
-from netbench.vmm.qemu_monitor import Monitor
+from netbench.vmm.qmp import QmpConnection
 
 _SOCKETS_S = 20.0
-_POLL_S = 0.02
 _END_S = 5.0
 _LAST_WORDS_S = 1.0
 # What a kernel says when it gives up, and what /init says of an agent that does not run.
@@ -31,7 +30,7 @@ class QemuProcess:
         self._machine = machine
         self._files = files
         self._process: Process | None = None
-        self._monitor: Monitor | None = None
+        self._monitor: QmpConnection | None = None
         self._complaint = ""
 
     @property
@@ -42,14 +41,10 @@ class QemuProcess:
     def start(self, host: Host) -> None:
         """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
         self._process = host.spawn(qemu_command(self._machine, self._files))
-        deadline = time.monotonic() + _SOCKETS_S
-        while not (self._files.monitor.exists() and self._files.channel.exists() and self._pid()):
-            self.require_alive()
-            if time.monotonic() > deadline:
-                raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
-            time.sleep(_POLL_S)
+        if not wait_until(self._has_sockets, _SOCKETS_S):
+            raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
         try:
-            self._monitor = Monitor(self.guest, self._files.monitor)
+            self._monitor = QmpConnection(f"{self.guest}: QEMU's monitor", self._files.monitor, greets=True)
         except TestbedError:
             death = self.death_just_now()
             if death:
@@ -104,7 +99,7 @@ class QemuProcess:
         if death or self._monitor is None:
             return death
         try:
-            status = self._monitor.status()
+            status = self._monitor.command("query-status")["status"]
         except TestbedError as error:
             return self.death_just_now() or str(error)
         return "" if status == "running" else f"{self.guest} is not running: QEMU says {status!r}"
@@ -115,7 +110,7 @@ class QemuProcess:
         TestbedError when a CPU is not there.
         """
         assert self._monitor is not None, "start() comes first"
-        threads = self._monitor.vcpu_threads()
+        threads = [int(cpu["thread-id"]) for cpu in self._monitor.command("query-cpus-fast")]
         try:
             if io:
                 for thread in (int(task.name) for task in Path(f"/proc/{self._pid()}/task").iterdir()):
@@ -148,6 +143,12 @@ class QemuProcess:
             with suppress(subprocess.TimeoutExpired):  # it cannot be reaped while its kernel waits for a disk
                 self._process.communicate(timeout=_END_S)
             self._process = None
+
+    def _has_sockets(self) -> bool:
+        there = self._files.monitor.exists() and self._files.channel.exists() and self._pid() != 0
+        if not there:
+            self.require_alive()
+        return there
 
     def _pid(self) -> int:
         with suppress(OSError, ValueError):

@@ -19,7 +19,6 @@ from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Connection, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock
 from netbench.hosts.composed import Confined, Explained, Namespaced
-from netbench.hosts.guest_agent import GuestAgentHost
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.hosts.ssh import SshHost
@@ -33,12 +32,13 @@ from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Assignment, Reading, Site, UnitUnderTest
 from netbench.uut.external import External, ExternalOptions
+from netbench.uut.forwarder import Forwarder
 from netbench.uut.guest import Guest
-from netbench.uut.impairment import Impairment
 from netbench.uut.impairments import Impairments
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
+from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
 from tests.unit.fakes import FakeClock, FakeHost, FakeNics, FakeSetup, FakeSink, FakeSource, FakeUut, FakeWire
@@ -292,7 +292,7 @@ def uut(request):
         case "external":
             return External(ExternalOptions())
         case "forwarder":
-            return Impairment(Impairments(delay=0.5))
+            return Forwarder(Impairments(delay=0.5))
     return FakeUut([])
 
 

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 from netbench.linux.changes import Request, SetSysctl
 from netbench.model.paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
-from netbench.uut.forwarding import changes_in_guest, forwarding_changes
+from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside_nics
 from netbench.uut.guest_links import attaching_changes, guest_mac
 from netbench.vmm.attachment import Tap
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
 OUTSIDE = [
-    replace(path, ingress=replace(path.ingress, netns=None), egress=replace(path.egress, netns=None)) for path in PATHS
+    replace(path, ingress=replace(ingress, netns=None), egress=replace(egress, netns=None))
+    for path in PATHS
+    for ingress, egress in [inside_nics(path)]
 ]
 
 

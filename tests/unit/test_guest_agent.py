@@ -9,7 +9,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.hosts.guest_agent import GuestAgentHost
+from netbench.vmm.guest_agent import GuestAgentHost
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 

@@ -8,10 +8,10 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.attached import Attached, judge_attached
 from netbench.selftest.capture_watch import Seen, judge_hindrance
 from netbench.selftest.drops import judge_drops, references
-from netbench.selftest.impairments import impairment_cases, judge_impairment
+from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
-from netbench.uut.impairment import Held
+from netbench.uut.forwarder import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
 from tests.unit.points import at, count, loss
@@ -81,10 +81,10 @@ def test_references_have_names_of_their_own_and_every_place():
 
 
 def misbehaved(name, *kinds, held=None, **counts):
-    (one,) = (one for one in impairment_cases() if one.name == name)
+    (one,) = (one for one in forwarder_cases() if one.name == name)
     stream = stream_counts(**counts)
     result = trial(stream, reasons=tuple(Reason(kind, "s1", kind.value) for kind in kinds))
-    return judge_impairment(one, result, stream, held)
+    return judge_forwarder(one, result, stream, held)
 
 
 HELD = Held(2_000_000, 2_004_000, 2_100_000)

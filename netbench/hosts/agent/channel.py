@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -13,6 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.program import LONGEST_BODY, VERSION
 from netbench.hosts.base import Completed, GoneError
+from netbench.hosts.clock import wait_until
 
 _PIECE_BYTES = 1 << 16
 _HELLO_AGAIN_S = 0.2
@@ -58,17 +58,20 @@ class AgentChannel:
     def hello(self, timeout_s: float, hopeless: Callable[[], str] = str) -> None:
         """Return once the agent answers; TestbedError when it does not, or as soon as `hopeless` says why it cannot."""
         answered = threading.Event()
-        deadline = time.monotonic() + timeout_s
         number = self.expect(lambda message: answered.set())
         self._greeting = Message(b"H", number, _NONCE + b" " + VERSION).encode()
+
+        def answers() -> bool:
+            if answered.wait(_HELLO_AGAIN_S):
+                return True
+            if why := hopeless():
+                raise TestbedError(why)
+            self.send(b"H", number, _NONCE)
+            return False
+
         try:
-            while not answered.wait(_HELLO_AGAIN_S):
-                why = hopeless()
-                if why:
-                    raise TestbedError(why)
-                if time.monotonic() > deadline:
-                    raise TestbedError(f"{self.machine} did not answer within {timeout_s:g} s of its start")
-                self.send(b"H", number, _NONCE)
+            if not wait_until(answers, timeout_s, 0.0):
+                raise TestbedError(f"{self.machine} did not answer within {timeout_s:g} s of its start")
         finally:
             self.forget(number)
         self._refuse_gone()

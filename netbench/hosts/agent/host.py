@@ -7,13 +7,13 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.process import GuestProcess
-from netbench.hosts.base import Completed, GoneError, save
+from netbench.hosts.base import Completed, GoneError, Remote, save
 
 _FILE_S = 120.0
 _SIGN_OF_LIFE_S = 5.0
 
 
-class AgentHost:
+class AgentHost(Remote):
     """The machine itself, outside any namespace of its own.
 
     Every method raises TestbedError when the agent does not answer in time, and GoneError when nobody is there any
@@ -21,23 +21,8 @@ class AgentHost:
     """
 
     def __init__(self, name: str, channel: AgentChannel) -> None:
-        self._name = name
+        super().__init__(name, channel.machine)
         self._channel = channel
-
-    def __str__(self) -> str:
-        return self._channel.machine
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def netns(self) -> None:
-        return None
-
-    @property
-    def shares_files(self) -> bool:
-        return False
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         self._channel.hello(limit_s, hopeless)

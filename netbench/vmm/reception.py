@@ -1,4 +1,4 @@
-"""Sends one frame into a tap, for the guest behind it: `python -m netbench.uut.probe INTERFACE MAC`.
+"""Whether a guest takes frames: `python -m netbench.vmm.reception INTERFACE MAC` sends one to it.
 
 A NIC may have a carrier and still take nothing: QEMU's e1000 waits a second whenever its receiver is set up
 (`set_rx_control` in its hw/net/e1000.c). The frame is of the experimental EtherType 0x88b5 (IEEE 802), which no

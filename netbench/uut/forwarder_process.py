@@ -1,4 +1,4 @@
-"""The process of an impairment: `python -m netbench.uut.impairment_process INGRESS EGRESS IMPAIRMENTS`.
+"""The process of a forwarder: `python -m netbench.uut.forwarder_process INGRESS EGRESS IMPAIRMENTS`.
 
 It takes frames from one NIC and sends them by another, impaired as it is told (JSON). On each line of its
 stdin, `reset` or `read`, it answers with one JSON object: what it did since the last reset. A first answer, to no

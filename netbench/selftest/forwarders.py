@@ -11,7 +11,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
 from netbench.selftest.tester import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
-from netbench.uut.impairment import Held, Impairment
+from netbench.uut.forwarder import Forwarder, Held
 from netbench.uut.impairments import Impairments
 
 # What one core forwards frame by frame with time to spare.
@@ -23,7 +23,7 @@ _DELAY_BOUND_NS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class ImpairmentCase:
+class ForwarderCase:
     """A forwarder with one habit, and what the tester must say of it: no more than these reasons."""
 
     name: str
@@ -37,11 +37,11 @@ class ImpairmentCase:
         return UutSpec.model_validate({"name": self.name, "kind": "forwarder", **options})
 
 
-def impairment_cases() -> Sequence[ImpairmentCase]:
+def forwarder_cases() -> Sequence[ForwarderCase]:
     """Those of a self-test."""
 
-    def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> ImpairmentCase:
-        return ImpairmentCase(name, Impairments.model_validate(habit), frozenset(expected))
+    def one(name: str, habit: Mapping[str, object], *expected: ReasonKind) -> ForwarderCase:
+        return ForwarderCase(name, Impairments.model_validate(habit), frozenset(expected))
 
     return [
         one("duplicates-every-10th", {"duplicate": {"every": 10}}, ReasonKind.DUPLICATE_FRAMES),
@@ -51,21 +51,21 @@ def impairment_cases() -> Sequence[ImpairmentCase]:
     ]
 
 
-def check_impairment(one: ImpairmentCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Measure one forwarder, with one stream: its process is busy enough."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
     for attempt in range(_ATTEMPTS):
         result = tester.measure(active, one.name, pattern)
         (counts,) = result.streams
-        held = active.uut.held(counts.stream) if isinstance(active.uut, Impairment) and one.impairments.delay else None
-        check = judge_impairment(one, result, counts, held)
+        held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) and one.impairments.delay else None
+        check = judge_forwarder(one, result, counts, held)
         # A time is spoilt by whoever takes the CPU for a moment; a number is not.
         if check.passed or not one.impairments.delay or attempt == _ATTEMPTS - 1:
             yield check
             return
 
 
-def judge_impairment(one: ImpairmentCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
+def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
     """Truth beside what a trial says of one stream; `held` is the forwarder's own log, for one that delays."""
     impairments, sent = one.impairments, counts.sent_frames
     kinds = {reason.kind for reason in result.reasons}

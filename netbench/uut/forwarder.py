@@ -21,7 +21,7 @@ from netbench.hosts.lines import Lines, last_words
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
-from netbench.uut import impairment_process
+from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.forwarding import await_forwarding, inside_nics
 from netbench.uut.impairments import Impairments
@@ -51,7 +51,7 @@ class StartProcess:
         return shlex.join(self.argv)
 
 
-class Impairment(UnitUnderTest):
+class Forwarder(UnitUnderTest):
     """A process that forwards frame by frame and duplicates, reorders, delays or adds a known number of them."""
 
     Options: ClassVar[type[BaseModel]] = Impairments
@@ -117,7 +117,7 @@ class Impairment(UnitUnderTest):
     def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
         impairments = self._impairments.model_dump_json(exclude_none=True)
-        program = (sys.executable, "-m", impairment_process.__name__)
+        program = (sys.executable, "-m", forwarder_process.__name__)
         return StartProcess(path, (*program, ingress.interface, egress.interface, impairments))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Completed, FetchByCommand
+from netbench.hosts.base import Completed, RemoteByCommand
 from netbench.hosts.clock import wait_until
-from netbench.hosts.qmp import QmpConnection
+from netbench.vmm.qmp import QmpConnection
 
 _POLL_S = 0.02
 _PING_S = 2.0
@@ -17,29 +17,13 @@ _PING_S = 2.0
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class GuestAgentHost(FetchByCommand):
+class GuestAgentHost(RemoteByCommand):
     """A guest whose agent is at the other end of the socket at `path`; messages call it `title`."""
 
     def __init__(self, name: str, title: str, path: Path) -> None:
-        self._name = name
-        self._title = title
+        super().__init__(name, title)
         self._path = path
         self._connection: QmpConnection | None = None
-
-    def __str__(self) -> str:
-        return self._title
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def netns(self) -> None:
-        return None
-
-    @property
-    def shares_files(self) -> bool:
-        return False
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         if not wait_until(lambda: self._answers(hopeless), limit_s, _POLL_S):
