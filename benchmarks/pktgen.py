@@ -23,8 +23,8 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.errors import NetbenchError, TestbedError
+from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Traffic

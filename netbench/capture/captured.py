@@ -7,6 +7,8 @@ from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
 STAMP_TOLERANCE_NS = 2_000_000
+_ALL_NUMBERS = 1 << 32
+_NEVER_NS = 1 << 62  # later than any time stamp can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +16,18 @@ class Expected:
     """What a trial knows about one stream: which frames can be its own.
 
     `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
-    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, or with 0;
-    early stamps are those of EarlyStamps.
+    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, give or take
+    STAMP_TOLERANCE_NS, or with 0; early stamps are those of EarlyStamps. Before all of it is sent, any number may be
+    its own, and any later time.
     """
 
     stream: str
     src_ip: str
     dst_ip: str
     frame_size: int
-    sent_frames: int
-    sent_from_ns: int
-    sent_until_ns: int
+    sent_frames: int = _ALL_NUMBERS
+    sent_from_ns: int = 0
+    sent_until_ns: int = _NEVER_NS
     first_sequence: int = 0
     stamped: bool = True
     stamped_early: bool = False
@@ -41,23 +44,6 @@ class Expected:
             return range(1)
         earliest = (self.sent_from_ns - STAMP_TOLERANCE_NS) // 1000
         return range(earliest, (self.sent_until_ns + STAMP_TOLERANCE_NS) // 1000 + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """What is known of one stream before it is sent, as far as it tells its frames from others.
-
-    A frame stamped before `not_before_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. The other
-    fields are those of Expected.
-    """
-
-    stream: str
-    src_ip: str
-    dst_ip: str
-    frame_size: int
-    not_before_ns: int
-    stamped: bool = True
-    stamped_early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

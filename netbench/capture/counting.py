@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.capture.captured import Awaited, CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
 from netbench.capture.headers import LINKS, PairFrames, decode
 from netbench.capture.pcap import FrameBatch, PcapReader
-from netbench.capture.reading import open_capture
+from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals
-from netbench.capture.timing import EarlyStamps, VariationTally
 from netbench.errors import UsageError
 
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
@@ -31,7 +31,7 @@ _LINK_NAMES = {
 
 
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
-    """Count the frames of a capture file in one pass and constant memory.
+    """Count the frames of a pcap file in one pass and constant memory.
 
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size
     and magic match, its sequence number was sent and its time stamp lies within the time of sending,
@@ -39,11 +39,16 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
     addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
     up to the damage. UsageError: no readable capture file, or one of another link type.
     """
-    with open_capture(path) as reader:
-        tally = CaptureTally(str(path), expected)
-        for batch in reader.batches():
-            tally.add(batch)
-        return tally.counts(reader)
+    with open_file(path) as file:
+        return count_frames(read_stream(file, str(path)), str(path), expected)
+
+
+def count_frames(reader: PcapReader, name: str, expected: Sequence[Expected] = ()) -> CaptureCounts:
+    """The same of all that a reader yields; `name` is for messages."""
+    tally = CaptureTally(name, expected)
+    for batch in reader.batches():
+        tally.add(batch)
+    return tally.counts(reader)
 
 
 class _SpanTally:
@@ -70,7 +75,7 @@ def _widen(low: int | None, high: int | None, values: NDArray[np.int64]) -> tupl
 
 
 class _StreamTally:
-    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | Awaited | None) -> None:
+    def __init__(self, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
         self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
         self._sequence = SequenceTracker()
@@ -87,7 +92,7 @@ class _StreamTally:
         count = len(frames.sequence)
         if count:
             self._span.add(frames.sizes, frames.times_ns)
-            if isinstance(self._expected, Awaited):
+            if self._expected:
                 self._stamps_us = _widen(*self._stamps_us, frames.sent_us)
             batch = arrivals(frames.sequence, self._sequence.expected)
             copies = self._sequence.add(batch)
@@ -119,9 +124,9 @@ class _StreamTally:
         self._variation.add(sequence, delays)
 
     def settle(self, expected: Expected) -> bool:
-        """Take `expected` for what was awaited; False when a frame was counted that is not expected."""
+        """Take `expected` for what was; False when a frame was counted that is not expected."""
         awaited, sequence = self._expected, self._sequence
-        assert isinstance(awaited, Awaited)
+        assert awaited
         self._expected = expected
         if (awaited.stamped, awaited.stamped_early) != (expected.stamped, expected.stamped_early):
             return False
@@ -133,7 +138,7 @@ class _StreamTally:
     def capture(self) -> StreamCapture:
         sequence, expected = self._sequence, self._expected
         losses = Losses(0, 0, 0, ())
-        if isinstance(expected, Expected):
+        if expected:
             losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
         elif sequence.lowest is not None and sequence.highest is not None:
             losses = sequence.losses(sequence.lowest, sequence.highest + 1)
@@ -157,11 +162,8 @@ class _StreamTally:
         )
 
 
-def _is_expected(frames: PairFrames, expected: Expected | Awaited) -> NDArray[np.bool_]:
+def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
     ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
-    if isinstance(expected, Awaited):
-        ours &= (frames.sent_us >= expected.not_before_ns // 1000) if expected.stamped else (frames.sent_us == 0)
-        return ours
     numbers, stamps = expected.sequence, expected.stamps_us
     ours &= (frames.sequence >= numbers.start) & (frames.sequence < numbers.stop)
     ours &= (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
@@ -171,7 +173,7 @@ def _is_expected(frames: PairFrames, expected: Expected | Awaited) -> NDArray[np
 class CaptureTally:
     """Counts over a whole capture, which `add` takes batch by batch in constant memory; `name` is for messages."""
 
-    def __init__(self, name: str, expected: Sequence[Expected | Awaited]) -> None:
+    def __init__(self, name: str, expected: Sequence[Expected]) -> None:
         """ValueError when two of the streams have the same addresses."""
         self._name = name
         self._only_expected = bool(expected)
@@ -192,7 +194,7 @@ class CaptureTally:
     def add(self, batch: FrameBatch) -> None:
         """Count the frames of a batch; UsageError for one of another link type, or of too many streams."""
         if batch.link_type not in LINKS:
-            name = _LINK_NAMES.get(batch.link_type, "see tcpdump.org/linktypes.html")
+            name = _LINK_NAMES.get(batch.link_type, "see draft-ietf-opsawg-pcaplinktype")
             raise UsageError(
                 f"{self._name}: link type {batch.link_type} ({name}); "
                 "only Ethernet and Linux cooked captures can be read"
@@ -213,13 +215,13 @@ class CaptureTally:
             if len(self._streams) == MAX_STREAMS:
                 raise UsageError(
                     f"{self._name}: pktgen frames of more than {MAX_STREAMS} pairs of addresses; "
-                    "filter some out first, for example with tcpdump -r FILE -w FEWER host ADDRESS"
+                    "filter some out first, for example by `host ADDRESS`, pcap-filter(7)"
                 )
             self._streams[pair] = _StreamTally(src_ip, dst_ip, None)
         return self._streams.get(pair)
 
     def settle(self, expected: Sequence[Expected]) -> bool:
-        """Take these for the streams that were awaited; False when a frame was counted that is not expected.
+        """Take these for the expected streams, now that all is known of them; False when another frame was counted.
 
         Then `counts` are of no use: with all of it known beforehand that frame would have been a foreign one.
         """
@@ -246,7 +248,7 @@ class CaptureTally:
         )
 
 
-def _pair(stream: Expected | Awaited) -> tuple[int, int]:
+def _pair(stream: Expected) -> tuple[int, int]:
     return _number(stream.src_ip), _number(stream.dst_ip)
 
 

@@ -37,7 +37,7 @@ class Link(NamedTuple):
     has_addresses: bool
 
 
-# By number of the link type (https://www.tcpdump.org/linktypes.html).
+# By number of the link type (draft-ietf-opsawg-pcaplinktype).
 LINKS = {
     1: Link("Ethernet", 14, 12, has_addresses=True),
     113: Link("Linux cooked v1", 16, 14, has_addresses=False),

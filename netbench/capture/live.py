@@ -13,7 +13,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from netbench.capture.captured import Awaited, CaptureCounts, Expected
+from netbench.capture.captured import CaptureCounts, Expected
 from netbench.capture.counting import CaptureTally
 from netbench.capture.pcap import PcapReader
 from netbench.capture.reading import read_stream
@@ -88,8 +88,7 @@ class LiveCapture:
     What only the end of a trial tells (how many frames were sent, and until when) is made up for by `counts`.
     """
 
-    def __init__(self, awaited: Awaited) -> None:
-        self._awaited = awaited
+    def __init__(self, awaited: Expected) -> None:
         self._name = f"the capture of {awaited.stream}"
         self._tally = CaptureTally(self._name, [awaited])
         self._pipe: GatheringPipe | None = None
@@ -121,7 +120,7 @@ class LiveCapture:
         assert self._thread is not None, "begin() comes first"
         self._thread.join(_END_S)
         if self._thread.is_alive():
-            raise UsageError(f"{self._name}: not read to its end {_END_S:g} s after tcpdump ended")
+            raise UsageError(f"{self._name}: not read to its end {_END_S:g} s after the capture ended")
         if self._failure:
             raise UsageError(self._failure)
         assert self._reader is not None
@@ -141,7 +140,7 @@ class LiveCapture:
                 try:
                     self._count(read_stream(file, self._name))
                 finally:
-                    while file.read(_DISCARDED_BYTES):  # or tcpdump would wait, or die, before it has reported
+                    while file.read(_DISCARDED_BYTES):  # or the writer would wait, or die, before it has reported
                         pass
         except UsageError as error:
             self._failure = str(error)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.model.units import FCS_BYTES
+
 FILE_HEADER_BYTES = 24
 # magic -> (words for it, nanoseconds of one fraction, bytes of a record header)
 MAGICS = {
@@ -234,6 +236,12 @@ class PcapReader:
             fraction *= self._fraction_ns
         times += fraction
         return times
+
+
+def pcap_bytes(frames: int, frame_size: int, snap_length: int) -> int:
+    """How large the file of so many frames gets; `frame_size` and `snap_length` in bytes, with FCS and without."""
+    _, _, record_header = MAGICS[0xA1B2C3D4]
+    return FILE_HEADER_BYTES + frames * (record_header + min(snap_length, frame_size - FCS_BYTES))
 
 
 def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any]:

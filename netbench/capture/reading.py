@@ -1,24 +1,13 @@
-"""Opens a capture of any kind that can be read, and refuses the others in one clear line.
+"""Opens a capture, and refuses in one clear line what is none that can be read."""
 
-Classic pcap is read here. Of pcapng, which has many more parts, tcpdump makes classic pcap on the way.
-"""
-
-import re
 import stat
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import RawIOBase
+from io import FileIO, RawIOBase
 from pathlib import Path
-from typing import IO, cast
 
-from netbench.capture.pcap import FILE_HEADER_BYTES, MAGICS, Ending, FrameBatch, PcapReader, Window
-from netbench.errors import MissingError, UsageError
-
-_PCAPNG = b"\x0a\x0d\x0d\x0a"
-_PCAPNG_BLOCK_HEADER_BYTES = 8
-_PCAPNG_AS_PCAP = ["tcpdump", "-r", "-", "-w", "-", "--time-stamp-precision=nano"]
-_TRUNCATED = re.compile(r"truncated pcapng dump file; tried to read (\d+) bytes, only got (\d+)")
+from netbench.capture.pcap import FILE_HEADER_BYTES, MAGICS, PcapReader, Window
+from netbench.errors import UsageError
 
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
@@ -30,22 +19,13 @@ _COMPRESSED = {
 
 
 @contextmanager
-def open_capture(path: Path) -> Iterator[PcapReader]:
-    """The reader of the file at `path`; UsageError when it is no capture that can be read, or no such file.
-
-    Reading errors while the file is open are UsageErrors too. MissingError for pcapng where there is no tcpdump.
-    """
+def open_file(path: Path) -> Iterator[FileIO]:
+    """The file at `path`; UsageError when there is no regular one, or when reading it fails while it is open."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UsageError(f"{path}: not a regular file; write the capture to a file first")
         with path.open("rb", buffering=0) as file:
-            start = file.read(len(_PCAPNG))
-            file.seek(0)
-            if start == _PCAPNG:
-                with _pcapng_reader(file, str(path)) as reader:
-                    yield reader
-            else:
-                yield read_stream(file, str(path))
+            yield file
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -56,14 +36,15 @@ def read_stream(file: RawIOBase, name: str) -> PcapReader:
     UsageError when it is no capture; its batches may raise OSError.
     """
     window = Window(file)
-    reader = PcapReader(window, _byte_order(window, name))
+    reader = PcapReader(window, byte_order(window, name))
     if reader.version[0] != 2:
         major, minor = reader.version
         raise UsageError(f"{name}: pcap version {major}.{minor}; only 2.x can be read")
     return reader
 
 
-def _byte_order(window: Window, name: str) -> str:
+def byte_order(window: Window, name: str) -> str:
+    """The sign of struct and numpy for the byte order of a capture that begins in a window; UsageError for none."""
     whole_header = window.fill(FILE_HEADER_BYTES)
     start = bytes(window.data[window.start : window.start + min(window.available, FILE_HEADER_BYTES)])
     if not start:
@@ -78,49 +59,3 @@ def _byte_order(window: Window, name: str) -> str:
     if not whole_header:
         raise UsageError(f"{name}: ends or is damaged within its file header")
     return orders[0]
-
-
-class _PcapngReader(PcapReader):
-    """What tcpdump makes of a pcapng file, and how it says that the file ends."""
-
-    def __init__(self, window: Window, order: str, tcpdump: "subprocess.Popen[bytes]", name: str) -> None:
-        super().__init__(window, order)
-        self.flavour = "pcapng"
-        self._tcpdump, self._name = tcpdump, name
-
-    def batches(self) -> Iterator[FrameBatch]:
-        yield from super().batches()
-        complaint = _complaint(self._tcpdump)
-        if truncated := _TRUNCATED.search(complaint):
-            wanted, got = map(int, truncated.groups())
-            within_block = wanted != _PCAPNG_BLOCK_HEADER_BYTES
-            self.ending = Ending(leftover_bytes=got + (_PCAPNG_BLOCK_HEADER_BYTES if within_block else 0))
-        elif complaint.startswith("an interface has a "):
-            raise UsageError(f"{self._name}: {complaint}; make one file of each interface first, with Wireshark")
-        elif complaint:
-            self.ending = Ending(damage=complaint)
-
-
-@contextmanager
-def _pcapng_reader(file: IO[bytes], name: str) -> Iterator[_PcapngReader]:
-    pipe = subprocess.PIPE
-    try:
-        # The file is its stdin: whatever user tcpdump turns into, and wherever it may read.
-        tcpdump = subprocess.Popen(_PCAPNG_AS_PCAP, stdin=file, stdout=pipe, stderr=pipe, bufsize=0)
-    except FileNotFoundError as error:
-        raise MissingError(f"{name}: pcapng is read by tcpdump, which is not here: apt-get install tcpdump") from error
-    with tcpdump:
-        try:
-            window = Window(cast(RawIOBase, tcpdump.stdout))
-            if not window.fill(FILE_HEADER_BYTES):
-                raise UsageError(f"{name}: {_complaint(tcpdump) or 'tcpdump makes nothing of it'}")
-            yield _PcapngReader(window, _byte_order(window, name), tcpdump, name)
-        finally:
-            tcpdump.kill()  # nothing to one that has ended
-
-
-def _complaint(tcpdump: "subprocess.Popen[bytes]") -> str:
-    """Its last words, once it has ended; empty when it was content."""
-    assert tcpdump.stderr is not None
-    words = tcpdump.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-    return words.removeprefix("tcpdump: ").removeprefix("pcap_loop: ") if tcpdump.wait() else ""

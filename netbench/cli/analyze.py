@@ -22,9 +22,9 @@ def analyze_command(path: Path, as_json: bool) -> str:
     """The analysis of the capture at `path`, ready to print; UsageError when it cannot be read."""
     # numpy's linear algebra, which is not used here, else starts threads that cost more than the analysis.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from netbench.capture.counting import analyze_capture  # noqa: PLC0415 - --help needs none
+    from netbench.sinks.pcapng import analyze_any_capture  # noqa: PLC0415 - --help needs none
 
-    counts = analyze_capture(path)
+    counts = analyze_any_capture(path)
     return _json(path, counts) if as_json else _text(path, counts)
 
 

@@ -7,8 +7,8 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
 from netbench.generators.base import Generator, Source
+from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.base import Host
 from netbench.model.traffic import Sent, Stamps, Traffic
 

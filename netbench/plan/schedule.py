@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from netbench.config.plugins import SCHEDULES, plugins
-from netbench.model.profile import Profile
+from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
 from netbench.model.topology import Topology
 from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
@@ -69,12 +69,6 @@ class Wanted:
             tolerance=profile.tolerance,
             max_lateness_s=profile.max_lateness,
         )
-
-
-class NoOptions(BaseModel):
-    """A schedule without options."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Schedule(ABC):

@@ -1,6 +1,8 @@
 """The seam between a trial and what receives its frames."""
 
-from collections.abc import Sequence
+import resource
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -124,3 +126,27 @@ class SinkKind(Protocol):
 
     def sink(self) -> Sink:
         """A sink, not open yet."""
+
+
+def shortage(sizes: Mapping[Path, int]) -> str:
+    """What is missing for files of these sizes, in bytes, that all go to one directory; empty when there is room.
+
+    Known beforehand, it costs one trial: a full disk would cost more.
+    """
+    if not sizes:
+        return ""
+    wanted, largest = sum(sizes.values()), max(sizes.values())
+    directory = next(iter(sizes)).parent
+    free = shutil.disk_usage(directory).free
+    if wanted > free:
+        return (
+            f"the captures of this trial take {wanted:,} bytes, and {directory} has {free:,} left; free some, write "
+            "elsewhere with -o, or keep none (keep_captures: none)"
+        )
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most != resource.RLIM_INFINITY and largest > most:
+        return (
+            f"a capture of this trial takes {largest:,} bytes, and no file may have more than {most:,} here "
+            "(ulimit -f); raise that, or keep none (keep_captures: none)"
+        )
+    return ""

@@ -7,8 +7,7 @@ from pathlib import Path
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
 from netbench.model.traffic import Sent, Stamps, Traffic
-from netbench.sinks.base import Incoming, Received
-from netbench.sinks.room import shortage
+from netbench.sinks.base import Incoming, Received, shortage
 from netbench.trial.setup import Endpoints
 
 _ARM_LIMIT_S = 10.0

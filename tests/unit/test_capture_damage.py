@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from netbench.capture.counting import analyze_capture
 from netbench.cli.analyze import analyze_command
 from netbench.errors import UsageError
+from netbench.sinks.pcapng import analyze_any_capture
 from tests.unit.capture_files import Blocks, Frame, pcap, pcap_header, pcap_record, pcapng, stream_frame
 
 MUTANTS = 100
@@ -33,10 +33,10 @@ def test_truncated_at_every_byte(tmp_path: Path, sizes: tuple[int, ...]) -> None
         path.write_bytes(content[:length])
         if length < 24:
             with pytest.raises(UsageError):
-                analyze_capture(path)
+                analyze_any_capture(path)
             continue
         whole = sum(end <= length for end in ends[1:])
-        counts = analyze_capture(path)
+        counts = analyze_any_capture(path)
         assert counts.frames == whole
         assert counts.damaged_at is None
         assert counts.leftover_bytes == length - ends[whole]
@@ -57,7 +57,7 @@ def test_a_long_truncated_file(tmp_path: Path, write: Callable[..., bytes]) -> N
         *(rng.randrange(len(content) // 2) for _ in range(10)),
     ):
         path.write_bytes(content[: len(content) - missing])
-        counts = analyze_capture(path)
+        counts = analyze_any_capture(path)
         assert counts.frames == 70_000 - -(-missing // record)
         assert counts.streams[0].received == counts.frames
         assert counts.leftover_bytes == -missing % record
@@ -68,7 +68,7 @@ def test_a_truncated_pcapng(tmp_path: Path, cut_off: int) -> None:
     content = pcapng(frames_of((64,), 5))
     path = tmp_path / "capture"
     path.write_bytes(content[:-cut_off])
-    counts = analyze_capture(path)
+    counts = analyze_any_capture(path)
     whole = 5 - -(-cut_off // 92)
     assert (counts.frames, counts.leftover_bytes, counts.damage) == (whole, -cut_off % 92, "")
 
@@ -78,7 +78,7 @@ def test_a_damaged_pcapng(tmp_path: Path) -> None:
     path = tmp_path / "capture"
     at = len(content) - 2 * 92
     path.write_bytes(content[: at + 4] + (93).to_bytes(4, "little") + content[at + 8 :])
-    counts = analyze_capture(path)
+    counts = analyze_any_capture(path)
     assert (counts.frames, counts.damaged_at) == (3, None)
     assert "length of 93" in counts.damage
     assert f"WARNING: damaged: {counts.damage}" in analyze_command(path, as_json=False)
@@ -101,7 +101,7 @@ def test_nonsense_lengths_stop_a_pcap_there(tmp_path: Path, before: int, lengths
     words = b"".join(length.to_bytes(4, "little") for length in lengths)
     path = tmp_path / "capture.pcap"
     path.write_bytes(content[: at + 8] + words + content[at + 16 :])
-    counts = analyze_capture(path)
+    counts = analyze_any_capture(path)
     assert (counts.frames, counts.damaged_at) == (before, at)
     assert why in counts.damage
     assert sum(stream.received for stream in counts.streams) == before
@@ -135,7 +135,7 @@ def test_mutated_files_never_raise_anything_else(tmp_path: Path, order: str, siz
     for _ in range(MUTANTS):
         path.write_bytes(mutate(content, rng))
         try:
-            counts = analyze_capture(path)
+            counts = analyze_any_capture(path)
             analyze_command(path, as_json=False)
             analyze_command(path, as_json=True)
         except UsageError:
@@ -157,7 +157,7 @@ def test_no_single_changed_byte_makes_a_wrong_total_without_a_word(tmp_path: Pat
         place, value = rng.randrange(len(content)), rng.randrange(256)
         path.write_bytes(content[:place] + bytes([value]) + content[place + 1 :])
         try:
-            counts = analyze_capture(path)
+            counts = analyze_any_capture(path)
         except UsageError:
             continue
         told = counts.truncated or counts.damaged_at is not None or counts.odd_length_frames
@@ -168,7 +168,10 @@ def test_a_pcap_whose_time_zone_looks_like_a_mark_of_pcapng_is_a_pcap(tmp_path: 
     content = pcap(frames_of((64,), 3), order=">")
     path = tmp_path / "capture.pcap"
     path.write_bytes(content[:8] + bytes.fromhex("1a2b3c4d") + content[12:])
-    assert (analyze_capture(path).frames, analyze_capture(path).flavour) == (3, "pcap, microseconds, big-endian")
+    assert (analyze_any_capture(path).frames, analyze_any_capture(path).flavour) == (
+        3,
+        "pcap, microseconds, big-endian",
+    )
 
 
 def test_files_that_are_no_captures(tmp_path: Path) -> None:
@@ -215,4 +218,4 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(type(path), "open", refuse)
     with pytest.raises(UsageError, match="Permission denied"):
-        analyze_capture(path)
+        analyze_any_capture(path)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from netbench.capture.counting import analyze_capture
 from netbench.capture.pcap import FILE_HEADER_BYTES, PcapReader, Window
+from netbench.sinks.pcapng import analyze_any_capture
 from tests.unit.capture_files import Frame, cut, pcap, pcap_header, pcapng, stream_frame
 
 
@@ -65,7 +65,7 @@ def test_runs_that_cross_the_edge_of_the_real_window(tmp_path: Path, write: Call
         frames[place] = frames[place]._replace(data=frames[place].data[:42] + bytes(16))
     path = tmp_path / "capture"
     path.write_bytes(write(frames, snap=96))
-    counts = analyze_capture(path)
+    counts = analyze_any_capture(path)
     (stream,) = counts.streams
     assert (counts.frames, counts.foreign_frames) == (len(sizes), 5)
     assert (stream.received, stream.missing, stream.loss_runs, stream.longest_loss_run) == (
@@ -93,8 +93,8 @@ def write_many(path: Path, count: int, lost_of_1000: int) -> None:
 MEASURE = """
 import resource, sys
 from pathlib import Path
-from netbench.capture.counting import analyze_capture
-(stream,) = analyze_capture(Path(sys.argv[1])).streams
+from netbench.sinks.pcapng import analyze_any_capture
+(stream,) = analyze_any_capture(Path(sys.argv[1])).streams
 print(stream.received, stream.missing, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

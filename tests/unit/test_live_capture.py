@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.capture import live as live_module
-from netbench.capture.captured import Awaited, CaptureCounts, Expected
+from netbench.capture.captured import STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
-AWAITED = Awaited("s1", "198.18.0.1", "198.18.0.2", 128, not_before_ns=START_NS)
+AWAITED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, sent_from_ns=START_NS + STAMP_TOLERANCE_NS)
 EXPECTED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, 100, START_NS + 3_000_000, START_NS + 9_000_000)
 SENT_NS = START_NS + 5_000_000
 FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), SENT_NS)
@@ -36,7 +36,7 @@ def hurried(monkeypatch):
     monkeypatch.setattr(live_module, "_GATHER_S", 0.0)
 
 
-def hear(content: bytes, pieces: list[int], awaited: Awaited = AWAITED) -> LiveCapture:
+def hear(content: bytes, pieces: list[int], awaited: Expected = AWAITED) -> LiveCapture:
     """Have a capture heard that comes in pieces of these sizes, and the rest at once."""
     end, start = os.pipe()
     live = LiveCapture(awaited)
@@ -216,13 +216,13 @@ def test_it_runs_where_it_is_told_to():
 MEASURE = """
 import os, resource, sys, threading
 import numpy as np
-from netbench.capture.captured import Awaited, Expected
+from netbench.capture.captured import Expected
 from netbench.capture.live import GatheringPipe, LiveCapture
 
 template = np.frombuffer(bytes.fromhex(sys.argv[1]), np.uint8)
 count, lost_of_1000 = int(sys.argv[2]), int(sys.argv[3])
 end, start = os.pipe()
-live = LiveCapture(Awaited("s1", "198.18.0.1", "198.18.0.2", 64, not_before_ns=0))
+live = LiveCapture(Expected("s1", "198.18.0.1", "198.18.0.2", 64))
 live.begin(end, ())
 with open(start, "wb", buffering=0) as file:
     file.write(bytes.fromhex(sys.argv[4]))

@@ -8,8 +8,7 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto import Auto
-from netbench.plan.schedule import NoOptions
-from netbench.sinks.tcpdump import TcpdumpOptions
+from netbench.model.profile import NoOptions
 from netbench.uut.external import ExternalOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
@@ -30,7 +29,7 @@ class _Any(BaseModel):
 KINDS: dict[str, dict[str, type[BaseModel]]] = {
     "generator": {"afpacket": AfPacket.Options, "auto": Auto.Options, "anything": _Any},
     "schedule": {"plan": NoOptions},
-    "sink": {"tcpdump": TcpdumpOptions, "anything": _Any},
+    "sink": {"tcpdump": NoOptions, "anything": _Any},
 }
 
 

@@ -11,8 +11,8 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.pktgen import control as pktgen_station
 from netbench.generators.pktgen import pktgen
 from netbench.generators.pktgen.files import PktgenFiles
+from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.base import Completed
 from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeHost

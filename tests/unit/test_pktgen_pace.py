@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.generators.pktgen.settings import LONGEST_DELAY_NS, delay_ns, paced_fps
+from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, delay_ns, paced_fps
 from netbench.model.units import line_rate_fps
 
 SIZES = st.integers(64, 1518)

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from netbench.capture.pcap import pcap_bytes
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
-from netbench.sinks.base import Incoming
-from netbench.sinks.room import capture_bytes, shortage
+from netbench.sinks.base import Incoming, shortage
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
@@ -81,7 +81,7 @@ def test_how_large_a_capture_gets():
     for size, snap in ((64, 64), (500, 64), (80, 96)):
         frames = [stream_frame(n, size=size + 4) for n in range(3)]
         content = pcap([frame._replace(data=frame.data[:snap], original=size) for frame in frames])
-        assert capture_bytes(3, size + 4, snap) == len(content)
+        assert pcap_bytes(3, size + 4, snap) == len(content)
 
 
 def test_no_file_may_be_larger_than_the_limit_of_the_process(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.hosts.local import LocalHost
 from netbench.linux.state import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings

@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
-from netbench.generators.pktgen.settings import PktGenOptions
 from netbench.model.verdict import ReasonKind, Verdict
 from tests.netns.watching import wait_for
 

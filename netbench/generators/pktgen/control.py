@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
-from netbench.generators.pktgen.settings import Settings
+from netbench.generators.pktgen.parameters import Settings
 from netbench.hosts.base import Host, Process
 
 # An idle kernel thread looks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.

@@ -10,7 +10,7 @@ from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.control import Control, Sender
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, realtime_offset_ns
-from netbench.generators.pktgen.settings import (
+from netbench.generators.pktgen.parameters import (
     NS_PER_S,
     PktGenOptions,
     delay_ns,

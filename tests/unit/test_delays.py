@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netbench.capture.delays import _MOST_WAITING, EarlyStamps, Successors, VariationTally
 from netbench.capture.distribution import Distribution
-from netbench.capture.timing import _MOST_WAITING, EarlyStamps, Successors, VariationTally
 from netbench.model.counts import Spread
 
 START_NS = 1_700_000_000_000_000_000
