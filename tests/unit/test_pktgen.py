@@ -5,7 +5,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.pktgen import control as pktgen_station
@@ -59,60 +58,73 @@ def opened(host, *, interface="nb-tx1", cpus=(), made_by=None, **options):
     return source
 
 
-def trial(source, traffic=TRAFFIC, timeout_s=1.0):
+def trial(source, traffic=TRAFFIC, timeout_s=1.0, amid=lambda: None):
+    """What a source says it sent; `amid` happens while it sends."""
     source.prepare(traffic)
     source.start(0)
+    amid()
     return source.wait(timeout_s)
 
 
-def test_a_trial_is_told_by_the_kernels_own_counters(kernel, host):
+@pytest.fixture
+def source(host):
     with closing(opened(host)) as source:
-        sent = trial(source)
-        device = kernel.devices()["nb-tx1@0"]
-        assert (sent.frames, sent.errors, sent.error) == (1000, 0, "")
-        assert sent.frames == device.frames
-        assert sent.first_sequence == 1
-        assert sent.duration_s == pytest.approx(0.1, abs=1e-9)  # the last frame's slot included
-        assert sent.first_ns == device.started_ns // 1000 * 1000 + OFFSET_NS
-        assert sent.last_ns == device.stopped_ns // 1000 * 1000 + OFFSET_NS
-        assert sent.max_burst_frames == 1
-        assert sent.max_lateness_s < 5e-6
+        yield source
 
 
-def test_the_device_is_set_up_as_the_traffic_says(kernel, host):
-    with closing(opened(host)) as source:
-        trial(source, replace(TRAFFIC, frame_size=1518))
-        assert kernel.devices()["nb-tx1@0"].values == {
-            "pkt_size": "1514",
-            "count": "1000",
-            "delay": "100000",
-            "src_mac": "02:00:00:00:00:0a",
-            "dst_mac": "02:00:00:00:00:02",
-            "src_min": "198.18.0.1",
-            "src_max": "198.18.0.1",
-            "dst_min": "198.18.0.2",
-            "dst_max": "198.18.0.2",
-            **dict.fromkeys(("udp_src_min", "udp_src_max", "udp_dst_min", "udp_dst_max"), "9"),
-        }
+@pytest.fixture
+def pair(host):
+    """Two sources of one namespace."""
+    made_by = generator()
+    with (
+        closing(opened(host, made_by=made_by)) as one,
+        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
+    ):
+        yield one, other
 
 
-def test_the_first_frame_of_a_new_device_has_its_slot(kernel, host):
-    with closing(opened(host)) as source:
-        kernel.log.clear()
-        first, second = trial(source), trial(source)
-    assert first.duration_s == second.duration_s
-    assert kernel.log.count("nb-tx1@0: xmit_mode queue_xmit") == 2
-    ends = [line for line in kernel.log if line.startswith("nb-tx1@0: xmit_mode")]
-    assert ends[-1] == "nb-tx1@0: xmit_mode start_xmit"
+@pytest.fixture
+def device(kernel, source):
+    """The one device of the one source."""
+    return kernel.devices()["nb-tx1@0"]
 
 
-def test_later_trials_write_only_what_changes(kernel, host):
-    with closing(opened(host)) as source:
-        trial(source)
-        kernel.log.clear()
-        trial(source, replace(TRAFFIC, fps=20_000.0))
-    assert kernel.log[:-1] == [
-        "nb-tx1@0: count 2000",
+def test_a_trial_is_told_by_the_kernels_own_counters(source, device):
+    sent = trial(source)
+    assert (sent.frames, sent.errors, sent.error) == (1000, 0, "")
+    assert sent.frames == device.frames
+    assert sent.first_sequence == 1
+    assert sent.duration_s == pytest.approx(0.1, abs=1e-9)  # the last frame's slot included
+    assert sent.first_ns == device.started_ns // 1000 * 1000 + OFFSET_NS
+    assert sent.last_ns == device.stopped_ns // 1000 * 1000 + OFFSET_NS
+    assert sent.max_burst_frames == 1
+    assert sent.max_lateness_s < 5e-6
+
+
+def test_the_device_is_set_up_as_the_traffic_says(source, device):
+    trial(source, replace(TRAFFIC, frame_size=1518))
+    assert device.values == {
+        "pkt_size": "1514",
+        "count": "1000",
+        "delay": "100000",
+        "src_mac": "02:00:00:00:00:0a",
+        "dst_mac": "02:00:00:00:00:02",
+        **dict.fromkeys(("src_min", "src_max"), "198.18.0.1"),
+        **dict.fromkeys(("dst_min", "dst_max"), "198.18.0.2"),
+        **dict.fromkeys(("udp_src_min", "udp_src_max", "udp_dst_min", "udp_dst_max"), "9"),
+    }
+    trial(source, replace(TRAFFIC, flows=60_000))
+    first, last = int(device.values["udp_src_min"]), int(device.values["udp_src_max"])
+    assert (last - first, device.values["udp_dst_min"], device.values["udp_dst_max"]) == (60_000, "9", "9")
+    assert 1024 <= first < last <= 65_535
+
+
+def test_the_first_frame_of_a_new_device_has_its_slot_and_later_trials_write_only_what_changes(kernel, source):
+    first = trial(source)
+    kernel.log.clear()
+    second = trial(source, replace(TRAFFIC, fps=20_000.0, duration_s=0.05))
+    assert (first.duration_s, second.duration_s) == (pytest.approx(0.1, abs=1e-9), pytest.approx(0.05, abs=1e-9))
+    assert kernel.log == [
         "nb-tx1@0: delay 50000",
         "nb-tx1@0: xmit_mode queue_xmit",
         "nb-tx1@0: xmit_mode start_xmit",
@@ -126,27 +138,13 @@ def test_frames_may_go_through_the_queueing_discipline(kernel, host):
         assert kernel.devices()["nb-tx1@0"].xmit_mode == "queue_xmit"
 
 
-def test_flows_are_source_ports_in_a_row(kernel, host):
-    with closing(opened(host)) as source:
-        trial(source, replace(TRAFFIC, flows=60_000))
-        values = kernel.devices()["nb-tx1@0"].values
-        assert int(values["udp_src_max"]) - int(values["udp_src_min"]) == 60_000
-        assert int(values["udp_src_min"]) >= 1024
-        assert int(values["udp_src_max"]) <= 65_535
-        assert values["udp_dst_min"] == values["udp_dst_max"] == "9"
-
-
-def test_a_timed_run_is_stopped_when_its_time_is_up(kernel, host):
-    with closing(opened(host)) as source:
-        sent = trial(source, replace(MAX, duration_s=0.01))
-        assert kernel.devices()["nb-tx1@0"].values["count"] == "0"
-        assert kernel.devices()["nb-tx1@0"].values["delay"] == "0"
+def test_a_timed_run_is_stopped_when_its_time_is_up(host, source, device):
+    sent = trial(source, replace(MAX, duration_s=0.01))
+    assert (device.values["count"], device.values["delay"]) == ("0", "0")
     assert [writer.returncode for writer in host.writers] == [-signal.SIGTERM]  # Ctrl-C would do the same
-    assert sent.error == ""
-    assert sent.frames == 105_000
+    assert (sent.frames, sent.error) == (105_000, "")
     assert sent.duration_s == pytest.approx(1.05, rel=1e-3)
-    assert sent.max_burst_frames == sent.frames
-    assert sent.max_lateness_s == 0
+    assert (sent.max_burst_frames, sent.max_lateness_s) == (sent.frames, 0)
 
 
 @pytest.mark.parametrize(
@@ -164,37 +162,30 @@ def test_rates_are_those_that_can_be_paced(host, pacing, fps, size, paced):
         assert host.kernel.devices()["nb-tx1@0"].values["delay"] == str(round(1e9 / paced))
 
 
-def test_a_stall_is_lateness_and_a_burst(kernel, host):
+def test_a_stall_is_lateness_and_a_burst(kernel, source):
     kernel.stall_ns = 3_000_000
-    with closing(opened(host)) as source:
-        sent = trial(source)
+    sent = trial(source)
     assert sent.max_lateness_s == pytest.approx(0.003, abs=1e-5)
     assert sent.max_burst_frames == 31
     assert sent.duration_s == pytest.approx(0.1029, abs=1e-5)  # the return of the last send
 
 
-def test_frames_the_driver_drops_are_errors_and_not_lateness(kernel, host):
+def test_frames_the_driver_drops_are_errors_and_not_lateness(kernel, source):
     kernel.drops = 50
-    with closing(opened(host)) as source:
-        sent = trial(source)
+    sent = trial(source)
     assert (sent.frames, sent.errors) == (1000, 50)
     assert sent.max_lateness_s < 5e-6
     assert sent.duration_s == pytest.approx(0.1049, abs=1e-5)
 
 
-def test_sources_of_one_namespace_start_with_one_write(kernel, host):
-    made_by = generator()
-    with (
-        closing(opened(host, made_by=made_by)) as one,
-        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
-    ):
-        for source in (one, other):
-            source.prepare(replace(TRAFFIC, duration_s=0.1 if source is one else 0.2))
-        one.start(0)
-        assert kernel.runs == []
-        other.start(0)
-        assert kernel.runs == [["nb-tx1@0", "nb-tx2@1"]]
-        assert [source.wait(1.0).frames for source in (one, other)] == [1000, 2000]
+def test_sources_of_one_namespace_start_with_one_write(kernel, pair):
+    for source, duration_s in zip(pair, (0.1, 0.2), strict=True):
+        source.prepare(replace(TRAFFIC, duration_s=duration_s))
+    pair[0].start(0)
+    assert kernel.runs == []
+    pair[1].start(0)
+    assert kernel.runs == [["nb-tx1@0", "nb-tx2@1"]]
+    assert [source.wait(1.0).frames for source in pair] == [1000, 2000]
 
 
 def test_devices_of_earlier_trials_do_not_send(kernel, host):
@@ -203,14 +194,12 @@ def test_devices_of_earlier_trials_do_not_send(kernel, host):
         closing(opened(host, made_by=made_by)) as one,
         closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
     ):
-        for source in (one, other):
-            source.prepare(TRAFFIC)
-        for source in (one, other):
-            source.start(0)
-        for source in (one, other):
-            assert source.wait(1.0).frames == 1000
-        assert trial(one).frames == 1000
-        assert trial(other).frames == 1000
+        other.prepare(TRAFFIC)
+        one.prepare(TRAFFIC)
+        other.start(0)
+        one.start(0)
+        assert [one.wait(1.0).frames, other.wait(1.0).frames] == [1000, 1000]
+        assert [trial(one).frames, trial(other).frames] == [1000, 1000]
         assert kernel.runs == [["nb-tx1@1", "nb-tx2@1"], ["nb-tx1@1"], ["nb-tx2@1"]]
 
 
@@ -262,26 +251,19 @@ def test_namespaces_do_not_know_of_each_other(kernel):
         assert (one.wait(1.0).frames, other.wait(1.0).frames) == (1000, 1000)
 
 
-def test_a_module_that_is_missing_is_loaded_and_stays(kernel, host):
-    kernel.loaded = False
-    host.shares_files = True
+@pytest.mark.parametrize(
+    ("loaded", "here", "remarks"),
+    [
+        (False, True, ["the kernel module pktgen of host far was loaded for this campaign, and stays loaded"]),
+        (False, False, []),  # it ends with its VM
+        (True, True, []),
+    ],
+)
+def test_a_module_that_is_missing_is_loaded_and_stays(kernel, host, loaded, here, remarks):
+    kernel.loaded, host.shares_files = loaded, here
     with closing(opened(host)) as source:
-        assert source.remarks() == [
-            "the kernel module pktgen of host far was loaded for this campaign, and stays loaded"
-        ]
+        assert source.remarks() == remarks
     assert kernel.loaded
-
-
-def test_a_module_loaded_into_a_vm_is_nothing_to_remark(kernel, host):
-    kernel.loaded = False
-    with closing(opened(host)) as source:
-        assert kernel.loaded
-        assert source.remarks() == []
-
-
-def test_a_module_that_was_there_is_nothing_to_remark(host):
-    with closing(opened(host)) as source:
-        assert source.remarks() == []
 
 
 def test_a_kernel_without_pktgen(kernel, host):
@@ -295,8 +277,7 @@ def test_a_kernel_without_pktgen(kernel, host):
 def test_a_kernel_with_pktgen_is_fit_and_not_touched(kernel, host, loaded):
     kernel.loaded = loaded
     assert generator().unfit(host) == ""
-    assert kernel.loaded == loaded
-    assert kernel.log == []
+    assert (kernel.loaded, kernel.log) == (loaded, [])
 
 
 def test_a_host_without_modprobe_has_no_pktgen():
@@ -318,11 +299,12 @@ def test_devices_of_somebody_else_are_left_alone(kernel, host):
 
 def test_somebody_else_who_comes_later_is_noticed(kernel, host):
     kernel.interfaces.add("eth0")
-    with closing(opened(host)) as source:
-        trial(source)
-        kernel.write("kpktgend_0", "add_device eth0@0\n")
-        with pytest.raises(TestbedError, match="somebody else, who added eth0@0"):
-            source.prepare(TRAFFIC)
+    source = opened(host)
+    trial(source)
+    kernel.write("kpktgend_0", "add_device eth0@0\n")
+    with pytest.raises(TestbedError, match="somebody else, who added eth0@0"):
+        source.prepare(TRAFFIC)
+    source.close()
     assert len(kernel.runs) == 1
     assert "eth0@0" in kernel.devices()
 
@@ -344,151 +326,110 @@ def test_an_interface_that_is_not_there(host):
     )
 
 
-def test_a_refused_setting_is_named_with_the_kernels_words(host):
-    with (
-        closing(opened(host)) as source,
-        pytest.raises(TestbedError, match=r"pktgen does not take `dst_mac nonsense` > \S+nb-tx1@0: Invalid argument$"),
-    ):
-        source.prepare(replace(TRAFFIC, dst_mac="nonsense"))
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"dst_mac": "nonsense"}, r"pktgen does not take `dst_mac nonsense` > \S+nb-tx1@0: Invalid argument$"),
+        ({"fps": 1e6, "duration_s": 1e4}, "pktgen took `count 10000000000` of nb-tx1@0 as 1000000000"),
+    ],
+    ids=["refused", "cut off"],
+)
+def test_a_setting_that_is_not_taken_as_it_is(source, change, reason):
+    with pytest.raises(TestbedError, match=reason):
+        source.prepare(replace(TRAFFIC, **change))
 
 
-def test_the_kernels_words_for_a_command_it_does_not_know(host):
-    with closing(opened(host)), pytest.raises(TestbedError) as caught:
+def test_the_kernels_words_for_a_command_it_does_not_know(host, source):
+    with pytest.raises(TestbedError) as caught:
         PktgenFiles(host).write("nb-tx1@0", "nonsense 4")
     assert str(caught.value) == (
         'pktgen does not take `nonsense 4` > /proc/net/pktgen/nb-tx1@0: Invalid argument (No such parameter "nonsense")'
     )
 
 
-def test_a_number_the_kernel_cuts_off_is_noticed(host):
-    with (
-        closing(opened(host)) as source,
-        pytest.raises(TestbedError, match="pktgen took `count 10000000000` of nb-tx1@0 as 1000000000"),
-    ):
-        source.prepare(replace(TRAFFIC, fps=1e6, duration_s=10_000.0))
-
-
-def test_a_link_that_goes_down(kernel, host):
+def test_a_link_that_goes_down(kernel, source):
     kernel.fail_after = 400
-    with closing(opened(host)) as source:
-        sent = trial(source)
-        assert sent.frames == 400
-        assert sent.error == "pktgen sent only 400 of 1,000 frames, as happens when a link goes down"
-        assert sent.duration_s == pytest.approx(0.04, abs=1e-5)
-        timed = trial(source, MAX)
-        assert timed.frames == 400
-        assert "pktgen ended after 0.004 s" in timed.error
+    sent = trial(source)
+    assert (sent.frames, sent.error) == (400, "pktgen sent only 400 of 1,000 frames, as happens when a link goes down")
+    assert sent.duration_s == pytest.approx(0.04, abs=1e-5)
+    timed = trial(source, MAX)
+    assert timed.frames == 400
+    assert "pktgen ended after 0.004 s" in timed.error
 
 
-def test_an_interface_that_is_removed_in_mid_trial(kernel, host):
-    with closing(opened(host)) as source:
-        source.prepare(MAX)
-        source.start(0)
-        kernel.remove_interface("nb-tx1")
-        sent = source.wait(1.0)
-        assert sent.frames == 0
-        assert sent.first_ns is None
-        assert sent.error == "pktgen's device nb-tx1@0 is gone, as happens when its interface is removed"
-        with pytest.raises(TestbedError, match="does not take `add_device nb-tx1@0`.*No such device"):
-            source.prepare(TRAFFIC)
-        kernel.interfaces.add("nb-tx1")
-        assert trial(source).frames == 1000
-
-
-def test_a_host_that_dies_in_mid_trial(kernel, host):
-    with closing(opened(host)) as source:
-        source.prepare(MAX)
-        source.start(0)
-        kernel.lost = True
-        sent = source.wait(1.0)
+def test_an_interface_that_is_removed_in_mid_trial(kernel, source):
+    sent = trial(source, MAX, amid=lambda: kernel.remove_interface("nb-tx1"))
     assert (sent.frames, sent.first_ns) == (0, None)
-    assert sent.error == "guest far: it is gone"
-
-
-def test_a_writer_that_is_killed_stops_the_run(host):
-    with closing(opened(host)) as source:
-        source.prepare(MAX)
-        source.start(0)
-        host.writers[-1].kill()
-        sent = source.wait(1.0)
-    assert sent.frames == 105_000
-    assert sent.error == "the process that starts pktgen was killed by signal 9"
-
-
-def test_a_writer_that_fails(kernel, host):
-    with closing(opened(host)) as source:
+    assert sent.error == "pktgen's device nb-tx1@0 is gone, as happens when its interface is removed"
+    with pytest.raises(TestbedError, match="does not take `add_device nb-tx1@0`.*No such device"):
         source.prepare(TRAFFIC)
-        kernel.loaded = False
-        source.start(0)
-        sent = source.wait(1.0)
-        assert sent.frames == 0
-        assert sent.error.startswith(
-            "the process that starts pktgen failed: tee: /proc/net/pktgen/pgctrl: No such file"
-        )
+    kernel.interfaces.add("nb-tx1")
+    assert trial(source).frames == 1000
 
 
-def test_a_thread_that_wakes_up_late_is_waited_for(kernel, host):
-    with closing(opened(host)) as source:
-        source.prepare(TRAFFIC)
-        kernel.reads_until_start = 3  # the write of `start` has long returned
-        source.start(0)
-        assert source.wait(1.0).frames == 1000
+@pytest.mark.parametrize(
+    ("amid", "frames", "error"),
+    [
+        (lambda host: setattr(host.kernel, "lost", True), 0, "guest far: it is gone"),
+        (lambda host: host.writers[-1].kill(), 105_000, "the process that starts pktgen was killed by signal 9"),
+    ],
+    ids=["the host", "the writer"],
+)
+def test_what_dies_in_mid_trial(host, source, amid, frames, error):
+    sent = trial(source, MAX, amid=lambda: amid(host))
+    assert (sent.frames, sent.first_ns is None, sent.error) == (frames, not frames, error)
 
 
-def test_a_timed_run_whose_thread_woke_up_late_is_stopped_without_a_writer(kernel, host):
-    with closing(opened(host)) as source:
-        source.prepare(replace(MAX, duration_s=0.01))
-        kernel.reads_until_start = 3
-        source.start(0)
-        sent = source.wait(1.0)
-    assert kernel.log.count("pgctrl: stop") == 1
-    assert (sent.frames, sent.error) == (105_000, "")
+def test_a_writer_that_fails(kernel, source):
+    source.prepare(TRAFFIC)
+    kernel.loaded = False
+    source.start(0)
+    sent = source.wait(1.0)
+    assert sent.frames == 0
+    assert sent.error.startswith("the process that starts pktgen failed: tee: /proc/net/pktgen/pgctrl: No such file")
 
 
-def test_a_run_that_takes_too_long_is_stopped(kernel, host):
-    with closing(opened(host)) as source:
-        source.prepare(TRAFFIC)
-        kernel.stuck = True
-        source.start(0)
-        kernel.stuck = False
-        sent = source.wait(0.01)
-    assert sent.frames == 105_000
-    assert sent.error == "pktgen did not end within 0.01 s, as happens when it is too slow, and was stopped"
+@pytest.mark.parametrize(
+    ("traffic", "frames", "stops"),
+    [(TRAFFIC, 1000, 0), (replace(MAX, duration_s=0.01), 105_000, 1)],
+    ids=["is waited for", "is stopped without a writer"],
+)
+def test_a_thread_that_wakes_up_late(kernel, source, traffic, frames, stops):
+    source.prepare(traffic)
+    kernel.reads_until_start = 3  # the write of `start` has long returned
+    source.start(0)
+    sent = source.wait(1.0)
+    assert (sent.frames, sent.error, kernel.log.count("pgctrl: stop")) == (frames, "", stops)
 
 
-def test_a_rate_out_of_reach_does_not_take_for_ever(kernel, host, monkeypatch):
+@pytest.mark.parametrize(("timeout_s", "limit"), [(0.01, "0.01"), (60.0, "0.015")], ids=["of the caller", "its own"])
+def test_a_run_that_takes_too_long_is_stopped(kernel, source, monkeypatch, timeout_s, limit):
     monkeypatch.setattr(pktgen, "_GRACE_S", 0.0)
-    with closing(opened(host)) as source:
-        source.prepare(replace(TRAFFIC, duration_s=0.005))
-        kernel.stuck = True
-        source.start(0)
-        kernel.stuck = False
-        sent = source.wait(60.0)
-    assert sent.error.startswith("pktgen did not end within 0.015 s")
-    assert sent.duration_s > 1
-
-
-def test_a_run_that_cannot_be_stopped_is_no_hang(kernel, host):
+    source.prepare(replace(TRAFFIC, duration_s=0.005))
     kernel.stuck = True
-    with closing(opened(host)) as source:
-        sent = trial(source, timeout_s=0.01)
+    source.start(0)
+    kernel.stuck = False
+    sent = source.wait(timeout_s)
+    assert (sent.frames, sent.duration_s > 1) == (105_000, True)
+    assert sent.error == f"pktgen did not end within {limit} s, as happens when it is too slow, and was stopped"
+
+
+def test_a_run_that_cannot_be_stopped_is_no_hang(kernel, source):
+    kernel.stuck = True
+    sent = trial(source, timeout_s=0.01)
     assert sent.frames == 0
     assert "pktgen did not stop within 0.2 s" in sent.error
 
 
-def test_a_source_that_was_prepared_and_not_started_holds_up_the_others_aloud(kernel, host):
-    made_by = generator()
-    with (
-        closing(opened(host, made_by=made_by)) as one,
-        closing(opened(host, made_by=made_by, interface="nb-tx2")) as other,
-    ):
-        one.prepare(TRAFFIC)
-        other.prepare(TRAFFIC)
-        one.start(0)
-        assert "nb-tx2@1 on the same host was prepared, but not told to start" in one.wait(1.0).error
-        assert kernel.runs == []
-        assert trial(one).frames == 1000  # the next trial is not burdened with it
-        assert kernel.runs == [["nb-tx1@0"]]
+def test_a_source_that_was_prepared_and_not_started_holds_up_the_others_aloud(kernel, pair):
+    one, other = pair
+    one.prepare(TRAFFIC)
+    other.prepare(TRAFFIC)
+    one.start(0)
+    assert "nb-tx2@1 on the same host was prepared, but not told to start" in one.wait(1.0).error
+    assert kernel.runs == []
+    assert trial(one).frames == 1000  # the next trial is not burdened with it
+    assert kernel.runs == [["nb-tx1@0"]]
 
 
 def test_close_ends_a_run_and_removes_the_device(kernel, host):
@@ -525,17 +466,12 @@ def test_the_commands_of_a_dry_run():
     assert "kpktgend_N" in generator().source().commands("nb-tx1", ())[0]
 
 
-def test_frames_of_max_bear_no_time_unless_that_is_wanted(kernel, host):
-    with closing(opened(host)) as source:
-        assert trial(source).stamped
-        assert kernel.devices()["nb-tx1@0"].flags == set()
-        assert not trial(source, replace(MAX, duration_s=0.01)).stamped
-        assert kernel.devices()["nb-tx1@0"].flags == {"NO_TIMESTAMP"}
-        assert trial(source).stamped
-        assert kernel.devices()["nb-tx1@0"].flags == set()
-    with closing(opened(host, timestamps="always")) as source:
-        assert trial(source, replace(MAX, duration_s=0.01)).stamped
-        assert kernel.devices()["nb-tx1@0"].flags == set()
+@pytest.mark.parametrize(("option", "flags"), [("paced", {"NO_TIMESTAMP"}), ("always", set())])
+def test_frames_of_max_bear_no_time_unless_that_is_wanted(kernel, host, option, flags):
+    with closing(opened(host, timestamps=option)) as source:
+        for traffic, expected in ((TRAFFIC, set()), (replace(MAX, duration_s=0.01), flags), (TRAFFIC, set())):
+            assert trial(source, traffic).stamped is not bool(expected)
+            assert kernel.devices()["nb-tx1@0"].flags == expected
 
 
 def test_copies_make_max_faster_and_are_counted_only(kernel, host):
@@ -605,19 +541,3 @@ def test_more_threads_than_cpus(kernel, host):
     with pytest.raises(TestbedError, match="nb-tx1 of host far can have but one thread on each of the CPUs 0, 1"):
         opened(host, threads=3)
     assert kernel.devices() == {}
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"threads": 0}, "greater than or equal to 1"),
-        ({"threads": 3, "cpus": [0, 1]}, "3 threads need as many CPUs, and cpus names 2"),
-        ({"burst": 8, "xmit_mode": "queue_xmit"}, "burst goes with xmit_mode start_xmit only"),
-        ({"pacing": "even"}, "schlosser2011"),
-        ({"cpus": [-1]}, "greater than or equal to 0"),
-        ({"delay": 5}, "Extra inputs"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, reason):
-    with pytest.raises(ValidationError, match=reason):
-        PktGenOptions(**options)

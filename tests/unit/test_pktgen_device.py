@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError
-from netbench.generators.pktgen.device import Ended, parse_device
+from netbench.generators.pktgen.device import parse_device
 from netbench.generators.pktgen.files import realtime_offset_ns
 from netbench.hosts.local import LocalHost
 from tests.unit.fakes import FakeHost
@@ -23,8 +23,7 @@ def read(name: str):
 def test_a_run_that_ended_by_its_count():
     device = read("counted")
     assert (device.frames, device.errors) == (100, 0)
-    assert (device.started_us, device.stopped_us, device.idle_us) == (5_624_419, 5_634_329, 8_488)
-    assert device.ended == Ended(elapsed_us=9910, idle_us=8488, frames=100, fps=10_090, errors=0)
+    assert (device.started_us, device.stopped_us, device.ended) == (5_624_419, 5_634_329, True)
     assert device.settings["count"] == "100"
     assert device.settings["min_pkt_size"] == device.settings["max_pkt_size"] == "60"
     assert device.settings["delay"] == "100000"
@@ -37,13 +36,12 @@ def test_a_run_that_ended_by_its_count():
 def test_a_run_that_was_stopped():
     device = read("stopped")
     assert device.settings["count"] == "0"
-    assert device.ended == Ended(elapsed_us=1_152_021, idle_us=537, frames=176_863, fps=153_523, errors=0)
-    assert device.frames == device.ended.frames
+    assert (device.frames, device.ended) == (176_863, True)
 
 
 def test_a_device_that_never_ran():
     device = read("idle")
-    assert device.ended is None
+    assert not device.ended
     assert device.result == "Idle"
     assert device.settings["dst_min"] == ""
     assert device.settings["src_max"] == ""
@@ -53,7 +51,7 @@ def test_a_device_that_never_ran():
 def test_a_command_after_a_run_hides_its_result():
     text = (FILES / "counted.txt").read_text()
     device = parse_device(text[: text.index("Result:")] + "Result: OK: delay=100\n")
-    assert device.ended is None
+    assert not device.ended
     assert device.frames == 100
 
 
@@ -78,7 +76,7 @@ def test_whatever_the_kernel_counts_is_read(frames, errors, times, result):
     made.started_ns, made.stopped_ns, made.idle_ns = started, stopped, idle
     device = parse_device(show(made, 0))
     assert (device.frames, device.errors, device.result) == (frames, errors, result)
-    assert (device.started_us, device.stopped_us, device.idle_us) == times
+    assert (device.started_us, device.stopped_us) == times[:2]
 
 
 def test_the_offset_of_the_clocks_of_another_machine():

@@ -19,6 +19,7 @@ from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
 from netbench.generators.pktgen.parameters import Settings
 from netbench.hosts.base import Host, Process
+from netbench.hosts.clock import wait_until
 
 # An idle kernel thread looks for work every HZ/10: `pktgen_thread_worker` in net/core/pktgen.c.
 THREAD_WAKES_S = 0.1
@@ -245,11 +246,7 @@ class Control:
             return False
         if (current.writer_code or 0) > 0:
             return True  # it could not even ask for a start
-        while not self._all_ended(current):
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(_LOOK_AGAIN_S)
-        return True
+        return wait_until(lambda: self._all_ended(current), deadline_s - time.monotonic(), _LOOK_AGAIN_S)
 
     def _writer_ends(self, current: _Round, deadline_s: float) -> bool:
         """Whether the write of `start` returns in time; when it does not go well, that is noted."""

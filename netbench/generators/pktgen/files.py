@@ -10,6 +10,7 @@ import time
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.pktgen.device import Device, parse_device
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
 
 DIRECTORY = "/proc/net/pktgen"
 CONTROL = "pgctrl"
@@ -93,11 +94,9 @@ class PktgenFiles:
         """Remove all devices of a kernel thread; TestbedError when they stay."""
         file = thread_file(cpu)
         self.write(file, "rem_device_all")
-        deadline = time.monotonic() + _REMOVE_S
-        while names := self.devices_on(cpu):
-            if time.monotonic() > deadline:
-                raise TestbedError(f"pktgen does not remove {' '.join(sorted(names))} from {DIRECTORY}/{file}")
-            time.sleep(_LOOK_AGAIN_S)
+        if not wait_until(lambda: not self.devices_on(cpu), _REMOVE_S, _LOOK_AGAIN_S):
+            names = " ".join(sorted(self.devices_on(cpu)))
+            raise TestbedError(f"pktgen does not remove {names} from {DIRECTORY}/{file}")
 
     def _names(self) -> list[str]:
         return run_checked(self.host, ["ls", DIRECTORY]).split()

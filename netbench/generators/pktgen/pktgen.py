@@ -65,11 +65,8 @@ class PktGenSource(Source):
     def __init__(self, options: PktGenOptions, generator: PktGen) -> None:
         self._options = options
         self._generator = generator
-        self._host: Host | None = None
-        self._control: Control | None = None
         self._senders: list[Sender] = []
         self._traffic: Traffic | None = None
-        self._offset_ns = 0  # of the host's clocks, when the source was prepared
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """What open() would write, and what prepare() would in each trial."""
@@ -89,14 +86,13 @@ class PktGenSource(Source):
         Loads the kernel module where it is missing. Raises MissingError when there is none, and TestbedError when
         pktgen cannot send there or somebody else uses it.
         """
-        control = self._generator.control(host)
-        self._host, self._control = host, control
         options = self._options
+        self._host, self._control = host, self._generator.control(host)
         where = options.cpus or (cpus if len(cpus) >= options.threads else ())
         settings = speed_settings(options, paced=False)
         try:
             for _ in range(options.threads):
-                self._senders.append(control.add_device(interface, where, options.xmit_mode, settings))
+                self._senders.append(self._control.add_device(interface, where, options.xmit_mode, settings))
         except BaseException:
             self.close()
             raise
@@ -110,7 +106,7 @@ class PktGenSource(Source):
 
         Nothing of it for a VM, which ends with the campaign.
         """
-        host, control = self._opened[:2]
+        host, control = self._opened
         if not (control.loaded_by_us and host.shares_files):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
@@ -126,8 +122,8 @@ class PktGenSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
-        host, control, _ = self._opened
-        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)
+        host, control = self._opened
+        self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # of its clocks
         paced = traffic.fps is not None
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
@@ -139,7 +135,7 @@ class PktGenSource(Source):
         pktgen begins up to 0.1 s later, when its thread wakes up. All sources of one network namespace begin when
         the last of those prepared has been told to.
         """
-        _, control, _ = self._opened
+        _, control = self._opened
         for sender in self._sending(self._traffic):
             control.start(sender, at_monotonic_ns)
 
@@ -149,14 +145,14 @@ class PktGenSource(Source):
         What went wrong is told by `error`, not raised. When nothing is known any more of what was sent, 0 frames
         stand for an unknown number.
         """
-        host, control, _ = self._opened
+        host, control = self._opened
         traffic = self._traffic
         assert traffic
         limit_s = min(timeout_s, _MOST_TIMES * traffic.duration_s + _GRACE_S)
         try:
             reports = [control.finish(sender, limit_s) for sender in self._sending(traffic)]
             error = reports[0][1]  # of the run, which all of them share
-            devices = [device for device, _ in reports if device is not None and device.ended is not None]
+            devices = [device for device, _ in reports if device is not None and device.ended]
             if len(devices) < len(reports):
                 return _unknown(error)
             offset_ns = realtime_offset_ns(host)
@@ -171,21 +167,19 @@ class PktGenSource(Source):
 
     def close(self) -> None:
         for sender in self._senders:
-            assert self._control
             with suppress(TestbedError, MissingError):  # a host that is gone has no devices
                 self._control.remove_device(sender)
         self._senders = []
-        self._control = self._host = None
 
     def _sending(self, traffic: Traffic | None) -> list[Sender]:
         """The devices that send it: evenly paced frames come from one."""
         return self._senders if traffic and traffic.fps is None else self._senders[:1]
 
     @property
-    def _opened(self) -> tuple[Host, Control, list[Sender]]:
-        if self._host is None or self._control is None or not self._senders:
+    def _opened(self) -> tuple[Host, Control]:
+        if not self._senders:
             raise TestbedError("a pktgen source is used before open() or after close(); open it first")
-        return self._host, self._control, self._senders
+        return self._host, self._control
 
 
 def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_ns: int, error: str = "") -> Sent:

@@ -1,10 +1,11 @@
-"""The lattice of rates: whole nanoseconds between frames."""
+"""What pktgen is told: the lattice of rates, whole nanoseconds between frames, and options."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, delay_ns, paced_fps
+from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, PktGenOptions, delay_ns, paced_fps
 from netbench.model.units import line_rate_fps
 
 SIZES = st.integers(64, 1518)
@@ -42,3 +43,19 @@ def test_delays_the_kernel_would_misread_are_not_used():
     assert delay_ns(1e9 / never, 64) == never + 1
     assert delay_ns(1e-9, 64) == LONGEST_DELAY_NS
     assert delay_ns(3e9, 64) == 1  # 0 would be: without a pause
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"threads": 0}, "greater than or equal to 1"),
+        ({"threads": 3, "cpus": [0, 1]}, "3 threads need as many CPUs, and cpus names 2"),
+        ({"burst": 8, "xmit_mode": "queue_xmit"}, "burst goes with xmit_mode start_xmit only"),
+        ({"pacing": "even"}, "schlosser2011"),
+        ({"cpus": [-1]}, "greater than or equal to 0"),
+        ({"delay": 5}, "Extra inputs"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, reason):
+    with pytest.raises(ValidationError, match=reason):
+        PktGenOptions(**options)
