@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from netbench.model.selftest_record import Check, SelftestRecord
-from netbench.report.tester import selftest_sentence
+from netbench.report.tester_section import selftest_sentence
 
 _WORDS = {True: "pass", False: "FAIL", None: "----"}
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
-from netbench.report import emulation
 from netbench.report.formats import frames, kfps, mbps, mean, percent, rough_percent
+from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.lost_frames import lost_frames_by_place
 
@@ -47,7 +47,7 @@ def summary_table(results: CampaignResults) -> Table:
         table.add_column(column.heading, justify="right", no_wrap=True)
     table.add_column("Verdict", no_wrap=True)
     for previous, group in zip((None, *groups), groups, strict=False):
-        name = emulation.label(group.uut, results.emulated)
+        name = label(group.uut, results.emulated)
         if previous is None or previous.uut != group.uut:
             table.add_section()
             if scenarios:
@@ -98,7 +98,7 @@ def _remarks(results: CampaignResults) -> Iterator[str]:
     The most frequent reasons come first.
     """
     if results.emulated:
-        yield emulation.LEGEND
+        yield LEGEND
     for uut in results.uuts:
         places = lost_frames_by_place(
             trial for trial in results.trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID

@@ -1,7 +1,7 @@
 """The parts of the page about delay, its variation, and the order of frames."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from math import log10
 
@@ -9,12 +9,13 @@ import plotly.graph_objects as go
 
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
+from netbench.report.axes import OFFERED, end_of_axis
 from netbench.report.formats import UNKNOWN, count, frames, mbps, mean, microseconds, rough_percent
-from netbench.report.markup import Column, Html, element, folded, row, table
-from netbench.report.panels import GREY, Panels, Style, groups_by_size, members_by_uut, size_titles
+from netbench.report.markup import Column, Html, element, folded, table
+from netbench.report.panels import GREY, Panels, Point, groups_by_size, groups_by_uut, size_titles
 from netbench.report.sections import Section, View, chosen, drawn, note, section
-from netbench.report.tables import uut_label
-from netbench.report.traces import NO_BAR, end_of_axis, error_bars, half_widths, line
+from netbench.report.styles import Style
+from netbench.report.tables import by_size_title, uut_label
 from netbench.statistics.delay_percentiles import (
     ReadSpread,
     ReadTime,
@@ -26,8 +27,8 @@ from netbench.statistics.delay_percentiles import (
     pdv_of,
     refusals,
 )
-from netbench.statistics.frame_order import order_of
-from netbench.statistics.groups import Group
+from netbench.statistics.frame_order import Order, order_of
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 
 _MILLISECOND = 1e-6  # per ns
@@ -61,16 +62,6 @@ _VARIATIONS = (
     _Time("IPDV median", ipdv_of, lambda ipdv: ipdv.median_ns),
     _Time("IPDV 99 %", ipdv_of, lambda ipdv: ipdv.p99_ns),
 )
-_DELAYS = (
-    Column("UUT"),
-    Column("Load per source"),
-    Column("Offered Mbit/s", css="number"),
-    Column("Smallest", css="number"),
-    *(Column(one.title, css="number") for one in _MEANS),
-    Column("Largest", css="number"),
-    *(Column(one.title, css="number") for one in _VARIATIONS),
-    Column("Valid", css="number"),
-)
 
 
 def delay_sections(
@@ -97,13 +88,7 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
     known = [group for group in groups if _has_delay(group)]
     by_size = groups_by_size(known)
-    panels = Panels(
-        size_titles(by_size),
-        (group.uut for group in known),
-        looks,
-        "Offered load [Mbit/s, L1]",
-        "Delay [ms]",
-    )
+    panels = Panels(size_titles(by_size), (group.uut for group in known), looks, OFFERED, "Delay [ms]")
     panels.legend()
     for name, dash in (("median", "solid"), (_SLOW.title, "dot")):
         panels.figure.add_scatter(x=[None], y=[None], mode="lines", line={"color": GREY, "dash": dash}, name=name)
@@ -111,36 +96,20 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
         times = [own.mean for group in members for time in (_MEDIAN, _SLOW) if (own := _ms(group, time)) and own.mean]
         reach = [log10(min(times)) - 0.1, log10(max(times)) + 0.1] if times else [0.0, 1.0]
         panels.scale(size, [0, end_of_axis([group.offered_mbps for group in members])], reach)
-        for uut, own_groups in members_by_uut(members).items():
-            for time, style in ((_MEDIAN, looks[uut]), (_SLOW, replace(looks[uut], dash="dot"))):
-                panels.add(size, _line(uut, style, own_groups, time))
+        for uut, own_groups in groups_by_uut(members).items():
+            for time, dash in ((_MEDIAN, looks[uut].dash), (_SLOW, "dot")):
+                panels.line_on_logarithm(size, uut, _points(own_groups, looks[uut], time), dash)
     panels.figure.update_yaxes(type="log", dtick="D2", exponentformat="none", tickformat=",.9~g")
     return panels.figure
 
 
-def _line(uut: str, style: Style, groups: Sequence[Group], time: _Time) -> go.Scatter:
+def _points(groups: Iterable[Group], style: Style, time: _Time) -> list[Point]:
     points = [
-        (group, offered, own) for group in groups if (offered := group.offered_mbps) and (own := _ms(group, time))
+        Point(offered, own, _hover(group, style))
+        for group in groups
+        if (offered := group.offered_mbps) and (own := _ms(group, time))
     ]
-    points.sort(key=lambda point: point[1].mean)
-    return line(
-        uut,
-        style,
-        x=[offered.mean for _, offered, _ in points],
-        y=[own.mean for _, _, own in points],
-        error_x={"visible": False},
-        error_y=error_bars(style.colour, *_reaches([own for _, _, own in points])),
-        hover=[_hover(group, style) for group, _, _ in points],
-    )
-
-
-def _reaches(times: Sequence[Interval]) -> tuple[list[float | str], list[float | str]]:
-    """How far the intervals extend up and down; not down to 0, which a logarithmic axis does not have."""
-    up = half_widths(times)
-    down = [
-        width if isinstance(width, str) or width < time.mean else NO_BAR for width, time in zip(up, times, strict=True)
-    ]
-    return up, down
+    return sorted(points, key=lambda point: point.x.mean)
 
 
 def _hover(group: Group, style: Style) -> str:
@@ -149,7 +118,7 @@ def _hover(group: Group, style: Style) -> str:
             f"<b>{escape(style.label)}</b>, {group.frame_size:,}-byte frames, {escape(str(group.load))}",
             f"offered {mbps(mean(group.offered_mbps))} Mbit/s",
             *(f"{time.title} {time.of(group)} µs" for time in _MEANS),
-            f"largest {microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))} µs",
+            f"largest {_largest(group)} µs",
         )
     )
 
@@ -158,27 +127,27 @@ def _delays(view: View, looks: Mapping[str, Style]) -> Html:
     known = [group for group in view.groups if _has_delay(group)]
     if not known:
         return note("None is known.")
-    bodies = []
-    for size, members in groups_by_size(known).items():
-        heading = element("th", f"{size:,}-byte frames", colspan=str(len(_DELAYS)), scope="rowgroup")
-        rows = [row(_DELAYS, _delay_cells(group, looks)) for group in members]
-        bodies.append([element("tr", heading, css="block"), *rows])
-    figure = drawn(delay_against_offered(known, looks), f"delay-{view.name}")
-    content = folded(count(len(known), "measurement"), len(known), table(_DELAYS, bodies, css="results"))
-    return element("div", figure, content)
-
-
-def _delay_cells(group: Group, looks: Mapping[str, Style]) -> tuple[str, ...]:
-    return (
-        uut_label(group.uut, looks),
-        str(group.load),
-        mbps(mean(group.offered_mbps)),
-        microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns)),
-        *(time.of(group) for time in _MEANS),
-        microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns)),
-        *(time.of(group) for time in _VARIATIONS),
-        str(len(group.valid)),
+    columns: tuple[Column[Group], ...] = (
+        Column("UUT", lambda group: uut_label(group.uut, looks)),
+        Column("Load per source", lambda group: str(group.load)),
+        Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
+        Column("Smallest", _smallest, "number"),
+        *(Column(time.title, time.of, "number") for time in _MEANS),
+        Column("Largest", _largest, "number"),
+        *(Column(time.title, time.of, "number") for time in _VARIATIONS),
+        Column("Valid", lambda group: str(len(group.valid)), "number"),
     )
+    figure = drawn(delay_against_offered(known, looks), f"delay-{view.name}")
+    whole = table(columns, by_size_title(known), css="results")
+    return element("div", figure, folded(count(len(known), "measurement"), len(known), whole))
+
+
+def _smallest(group: Group) -> str:
+    return microseconds(least_time(group, delay_of, lambda delay: delay.smallest_ns))
+
+
+def _largest(group: Group) -> str:
+    return microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))
 
 
 def _has_delay(group: Group) -> bool:
@@ -190,24 +159,27 @@ def _ms(group: Group, time: _Time) -> Interval | None:
     return None if found is None else found.scaled(_MILLISECOND)
 
 
-_ORDER = (
-    Column("UUT"),
-    Column("Frame size", css="number"),
-    Column("Received", css="number"),
-    Column("Duplicates", css="number"),
-    Column("Reordered", css="number"),
-    Column("of received", css="number"),
-    Column("Largest extent", css="number"),
-    Column("Loss runs", css="number"),
-    Column("Longest run", css="number"),
-    Column("Loss runs by their frames", css="words"),
-)
-
-
 def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Section]:
     """Order by UUT and frame size; nothing where no trial has frames that can be told apart."""
-    counted = [trial for trial in trials if trial.verdict is not Verdict.INVALID]
-    if rows := list(_order_rows(counted, looks)):
+    counted = grouped(
+        (trial for trial in trials if trial.verdict is not Verdict.INVALID),
+        lambda trial: (trial.spec.uut, trial.spec.frame_size),
+    )
+    in_order = sorted(counted.items(), key=lambda item: (list(looks).index(item[0][0]), -item[0][1]))
+    orders = [(uut, size, order) for (uut, size), own in in_order if (order := order_of(own)) is not None]
+    columns: tuple[Column[tuple[str, int, Order]], ...] = (
+        Column("UUT", lambda one: uut_label(one[0], looks)),
+        Column("Frame size", lambda one: f"{one[1]:,}", "number"),
+        Column("Received", lambda one: frames(one[2].received), "number"),
+        Column("Duplicates", lambda one: frames(one[2].duplicates), "number"),
+        Column("Reordered", lambda one: frames(one[2].reordered), "number"),
+        Column("of received", lambda one: rough_percent(one[2].reordered_ratio), "number"),
+        Column("Largest extent", lambda one: frames(one[2].extent_frames), "number"),
+        Column("Loss runs", lambda one: frames(one[2].loss_runs), "number"),
+        Column("Longest run", lambda one: frames(one[2].longest_run_frames), "number"),
+        Column("Loss runs by their frames", lambda one: _run_lengths(one[2]), "words"),
+    )
+    if orders:
         yield section(
             "order",
             "Order",
@@ -216,31 +188,11 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
                 " valid. A reordered frame came after one with a higher number; its extent is by how many frames"
                 " (RFC 4737). A loss run is of frames sent one after the other."
             ),
-            table(_ORDER, [rows]),
+            table(columns, [orders]),
         )
 
 
-def _order_rows(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Html]:
-    for uut in looks:
-        sizes = sorted({trial.spec.frame_size for trial in trials if trial.spec.uut == uut}, reverse=True)
-        for size in sizes:
-            order = order_of(trial for trial in trials if (trial.spec.uut, trial.spec.frame_size) == (uut, size))
-            if order is not None:
-                cells = (
-                    uut_label(uut, looks),
-                    f"{size:,}",
-                    frames(order.received),
-                    frames(order.duplicates),
-                    frames(order.reordered),
-                    rough_percent(order.reordered_ratio),
-                    frames(order.extent_frames),
-                    f"{order.loss_runs:,}",
-                    frames(order.longest_run_frames),
-                    " · ".join(f"{_class(least)}: {runs:,}" for least, runs in order.run_lengths) or UNKNOWN,
-                )
-                yield row(_ORDER, cells)
-
-
-def _class(least: int) -> str:
-    """The frames of the loss runs of a class, as LossRuns has them."""
-    return "1" if least == 1 else f"{least:,}–{2 * least - 1:,}"
+def _run_lengths(order: Order) -> str:
+    """Numbers of loss runs by class, as LossRuns has them."""
+    classes = (("1" if least == 1 else f"{least:,}–{2 * least - 1:,}", runs) for least, runs in order.run_lengths)
+    return " · ".join(f"{lengths}: {runs:,}" for lengths, runs in classes) or UNKNOWN

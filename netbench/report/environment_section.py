@@ -1,49 +1,71 @@
 """The environment of a campaign, from its manifest: before, after, and what changed in between."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 
-from netbench.report.markup import Column, Html, row, table
+from netbench.report.formats import UNKNOWN, count
+from netbench.report.markup import Column, element, table
+from netbench.report.sections import Section, note, section
+from netbench.statistics.groups import grouped
 
-_COLUMNS = (Column("Setting"), Column("Before"), Column("After"))
 _UNKNOWN = "unknown"
 _ALWAYS_MOVING = "activity"  # load and CPU ticks: they tell how busy the host was, not that it was changed
 
-Settings = dict[tuple[str, ...], str]
+Path = tuple[str, ...]  # the names under which a setting is nested
 
 
-def environment_table(manifest: Mapping[str, object]) -> Html:
-    """A row per setting that is known, in blocks as the manifest nests them; changed settings are marked."""
+def environment_section(manifest: Mapping[str, object]) -> Section:
+    """Command and seed; a row per setting that is known, in blocks as the manifest nests them, the changed marked."""
+    command = manifest.get("command")
+    words = [str(word) for word in command] if isinstance(command, list | tuple) else []
     before, after = _settings(manifest, "before"), _settings(manifest, "after")
-    changed = changed_settings(manifest)
-    blocks: dict[str, list[Html]] = {}
-    for path in dict.fromkeys((*before, *after)):
-        if before.get(path, _UNKNOWN) == after.get(path, _UNKNOWN) == _UNKNOWN:
-            continue  # the manifest says that it was looked for; here it would only be in the way
-        name = ".".join(path)
-        now = after.get(path, _UNKNOWN) if after else "–"
-        cells = (name, before.get(path, _UNKNOWN), now)
-        blocks.setdefault(path[0], []).append(row(_COLUMNS, cells, css="changed" if name in changed else ""))
-    return table(_COLUMNS, blocks.values(), css="environment")
+    paths = list(dict.fromkeys((*before, *after)))
 
+    def told(settings: Mapping[Path, str], path: Path) -> str:
+        return settings.get(path, _UNKNOWN)
 
-def changed_settings(manifest: Mapping[str, object]) -> list[str]:
-    """Names of the settings that differed after the campaign; none while it is not finished."""
-    before, after = _settings(manifest, "before"), _settings(manifest, "after")
-    if not after:
-        return []
-    paths = dict.fromkeys((*before, *after))
-    return [
-        ".".join(path)
-        for path in paths
-        if path[0] != _ALWAYS_MOVING and before.get(path, _UNKNOWN) != after.get(path, _UNKNOWN)
+    changed = [
+        path for path in paths if after and path[0] != _ALWAYS_MOVING and told(before, path) != told(after, path)
     ]
+    if changed:
+        names = ", ".join(map(".".join, changed))
+        remark = f"{count(len(changed), 'setting')} changed during the campaign: {names}."
+    elif after:
+        remark = "No setting changed during the campaign."
+    else:
+        remark = "What holds after the campaign is not known yet."
+    # What was looked for in vain is in the manifest; here it would only be in the way.
+    known = [path for path in paths if {told(before, path), told(after, path)} != {_UNKNOWN}]
+    columns: tuple[Column[Path], ...] = (
+        Column("Setting", ".".join),
+        Column("Before", lambda path: told(before, path)),
+        Column("After", lambda path: told(after, path) if after else UNKNOWN),
+    )
+    return section(
+        "environment",
+        "Environment",
+        element(
+            "dl",
+            element("dt", "command"),
+            element("dd", element("code", shlex.join(words) or _UNKNOWN)),
+            element("dt", "seed"),
+            element("dd", _text(manifest.get("seed"))),
+        ),
+        note(remark),
+        table(
+            columns,
+            grouped(known, lambda path: path[0]).values(),
+            "environment",
+            lambda path: "changed" if path in changed else "",
+        ),
+    )
 
 
-def _settings(manifest: Mapping[str, object], when: str) -> Settings:
+def _settings(manifest: Mapping[str, object], when: str) -> dict[Path, str]:
     return dict(_leaves(manifest.get(when), ()))
 
 
-def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _leaves(value: object, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _leaves(inner, (*path, str(name)))

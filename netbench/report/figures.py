@@ -1,96 +1,73 @@
-"""The figures of the report: offered against throughput, the most throughput, and loss.
+"""The figures of the report: throughput, the most of it, loss; what neighbours do to them.
 
-The first two follow Figures 3 and 4 of Schlosser et al. 2011. Bandwidths are Mbit/s on the wire (L1), error
-bars 95 % intervals. Only valid trials are averaged and connected; suspicious and invalid ones are marked
-each where it was measured.
+They follow Figures 3, 4 and 5 of Schlosser et al. 2011, and go on with loss and interference curves. Bandwidths are
+Mbit/s on the wire (L1), error bars 95 % intervals. Only valid trials are averaged and connected; suspicious and invalid
+ones are marked each where it was measured.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
-from typing import Any
 
 import plotly.graph_objects as go
 
 from netbench.model.verdict import Verdict
-from netbench.report.formats import (
-    count,
-    kfps,
-    kfps_interval,
-    mbps,
-    mbps_interval,
-    percent,
-    percent_interval,
-)
-from netbench.report.loss_scale import LossScale
-from netbench.report.panels import (
-    GREY,
-    INK,
-    Panels,
-    Style,
-    doubtful,
-    groups_by_size,
-    mark,
-    members_by_uut,
-    size_titles,
-)
-from netbench.report.traces import (
-    HOVER,
+from netbench.report.axes import (
     LOSS,
+    OFFERED,
     THROUGHPUT,
-    TINY,
-    arrange_bars,
-    bars,
+    LossScale,
     end_of_axis,
     error_bars,
     half_widths,
-    line,
-    loss_error_bars,
+    rows_of_zero,
+    uneven_error_bars,
 )
-from netbench.statistics.groups import Group, best_groups
-from netbench.statistics.intervals import Interval
+from netbench.report.formats import count, kfps, kfps_interval, mbps, mbps_interval, percent, percent_interval
+from netbench.report.panels import (
+    GREY,
+    HOVER,
+    INK,
+    Bar,
+    Panels,
+    Point,
+    groups_by_size,
+    groups_by_uut,
+    mark,
+    size_titles,
+)
+from netbench.report.styles import Style
+from netbench.statistics.groups import Group, best_groups, grouped
+from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
+from netbench.statistics.intervals import Interval, statement
 from netbench.statistics.totals import TrialTotals
-
-_OFFERED = "Offered load [Mbit/s, L1]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """The mean of a group with a valid trial, as drawn."""
-
-    group: Group
-    offered: Interval
-    throughput: Interval
-    loss: Interval
 
 
 def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    by_size = groups_by_size(groups)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, THROUGHPUT)
-    panels.legend(doubtful(groups))
+    panels, by_size = _panels_of_lines(groups, looks, THROUGHPUT)
     for size, members in by_size.items():
         end = max(_end_of_offered(members), end_of_axis([group.throughput_mbps for group in members]))
         panels.scale(size, [0, end], [0, end])
         panels.add(size, _diagonal(end, named=size == max(by_size)))
-        for uut, own in members_by_uut(members).items():
-            points = _points(own)
-            panels.add(
-                size,
-                _line(
-                    uut,
-                    looks[uut],
-                    points,
-                    y=[point.throughput.mean for point in points],
-                    error_x=error_bars(
-                        looks[uut].colour,
-                        half_widths((point.offered for point in points), least=end * TINY),
-                    ),
-                    error_y=error_bars(looks[uut].colour, half_widths(point.throughput for point in points)),
-                ),
-            )
-            for trace in _marked(uut, looks[uut], own, lambda one: one.throughput_mbps):
+        for uut, own in groups_by_uut(members).items():
+            panels.line(size, uut, _points(own, looks[uut], lambda group: group.throughput_mbps), end)
+            for trace in _marked(looks[uut], own, lambda one: one.throughput_mbps):
+                panels.add(size, trace)
+    return panels.figure
+
+
+def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
+    """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
+    panels, by_size = _panels_of_lines(groups, looks, LOSS)
+    for size, members in by_size.items():
+        trials = (one for group in members for one in group.everything)
+        ratios = [one.loss_ratio for one in trials if one.loss_ratio is not None]
+        scale = panels.scale_of_loss(size, [0, _end_of_offered(members)], ratios)
+        uuts = groups_by_uut(members)
+        for row, (uut, own) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
+            panels.line_of_loss(size, uut, _points(own, looks[uut], lambda group: group.loss_ratio), scale, row)
+            for trace in _marked(looks[uut], own, _height_of_loss(scale, row)):
                 panels.add(size, trace)
     return panels.figure
 
@@ -103,109 +80,126 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
     by_size = groups_by_size(groups)
     title = "" if by_scenario else "Number of sources"
     panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, title, THROUGHPUT)
-    named: set[str] = set()
     for size, members in by_size.items():
         panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
-        for uut, own in members_by_uut(members).items():
+        for uut, own in groups_by_uut(members).items():
             tried = {_category(group, by_scenario) for group in own}
             there = [best.get((uut, size, category)) for category in categories]
-            heights = [None if group is None else group.throughput_mbps for group in there]
-            # A bar of no height carries the note that there is nothing to show.
-            missing = [(0, "no valid trial") if category in tried else (None, "") for category in categories]
-            drawn = [
-                (height.mean, f"{height.mean:,.0f}") if height else instead
-                for height, instead in zip(heights, missing, strict=True)
+            bars = [
+                _bar_of_most(group, looks[uut], category in tried)
+                for group, category in zip(there, categories, strict=True)
             ]
-            panels.add(
-                size,
-                bars(
-                    uut,
-                    looks[uut],
-                    x=categories,
-                    y=[height for height, _ in drawn],
-                    error_y=error_bars(INK, half_widths(heights)),
-                    text=[text for _, text in drawn],
-                    hover=[
-                        "no valid trial"
-                        if group is None
-                        else f"most throughput of<br>{_group_hover(group, looks[uut])}"
-                        for group in there
-                    ],
-                    named=uut not in named,
-                ),
-            )
-            named.add(uut)
-    arrange_bars(panels.figure, categories)
+            widths = half_widths(None if group is None else group.throughput_mbps for group in there)
+            panels.bars(size, uut, categories, bars, error_bars(INK, widths))
+    panels.arrange_bars(categories)
     if by_scenario:
         panels.figure.update_xaxes(tickfont_size=11)  # names are long, and stand upright on a telephone
     return panels.figure
 
 
-def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
-    """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
-    by_size = groups_by_size(groups)
-    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, _OFFERED, LOSS)
-    panels.legend(doubtful(groups))
-    for size, members in by_size.items():
-        scale = LossScale.over(_loss_ratios(members))
-        panels.scale_of_loss(size, [0, _end_of_offered(members)], scale)
-        uuts = members_by_uut(members)
-        for place, (uut, own) in enumerate(uuts.items(), start=1):
-            row = 1 - place / (len(uuts) + 1)
-            points = _points(own)
-            panels.add(
-                size,
-                _line(
-                    uut,
-                    looks[uut],
-                    points,
-                    y=[scale.height(point.loss.mean, row) for point in points],
-                    error_x={"visible": False},
-                    error_y=loss_error_bars(looks[uut].colour, scale, (point.loss for point in points), row),
-                ),
-            )
-            for trace in _marked(uut, looks[uut], own, _height_of_loss(scale, row)):
-                panels.add(size, trace)
+def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> go.Figure:
+    """A panel per scenario: the most throughput by frame size, in percent of the baseline's, a bar per UUT."""
+    sizes = sorted({one.victim.frame_size for one in maxima}, reverse=True)
+    categories = [f"{size:,}" for size in sizes]
+    by_scenario = grouped(maxima, lambda one: one.scenario)
+    panels = Panels(
+        {scenario: scenario for scenario in by_scenario},
+        (one.victim.uut for one in maxima),
+        looks,
+        "Frame size [bytes]",
+        f"Most throughput [% of {baselines_named(maxima)}]",
+    )
+    for scenario, members in by_scenario.items():
+        ratios = [100 * one.ratio.ratio for one in members if one.ratio.ratio is not None]
+        tips = [min(100 * one.ratio.high, 150) for one in members if one.ratio.high is not None]
+        panels.scale(scenario, None, [0, end_of_axis((), [100, *ratios, *tips])])
+        for uut, own in grouped(members, lambda one: one.victim.uut).items():
+            of_size = {one.victim.frame_size: one for one in own}
+            there = [of_size.get(size) for size in sizes]
+            bars = [_bar_of_change(one, looks[uut]) for one in there]
+            panels.bars(scenario, uut, categories, bars, uneven_error_bars(INK, map(_reach_of_change, there)))
+        panels.figure.add_hline(y=100, line={"color": GREY, "dash": "dot", "width": 1.5}, **panels.place(scenario))
+    panels.arrange_bars(categories)
     return panels.figure
 
 
-def _category(group: Group, by_scenario: bool) -> str:
-    return escape(group.scenario).replace("-", "-<br>") if by_scenario else str(group.sources)
+def baselines_named(maxima: Iterable[RelativeMaximum]) -> str:
+    """The scenarios that these maxima are compared to."""
+    return " or ".join(dict.fromkeys(one.baseline for one in maxima))
 
 
-def _points(groups: Iterable[Group]) -> list[_Point]:
+def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
+    """A panel per frame size of the victim: its throughput against what its neighbours are offered, a line per UUT."""
+    panels, by_size = _panels_of_curves(curves, looks, THROUGHPUT)
+    for size, members in by_size.items():
+        end = _end_of_neighbours(members)
+        throughputs = (point.throughput_mbps for one in members for point in one.points)
+        panels.scale(size, [-end / 50, end], [0, end_of_axis(throughputs)])
+        for curve in members:
+            points = _points_of_curve(curve, looks, lambda point: point.throughput_mbps)
+            panels.line(size, curve.victim.uut, points, end)
+    return panels.figure
+
+
+def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
+    """The same for the victim's loss, logarithmic with a band where zero is zero."""
+    panels, by_size = _panels_of_curves(curves, looks, LOSS)
+    for size, members in by_size.items():
+        end = _end_of_neighbours(members)
+        lines = [
+            (curve.victim.uut, _points_of_curve(curve, looks, lambda point: point.loss_ratio)) for curve in members
+        ]
+        scale = panels.scale_of_loss(size, [-end / 50, end], (point.y.mean for _, points in lines for point in points))
+        for row, (uut, points) in zip(rows_of_zero(len(lines)), lines, strict=True):
+            panels.line_of_loss(size, uut, points, scale, row)
+    return panels.figure
+
+
+def _panels_of_lines(
+    groups: Sequence[Group], looks: Mapping[str, Style], y_title: str
+) -> tuple[Panels[int], dict[int, list[Group]]]:
+    by_size = groups_by_size(groups)
+    panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, OFFERED, y_title)
+    apart = {
+        Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
+        Verdict.INVALID: any(group.invalid for group in groups),
+    }
+    panels.legend(verdict for verdict, there in apart.items() if there)
+    return panels, by_size
+
+
+def _panels_of_curves(
+    curves: Iterable[Curve], looks: Mapping[str, Style], y_title: str
+) -> tuple[Panels[int], dict[int, list[Curve]]]:
+    in_order = sorted(curves, key=lambda one: -one.victim.frame_size)
+    by_size = grouped(in_order, lambda one: one.victim.frame_size)
+    uuts = (one.victim.uut for one in curves)
+    panels = Panels(size_titles(by_size), uuts, looks, "Offered to the neighbours [Mbit/s, L1]", y_title)
+    panels.legend()
+    return panels, by_size
+
+
+def _points(groups: Iterable[Group], style: Style, read: Callable[[Group], Interval | None]) -> list[Point]:
     """The groups that have a mean, by rising offered load."""
     points = [
-        _Point(group, offered, throughput, loss)
+        Point(offered, mean, _group_hover(group, style))
         for group in groups
-        if (offered := group.offered_mbps) and (throughput := group.throughput_mbps) and (loss := group.loss_ratio)
+        if group.loss_ratio and (offered := group.offered_mbps) and (mean := read(group))
     ]
-    return sorted(points, key=lambda point: point.offered.mean)
+    return sorted(points, key=lambda point: point.x.mean)
 
 
-def _line(
-    uut: str,
-    style: Style,
-    points: Sequence[_Point],
-    *,
-    y: list[float],
-    error_x: dict[str, Any],
-    error_y: dict[str, Any],
-) -> go.Scatter:
-    return line(
-        uut,
-        style,
-        x=[point.offered.mean for point in points],
-        y=y,
-        error_x=error_x,
-        error_y=error_y,
-        hover=[_group_hover(point.group, style) for point in points],
-    )
+def _points_of_curve(
+    curve: Curve, looks: Mapping[str, Style], read: Callable[[CurvePoint], Interval | None]
+) -> list[Point]:
+    return [
+        Point(point.neighbours_offered_mbps, mean, _curve_hover(curve, point, looks[curve.victim.uut]))
+        for point in curve.points
+        if (mean := read(point))
+    ]
 
 
-def _marked(
-    uut: str, style: Style, groups: Sequence[Group], height: Callable[[TrialTotals], float | None]
-) -> list[go.Scatter]:
+def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals], float | None]) -> list[go.Scatter]:
     """Unconnected markers: a trace for the suspicious trials, one for the invalid ones, none for none."""
     traces = []
     for verdict, trials in (
@@ -224,7 +218,7 @@ def _marked(
                     hovertext=[_trial_hover(one, style) for one, _, _ in known],
                     hovertemplate=HOVER,
                     name=f"{escape(style.label)}, {verdict.value}",
-                    legendgroup=uut,
+                    legendgroup=style.uut,
                     showlegend=False,
                 )
             )
@@ -244,13 +238,33 @@ def _diagonal(end: float, *, named: bool) -> go.Scatter:
     )
 
 
+def _category(group: Group, by_scenario: bool) -> str:
+    return escape(group.scenario).replace("-", "-<br>") if by_scenario else str(group.sources)
+
+
+def _bar_of_most(group: Group | None, style: Style, tried: bool) -> Bar:
+    if group is not None and (throughput := group.throughput_mbps):
+        hover = f"most throughput of<br>{_group_hover(group, style)}"
+        return Bar(throughput.mean, f"{throughput.mean:,.0f}", hover)
+    # A bar of no height carries the note that there is nothing to show.
+    return Bar(0, "no valid trial", "no valid trial") if tried else Bar(None, "", "no valid trial")
+
+
+def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:
+    ratio = None if one is None else one.ratio.ratio
+    height = None if ratio is None else 100 * ratio
+    return Bar(height, "" if height is None else f"{height:.0f}", "" if one is None else _change_hover(one, style))
+
+
+def _reach_of_change(one: RelativeMaximum | None) -> tuple[float, float] | None:
+    """How far the interval extends up and down from the ratio, in percent."""
+    if one is None or one.ratio.ratio is None or one.ratio.low is None or one.ratio.high is None:
+        return None
+    return 100 * (one.ratio.high - one.ratio.ratio), 100 * (one.ratio.ratio - one.ratio.low)
+
+
 def _height_of_loss(scale: LossScale, row: float) -> Callable[[TrialTotals], float | None]:
     return lambda one: None if one.loss_ratio is None else scale.height(one.loss_ratio, row)
-
-
-def _loss_ratios(groups: Iterable[Group]) -> list[float]:
-    trials = (one for group in groups for one in (*group.valid, *group.suspicious, *group.invalid))
-    return [one.loss_ratio for one in trials if one.loss_ratio is not None]
 
 
 def _end_of_offered(groups: Sequence[Group]) -> float:
@@ -258,15 +272,22 @@ def _end_of_offered(groups: Sequence[Group]) -> float:
     return end_of_axis([group.offered_mbps for group in groups], [one.offered_mbps for one in left_out])
 
 
-def _headline(style: Style, frame_size: int, sources: int, load: str) -> str:
-    each = f"{load} each from {sources} sources" if sources > 1 else load
-    return f"<b>{escape(style.label)}</b>, {frame_size:,}-byte frames, {escape(each)}"
+def _end_of_neighbours(curves: Iterable[Curve]) -> float:
+    return end_of_axis(point.neighbours_offered_mbps for one in curves for point in one.points)
+
+
+def _headline(style: Style, frame_size: int, *others: str) -> str:
+    return ", ".join((f"<b>{escape(style.label)}</b>", f"{frame_size:,}-byte frames", *map(escape, others)))
+
+
+def _each(load: str, sources: int) -> str:
+    return f"{load} each from {sources} sources" if sources > 1 else load
 
 
 def _group_hover(group: Group, style: Style) -> str:
     return "<br>".join(
         (
-            _headline(style, group.frame_size, group.sources, str(group.load)),
+            _headline(style, group.frame_size, _each(str(group.load), group.sources)),
             f"intended {mbps(group.intended_mbps)} Mbit/s = {kfps(group.intended_fps)} kfps",
             f"offered {mbps_interval(group.offered_mbps)} Mbit/s = {kfps_interval(group.offered_fps)} kfps",
             f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
@@ -283,11 +304,39 @@ def _trial_hover(one: TrialTotals, style: Style) -> str:
     reasons = [f"{reason.kind.value}: {reason.detail}" for reason in one.trial.reasons]
     return "<br>".join(
         (
-            _headline(style, spec.frame_size, len(spec.streams), str(spec.load)),
+            _headline(style, spec.frame_size, _each(str(spec.load), len(spec.streams))),
             f"<b>{one.trial.verdict.value}</b>, not averaged; repetition {spec.repetition}",
             f"offered {mbps(one.offered_mbps)} Mbit/s = {kfps(one.offered_fps)} kfps",
             f"throughput {mbps(one.throughput_mbps)} Mbit/s = {kfps(one.throughput_fps)} kfps",
             f"loss {percent(one.loss_ratio)} of offered",
             *(escape(line) for reason in reasons for line in wrap(reason, 80)),
+        )
+    )
+
+
+def _change_hover(one: RelativeMaximum, style: Style) -> str:
+    return "<br>".join(
+        (
+            _headline(style, one.victim.frame_size, one.scenario),
+            escape(statement(one.ratio)),
+            f"most throughput {_at(one.best)}",
+            f"in {escape(one.baseline)} {_at(one.base)}",
+            *(f"{escape(own.name)} {escape(own.activity)}" for own in one.best.neighbours),
+        )
+    )
+
+
+def _at(group: Group) -> str:
+    return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {escape(str(group.load))}"
+
+
+def _curve_hover(curve: Curve, point: CurvePoint, style: Style) -> str:
+    return "<br>".join(
+        (
+            _headline(style, curve.victim.frame_size, str(curve.load), f"in {point.scenario}"),
+            f"neighbours offered {mbps_interval(point.neighbours_offered_mbps)} Mbit/s",
+            f"neighbours' throughput {mbps_interval(point.neighbours_throughput_mbps)} Mbit/s",
+            f"throughput {mbps_interval(point.throughput_mbps)} Mbit/s",
+            f"loss {percent_interval(point.loss_ratio)} of offered",
         )
     )

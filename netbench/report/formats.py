@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from math import floor, log10
 
-from netbench.statistics.intervals import Interval
-from netbench.statistics.ratios import RatioOfMeans
+from netbench.statistics.intervals import Interval, RatioOfMeans
 
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter

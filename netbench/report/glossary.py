@@ -32,9 +32,9 @@ _DEFINITIONS: _Definitions = (
     ),
     (
         "counting point, place",
-        "Whatever counts frames on their way from source to sink: a NIC, a queue, a bridge, a tap, the guest's own NICs"
-        " and IP layer. A place names the point, and in brackets the counter that tells of the loss. What nothing"
-        " places is “explained by no counter”.",
+        "Whatever counts frames on their way from source to sink, such as a NIC, a queue, a bridge, or the guest's own"
+        " IP layer; what is between UUT and guest has the name that its VMM gives it. A place names the point, and in"
+        " brackets the counter that tells of the loss. What nothing places is “explained by no counter”.",
     ),
     (
         "before, inside, after the guest",

@@ -1,17 +1,19 @@
-"""The loss curve of a UUT split by where the frames died, and the colours of what became of frames."""
+"""The loss curve of a UUT split by where the frames were lost, and the colours of what became of frames."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 import plotly.graph_objects as go
 
+from netbench.report.axes import LOSS, OFFERED, end_of_axis
 from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.markup import Html, element, join
-from netbench.report.panels import INK, Panels, Style, size_titles
-from netbench.report.traces import HOVER, LOSS, end_of_axis
+from netbench.report.panels import HOVER, INK, Panels, size_titles
+from netbench.report.styles import Style
+from netbench.report.tables import swatch
+from netbench.statistics.groups import grouped
 from netbench.statistics.lost_frames import Drop, GroupOutcome, LossPlace, Side
 
-_OFFERED = "Offered load [Mbit/s, L1]"
 SENT = "#767676"
 RECEIVED = "#009e73"
 _SIDES = {
@@ -31,20 +33,12 @@ def side_colour(side: Side) -> str:
 
 
 def place_colours(drops: Iterable[Drop]) -> dict[LossPlace, str]:
-    """A colour for each place of some drops: that of its side, paler for each further place there."""
-    colours: dict[LossPlace, str] = {}
-    taken: dict[Side, int] = {}
-    for drop in drops:
-        if drop.place not in colours:
-            nth = taken.get(drop.side, 0)
-            taken[drop.side] = nth + 1
-            colours[drop.place] = _mixed_with_white(_SIDES[drop.side], 1 - (1 - _PALER) ** nth)
-    return colours
-
-
-def swatch(colour: str) -> Html:
-    """A small square of a colour, to be put before a name."""
-    return element("span", css="swatch", style=f"background:{colour}")
+    """A colour for each place of some drops, each named once: that of its side, paler for each further place there."""
+    return {
+        drop.place: _mixed_with_white(side_colour(side), 1 - (1 - _PALER) ** nth)
+        for side, on_side in grouped(drops, lambda drop: drop.side).items()
+        for nth, drop in enumerate(on_side)
+    }
 
 
 def sides_legend(sides: Iterable[Side]) -> Html:
@@ -70,7 +64,7 @@ def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) 
     places = [drops[place] for place in sorted(drops)]
     colours = place_colours(places)
     by_size = _by_size(outcomes)
-    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, _OFFERED, LOSS)
+    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, OFFERED, LOSS)
     for size, own in by_size.items():
         highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
         panels.scale(size, [0, end_of_axis((), [_offered(outcome) for outcome in own])], [0, 1.05 * highest or 1.0])
@@ -107,11 +101,10 @@ def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: 
 
 
 def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[int, list[GroupOutcome]]:
-    """Fates by rising offered load of each frame size of which any died, the largest first."""
-    found: dict[int, list[GroupOutcome]] = {}
-    for outcome in sorted(outcomes, key=lambda outcome: (-outcome.group.frame_size, _offered(outcome))):
-        found.setdefault(outcome.group.frame_size, []).append(outcome)
-    return {size: own for size, own in found.items() if any(outcome.drops for outcome in own)}
+    """Outcomes by rising offered load of each frame size of which any frame was lost, the largest first."""
+    in_order = sorted(outcomes, key=lambda outcome: (-outcome.group.frame_size, _offered(outcome)))
+    by_size = grouped(in_order, lambda outcome: outcome.group.frame_size)
+    return {size: own for size, own in by_size.items() if any(outcome.drops for outcome in own)}
 
 
 def _offered(outcome: GroupOutcome) -> float:

@@ -1,6 +1,5 @@
 """The report: one HTML page that needs no network, made from the results of a campaign alone."""
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -13,22 +12,20 @@ from plotly.offline import get_plotlyjs
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
-from netbench.report import emulation, figures, tables
-from netbench.report import uut_sections as uuts
+from netbench.report import figures, tables
 from netbench.report.delay_and_order import delay_sections, order_sections
-from netbench.report.environment_section import changed_settings, environment_table
+from netbench.report.environment_section import environment_section
 from netbench.report.formats import count
 from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
-from netbench.report.panels import Style, styles
 from netbench.report.places import places_sections
 from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
 from netbench.report.shared_host import shared_host_sections
-from netbench.report.tester import failed_selftest, tester_line, tester_section
-from netbench.report.uut_sections import cpu_by_scenario, knows_guests
+from netbench.report.styles import Style, emulation_note, styles
+from netbench.report.tester_section import failed_selftest, tester_line, tester_section
+from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import write_atomically
-from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.interference.guest_cpu import cpu_use
+from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.uut_counters import Counted
 
 
@@ -46,10 +43,10 @@ def report_page(results: CampaignResults) -> str:
     sections = [
         *(_result_sections(groups, looks, results, counted) if groups else ()),
         _verdicts(results, looks),
-        _warnings(results),
+        section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),
         tester_section(results),
-        *((_facts(results, looks),) if any(results.facts.values()) else ()),
-        _environment(results.manifest),
+        *facts_section(results.facts, looks),
+        environment_section(results.manifest),
         section(
             "reading", "How to read this", definitions(neighbours=any(trial.neighbours for trial in results.trials))
         ),
@@ -60,7 +57,7 @@ def report_page(results: CampaignResults) -> str:
         version=html(_text(results.manifest.get("netbench"))),
         byline=_byline(results.manifest),
         verdict=_verdict_line(results),
-        contents=_contents(sections),
+        contents=join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
         plotly_js=get_plotlyjs(),
         sections=join((section.html for section in sections), "\n"),
     )
@@ -107,28 +104,8 @@ def _result_sections(
         note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
     )
-    by_scenario = cpu_use(groups)
-    if uuts.knows_cpu(groups) or knows_guests(by_scenario):
-        yield section(
-            "cpu",
-            "CPU time",
-            note(
-                "In percent of one CPU while the trial sent and drained, means of the valid trials ± 95 % interval."
-                " Guest: as its own kernel counts it. Host: what the guest cost the machine it runs on."
-            ),
-            *((cpu_by_scenario(by_scenario, looks),) if knows_guests(by_scenario) else ()),
-            *((chosen(choice, lambda view: uuts.cpu_table(view.groups, looks)),) if uuts.knows_cpu(groups) else ()),
-        )
-    if counters := uuts.counters_tables(counted.sums, looks):
-        yield section(
-            "counters",
-            "Counters inside the UUTs",
-            note(
-                "What the UUTs themselves counted, from source to sink, summed over all valid trials at any load and"
-                " frame size. Frames that are not of a stream count too."
-            ),
-            counters,
-        )
+    yield from cpu_section(choice, groups, looks)
+    yield from counters_section(counted.sums, looks)
 
 
 def _one_number_each(groups: Sequence[Group]) -> bool:
@@ -139,9 +116,7 @@ def _one_number_each(groups: Sequence[Group]) -> bool:
 
 def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     """By number of sources where a scenario has several, and scenario beside scenario where there are several."""
-    by_scenario: dict[str, list[Group]] = {}
-    for group in groups:
-        by_scenario.setdefault(group.scenario, []).append(group)
+    by_scenario = grouped(groups, lambda group: group.scenario)
     if len(by_scenario) == 1:
         return drawn(figures.most_throughput(groups, looks), "maximum")
     parts = [
@@ -175,7 +150,7 @@ def _verdict_line(results: CampaignResults) -> Html:
         )
     remarks = [tester_line(results)]
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
-        remarks.append(join((element("a", emulation.note(emulated), href="#uuts"), ". ")))
+        remarks.append(join((element("a", emulation_note(emulated), href="#uuts"), ". ")))
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
         remarks.append(join((element("a", "The reasons", href="#verdicts"), ". ")))
     if missing > 0:
@@ -193,72 +168,22 @@ def _verdict_line(results: CampaignResults) -> Html:
 
 
 def _byline(manifest: Mapping[str, object]) -> Html:
-    revision = manifest.get("git_revision")
-    version = f"netbench {_text(manifest.get('netbench'))}" + (f" ({_short(str(revision))})" if revision else "")
+    commit, dash, dirty = str(manifest.get("git_revision") or "").partition("-")
+    version = f"netbench {_text(manifest.get('netbench'))}" + (f" ({commit[:12]}{dash}{dirty})" if commit else "")
     finished = manifest.get("finished")
     until = f"finished {_moment(finished)}" if finished else "not finished"
     return html(f"Started {_moment(manifest.get('started'))}, {until}; measured by {version}")
 
 
-def _short(revision: str) -> str:
-    commit, _, dirty = revision.partition("-")
-    return commit[:12] + (f"-{dirty}" if dirty else "")
-
-
-def _contents(sections: Iterable[Section]) -> Html:
-    return join(element("a", section.link, href=f"#{section.anchor}") for section in sections)
-
-
 def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
-    if all(trial.verdict is Verdict.VALID for trial in results.trials):
-        nothing = "No trial has been measured." if not results.trials else "Every trial measured is valid."
-        return section("verdicts", "Verdicts and reasons", note(nothing), link="Verdicts")
-    return section(
-        "verdicts",
-        "Verdicts and reasons",
-        note("A trial with several reasons is listed under each of them."),
-        tables.verdict_list(results.trials, looks),
-        link="Verdicts",
-    )
-
-
-def _warnings(results: CampaignResults) -> Section:
-    content = tables.warning_list(results.warnings) if results.warnings else note("None.")
-    return section("warnings", "Warnings", content)
-
-
-def _facts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
-    return section(
-        "uuts",
-        "Units under test",
-        note("What each said of itself when it was ready."),
-        uuts.facts_table(results.facts, looks),
-    )
-
-
-def _environment(manifest: Mapping[str, object]) -> Section:
-    command = manifest.get("command")
-    words = [str(word) for word in command] if isinstance(command, list | tuple) else []
-    changed = changed_settings(manifest)
-    if changed:
-        remark = f"{count(len(changed), 'setting')} changed during the campaign: {', '.join(changed)}."
-    elif manifest.get("after"):
-        remark = "No setting changed during the campaign."
+    content = [note("A trial with several reasons is listed under each of them.")]
+    if not results.trials:
+        content = [note("No trial has been measured.")]
+    elif all(trial.verdict is Verdict.VALID for trial in results.trials):
+        content = [note("Every trial measured is valid.")]
     else:
-        remark = "What holds after the campaign is not known yet."
-    return section(
-        "environment",
-        "Environment",
-        element(
-            "dl",
-            element("dt", "command"),
-            element("dd", element("code", shlex.join(words) or "unknown")),
-            element("dt", "seed"),
-            element("dd", _text(manifest.get("seed"))),
-        ),
-        note(remark),
-        environment_table(manifest),
-    )
+        content.append(tables.verdict_list(results.trials, looks))
+    return section("verdicts", "Verdicts and reasons", *content, link="Verdicts")
 
 
 def _moment(value: object) -> str:

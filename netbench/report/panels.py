@@ -1,6 +1,6 @@
-"""Small multiples: a panel per frame size or another key, one look per UUT, one legend for all."""
+"""Small multiples: a panel per frame size or another key, what is drawn in it, one legend for all."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
@@ -13,28 +13,24 @@ from plotly.basedatatypes import BaseTraceType
 from plotly.subplots import make_subplots
 
 from netbench.model.verdict import Verdict
-from netbench.report.emulation import label, note
-from netbench.report.loss_scale import LossScale
-from netbench.statistics.groups import Group
+from netbench.report.axes import NO_BAR, LossScale, error_bars, half_widths, uneven_error_bars
+from netbench.report.styles import SMALLEST_MARKER, Style, emulation_note
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.intervals import Interval
 
 INK = "#222222"
 GREY = "#767676"
+HOVER = "%{hovertext}<extra></extra>"
+
 _GRID = "#e6e6e6"
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', sans-serif"
-
-# Okabe and Ito's colours, distinguishable with any colour vision; their yellow is too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
-_DASHES = ("solid", "dash", "dashdot", "longdash")
-_PATTERNS = ("", "/", "\\", "x")
+_TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
 
 # Pixels.
 _PANEL_HEIGHT = 300
 _BETWEEN_PANELS = 96
 _ABOVE = 84
 _BELOW = 56
-_SMALLEST_MARKER = 7.0
-_LARGEST_MARKER = 13.0
 _LEFT = 70
 _LEGEND_LINE = 20
 _NOTE_LINE = 17
@@ -48,63 +44,36 @@ Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    """How a UUT looks and what it is called in every figure."""
+class Point:
+    """A mean as it is drawn, with the intervals of both its coordinates, and what pointing at it tells."""
 
-    label: str
-    emulated: bool
-    colour: str
-    symbol: str
-    dash: str  # of its lines
-    pattern: str  # of its bars
-    size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
+    x: Interval
+    y: Interval
+    hover: str
 
 
-def styles(uuts: Iterable[str], emulated: Collection[str] = ()) -> dict[str, Style]:
-    """A style for each UUT, in order; used-up colours come again with another dash and pattern."""
-    names = list(dict.fromkeys(uuts))
-    return {
-        uut: Style(
-            label(uut, emulated),
-            uut in emulated,
-            _COLOURS[place % len(_COLOURS)],
-            _SYMBOLS[place % len(_SYMBOLS)],
-            _DASHES[place // len(_COLOURS) % len(_DASHES)],
-            _PATTERNS[place // len(_COLOURS) % len(_PATTERNS)],
-            min(_LARGEST_MARKER, _SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
-        )
-        for place, uut in enumerate(names)
-    }
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar with its text, above one of height 0 and inside others, and what pointing at it tells."""
 
-
-def members_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """The groups of each UUT, in the order they come."""
-    members: dict[str, list[Group]] = {}
-    for group in groups:
-        members.setdefault(group.uut, []).append(group)
-    return members
+    height: float | None
+    text: str
+    hover: str
 
 
 def groups_by_size(groups: Iterable[Group]) -> dict[int, list[Group]]:
     """The groups of each frame size, the largest first as in the paper."""
-    groups = list(groups)
-    sizes = sorted({group.frame_size for group in groups}, reverse=True)
-    return {size: [group for group in groups if group.frame_size == size] for size in sizes}
+    return grouped(sorted(groups, key=lambda group: -group.frame_size), lambda group: group.frame_size)
+
+
+def groups_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
+    """The groups of each UUT, in the order they come."""
+    return grouped(groups, lambda group: group.uut)
 
 
 def size_titles(sizes: Iterable[int]) -> dict[int, str]:
     """What panels of these frame sizes are called."""
     return {size: f"{size:,}-byte frames" for size in sizes}
-
-
-def doubtful(groups: Iterable[Group]) -> list[Verdict]:
-    """Verdicts of those trials among the groups that are part of no mean."""
-    groups = list(groups)
-    occurs = {
-        Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
-        Verdict.INVALID: any(group.invalid for group in groups),
-    }
-    return [verdict for verdict, there in occurs.items() if there]
 
 
 class Panels(Generic[Key]):
@@ -125,6 +94,7 @@ class Panels(Generic[Key]):
         self._keys: list[Key] = list(titles)
         self._uuts = list(dict.fromkeys(uuts))
         self._looks = looks
+        self._in_legend: set[str] = set()
         self._columns = min(2, len(self._keys))
         rows = ceil(len(self._keys) / self._columns)
         drawn = rows * _PANEL_HEIGHT + (rows - 1) * _BETWEEN_PANELS
@@ -171,13 +141,81 @@ class Panels(Generic[Key]):
         """Draw a trace in a panel."""
         self.figure.add_trace(trace, **self.place(key))
 
+    def line(self, key: Key, uut: str, points: Sequence[Point], end: float) -> None:
+        """The line of a UUT through its means, with their error bars; the x axis ends at `end`."""
+        colour = self._looks[uut].colour
+        self._line(
+            key,
+            uut,
+            points,
+            [point.y.mean for point in points],
+            error_bars(colour, half_widths(point.y for point in points)),
+            error_bars(colour, half_widths((point.x for point in points), least=end * _TINY)),
+        )
+
+    def line_of_loss(self, key: Key, uut: str, points: Sequence[Point], scale: LossScale, row: float) -> None:
+        """The line of a UUT through its losses on their scale, zero in a `row` of the band for it."""
+        self._line(
+            key,
+            uut,
+            points,
+            [scale.height(point.y.mean, row) for point in points],
+            uneven_error_bars(self._looks[uut].colour, (scale.reach(point.y, row) for point in points)),
+        )
+
+    def line_on_logarithm(self, key: Key, uut: str, points: Sequence[Point], dash: str) -> None:
+        """The line of a UUT on a logarithmic axis, which has no 0 that an error bar could reach."""
+        reaches = [
+            (width, width if isinstance(width, str) or width < point.y.mean else NO_BAR)
+            for width, point in zip(half_widths(point.y for point in points), points, strict=True)
+        ]
+        error_y = uneven_error_bars(self._looks[uut].colour, reaches)
+        self._line(key, uut, points, [point.y.mean for point in points], error_y, dash=dash)
+
+    def bars(self, key: Key, uut: str, categories: Sequence[str], bars: Sequence[Bar], error_y: dict[str, Any]) -> None:
+        """The bars of a UUT, one a category."""
+        style = self._looks[uut]
+        self.add(
+            key,
+            go.Bar(
+                x=categories,
+                y=[bar.height for bar in bars],
+                error_y=error_y,
+                text=[bar.text for bar in bars],
+                textposition=["inside" if bar.height else "outside" for bar in bars],
+                insidetextanchor="middle",
+                hovertext=[bar.hover for bar in bars],
+                hovertemplate=HOVER,
+                marker={
+                    "color": style.colour,
+                    "pattern": {"shape": style.pattern, "fillmode": "overlay", "solidity": 0.15},
+                },
+                name=escape(style.label),
+                legendgroup=uut,
+                offsetgroup=uut,
+                showlegend=uut not in self._in_legend,
+            ),
+        )
+        self._in_legend.add(uut)
+
+    def arrange_bars(self, categories: Sequence[str]) -> None:
+        """Bars of the UUTs side by side in each category, categories in the order given."""
+        self.figure.update_layout(
+            barmode="group",
+            bargap=0.25 if len(categories) > 1 else 0.5,
+            bargroupgap=0.06,
+            uniformtext={"mode": "hide", "minsize": 10},
+        )
+        self.figure.update_xaxes(type="category", categoryorder="array", categoryarray=categories, showgrid=False)
+
     def scale(self, key: Key, x: list[float] | None, y: list[float]) -> None:
         """Set what the axes of a panel span."""
         self.figure.update_xaxes(range=x, **self.place(key))
         self.figure.update_yaxes(range=y, **self.place(key))
 
-    def scale_of_loss(self, key: Key, x: list[float], loss: LossScale) -> None:
+    def scale_of_loss(self, key: Key, x: list[float], ratios: Iterable[float]) -> LossScale:
         """Set what the x axis of a panel spans, and make its y axis a scale of losses, the band for zero shaded."""
+        loss = LossScale.over(ratios)
         self.scale(key, x, [loss.bottom, loss.top])
         heights, labels = loss.ticks()
         self.figure.update_yaxes(tickvals=heights, ticktext=labels, **self.place(key))
@@ -190,6 +228,7 @@ class Panels(Generic[Key]):
             exclude_empty_subplots=False,
             **self.place(key),
         )
+        return loss
 
     def place(self, key: Key) -> dict[str, int]:
         """Row and column of a panel, as plotly counts them."""
@@ -214,7 +253,7 @@ class Panels(Generic[Key]):
                 x=[None],
                 y=[None],
                 mode="markers",
-                marker=mark(verdict, GREY, "circle", _SMALLEST_MARKER),
+                marker=mark(verdict, GREY, "circle", SMALLEST_MARKER),
                 name=f"{verdict.value} trial (not averaged)",
             )
 
@@ -225,11 +264,40 @@ class Panels(Generic[Key]):
         layout = self.figure.layout
         self.figure.update_layout(height=layout.height + room, margin_t=layout.margin.t + room)
 
+    def _line(
+        self,
+        key: Key,
+        uut: str,
+        points: Sequence[Point],
+        y: list[float],
+        error_y: dict[str, Any],
+        error_x: dict[str, Any] | None = None,
+        dash: str = "",
+    ) -> None:
+        style = self._looks[uut]
+        self.add(
+            key,
+            go.Scatter(
+                x=[point.x.mean for point in points],
+                y=y,
+                error_x=error_x or {"visible": False},
+                error_y=error_y,
+                mode="lines+markers",
+                line={"color": style.colour, "dash": dash or style.dash, "width": 2},
+                marker={"symbol": style.symbol, "size": style.size},
+                hovertext=[point.hover for point in points],
+                hovertemplate=HOVER,
+                name=escape(style.label),
+                legendgroup=uut,
+                showlegend=False,
+            ),
+        )
+
     def _note_emulation(self) -> None:
         emulated = [uut for uut in self._uuts if self._looks[uut].emulated]
         if not emulated:
             return
-        lines = wrap(note(emulated), _NOTE_WIDTH, break_on_hyphens=False)
+        lines = wrap(emulation_note(emulated), _NOTE_WIDTH, break_on_hyphens=False)
         self.figure.add_annotation(
             text="<br>".join(map(escape, lines)),
             align="left",

@@ -1,6 +1,6 @@
-"""The part of the page about where frames died: by measurement, along the loss curve, summed, and what it proves."""
+"""The part of the page about where frames were lost: by measurement, along the loss curve, summed; what it proves."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from netbench.model.trial import TrialResult
@@ -8,49 +8,37 @@ from netbench.model.units import Load
 from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
 from netbench.report.loss_by_place import RECEIVED, SENT, loss_by_place, side_colour, sides_legend
-from netbench.report.markup import Column, Html, element, join, row, table
-from netbench.report.panels import Style, members_by_uut
+from netbench.report.markup import Column, Html, element, join, table
+from netbench.report.panels import groups_by_uut
 from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, section
+from netbench.report.styles import Style
 from netbench.report.tables import uut_label
-from netbench.statistics.groups import Group
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import (
+    Answer,
     GroupOutcome,
     Outcome,
+    PaperFinding,
     Side,
+    answer,
     group_outcome,
     lost_frames_by_place,
+    paper_finding,
 )
-from netbench.statistics.paper_finding import Answer, PaperFinding, Tally, paper_finding
 
-_LOST = (
-    Column("UUT, neighbour"),
-    Column("Frames were lost at"),
-    Column("In valid trials", css="number"),
-    Column("Share of the loss"),
-    Column("Share of offered frames", css="number"),
-    Column("In suspicious trials", css="number"),
-)
 _SIDES_OF_GUEST = (Side.BEFORE, Side.INSIDE, Side.AFTER, Side.UNKNOWN)
-_FINDING = (
-    Column("UUT"),
-    Column("Valid trials", css="number"),
-    Column("Lost frames", css="number"),
-    *(Column(side.value.capitalize(), css="number") for side in _SIDES_OF_GUEST),
-    Column("Most died at"),
-    Column("The finding is"),
-)
 _ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPEN: "open", None: "not tested"}
 
 
 def places_sections(
     choice: Sequence[View], looks: Mapping[str, Style], trials: Sequence[TrialResult], guests: Collection[str]
 ) -> Iterable[Section]:
-    """Where frames died; then, where UUTs have `guests` on their paths, whether most did before they entered one."""
+    """Where frames were lost; where UUTs have `guests` on their paths, whether most were before they entered one."""
     finding = paper_finding(trials, looks, guests)
     yield section(
         "places",
-        "Where frames died",
+        "Where frames were lost",
         note(
             "By the counters of the path from source to sink. Each bar begins where the one above it ends: from the"
             " frames sent down to those received. Frames that no counter explains are a bar of their own."
@@ -66,7 +54,7 @@ def places_sections(
     if finding.by_uut:
         yield section(
             "paper-finding",
-            "Do most frames die before they enter the guest?",
+            "Are most frames lost before they enter the guest?",
             *_finding_content(finding, looks),
             link="Before the guest?",
         )
@@ -76,7 +64,7 @@ def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> H
     """The loss curve of each UUT that lost anything, the one that lost most first."""
     outcomes = {
         uut: [outcome for group in groups if (outcome := group_outcome(group, guest=uut in guests))]
-        for uut, groups in members_by_uut(view.groups).items()
+        for uut, groups in groups_by_uut(view.groups).items()
     }
     lossy = {uut: own for uut, own in outcomes.items() if any(outcome.drops for outcome in own)}
     if not lossy:
@@ -130,10 +118,8 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
 
 def _measurements(groups: Iterable[Group]) -> dict[tuple[int, Load], list[Group]]:
     """Groups by frame size, the largest first, and load."""
-    found: dict[tuple[int, Load], list[Group]] = {}
-    for group in sorted(groups, key=lambda group: -group.frame_size):
-        found.setdefault((group.frame_size, group.load), []).append(group)
-    return found
+    in_order = sorted(groups, key=lambda group: -group.frame_size)
+    return grouped(in_order, lambda group: (group.frame_size, group.load))
 
 
 def _in_mbps(groups: Sequence[Group]) -> str:
@@ -199,10 +185,19 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
                 bodies.append(_lost_frames(label, seen, looks[uut]))
-    return table(_LOST, bodies, css="lost")
+    columns: tuple[Column[tuple[str, ...]], ...] = (
+        Column("UUT, neighbour", lambda cells: cells[0]),
+        Column("Frames were lost at", lambda cells: cells[1]),
+        Column("In valid trials", lambda cells: cells[2], "number"),
+        Column("Share of the loss", lambda cells: cells[3]),
+        Column("Share of offered frames", lambda cells: cells[4], "number"),
+        Column("In suspicious trials", lambda cells: cells[5], "number"),
+    )
+    return table(columns, bodies, css="lost")
 
 
-def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[Html]:
+def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[tuple[str, ...]]:
+    """The cells of a guest's rows."""
     valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
     suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
     in_valid, in_suspicious = lost_frames_by_place(valid), lost_frames_by_place(suspicious)
@@ -211,18 +206,15 @@ def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> li
     places = sorted({*in_valid, *in_suspicious})
     if not places:
         nothing = "nowhere: no frame was lost" if valid or suspicious else "no valid or suspicious trial"
-        return [row(_LOST, (guest, nothing, frames(0) if valid else UNKNOWN, "", "", ""))]
+        return [(guest, nothing, frames(0) if valid else UNKNOWN, "", "", "")]
     return [
-        row(
-            _LOST,
-            (
-                guest,
-                place.name,
-                frames(in_valid[place]) if valid else UNKNOWN,
-                _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
-                percent(in_valid[place] / offered) if offered else UNKNOWN,
-                frames(in_suspicious[place]) if suspicious else UNKNOWN,
-            ),
+        (
+            guest,
+            place.name,
+            frames(in_valid[place]) if valid else UNKNOWN,
+            _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
+            percent(in_valid[place] / offered) if offered else UNKNOWN,
+            frames(in_suspicious[place]) if suspicious else UNKNOWN,
         )
         for place in places
     ]
@@ -244,28 +236,43 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
         element("a", paper.doi, href=f"https://doi.org/{paper.doi}"),
     )
     yield element("p", element("strong", finding_sentence(finding)), css="finding")
-    yield table(_FINDING, [[_tally(uut, tally, looks) for uut, tally in finding.by_uut.items()]], css="lost")
+    columns: tuple[Column[tuple[str, Outcome]], ...] = (
+        Column("UUT", lambda own: uut_label(own[0], looks)),
+        Column("Valid trials", lambda own: f"{own[1].trials:,}", "number"),
+        Column("Lost frames", lambda own: frames(own[1].lost), "number"),
+        *(Column(side.value.capitalize(), _share_on(side), "number") for side in _SIDES_OF_GUEST),
+        Column("Most were lost at", lambda own: _worst_place(own[1])),
+        Column("The finding is", lambda own: _ANSWERS[answer(own[1])]),
+    )
+    yield table(columns, [finding.by_uut.items()], css="lost")
     yield note(
         "From valid trials at any load and frame size. A frame that the virtual NIC dropped because the guest had no"
-        " free buffer for it died before the guest, whose kernel never had it.",
+        " free buffer for it was lost before the guest, whose kernel never had it.",
         *((f" {_without_guest(finding)}",) if finding.without_guest else ()),
     )
 
 
 def finding_sentence(finding: PaperFinding) -> str:
     """What was counted and what it means for the finding, with the UUTs for which it means something else."""
-    tally = finding.together
-    where = f"{count(tally.outcome.trials, 'valid trial')} of {count(len(finding.by_uut), 'UUT')} with a guest"
-    if tally.answer is None:
+    together = finding.together
+    where = f"{count(together.trials, 'valid trial')} of {count(len(finding.by_uut), 'UUT')} with a guest"
+    said = answer(together)
+    if said is None:
         return f"No frame was lost in {where}: the finding is not tested."
-    others = [side for side in _SIDES_OF_GUEST[1:] if tally.outcome.on(side)]
-    rest = "".join(f", {rough_percent(_share(tally, side))} {_died(side)}" for side in others)
-    exceptions = [uut for uut, one in finding.by_uut.items() if one.answer not in (tally.answer, None)]
-    but = f" (not so: {', '.join(exceptions)})" if exceptions else ""
-    return (
-        f"Of {frames(tally.outcome.lost)} frames lost in {where}, {rough_percent(tally.before_ratio)} died before they"
-        f" entered the guest{rest}. This {tally.answer.value} the finding{but}."
+    words = {
+        Side.BEFORE: "were lost before they entered the guest",
+        Side.INSIDE: "inside",
+        Side.AFTER: "after they had left it",
+        Side.UNKNOWN: "where no counter tells",
+    }
+    shares = ", ".join(
+        f"{rough_percent(together.share_on(side))} {words[side]}"
+        for side in _SIDES_OF_GUEST
+        if side is Side.BEFORE or together.on(side)
     )
+    exceptions = [uut for uut, own in finding.by_uut.items() if answer(own) not in (said, None)]
+    but = f" (not so: {', '.join(exceptions)})" if exceptions else ""
+    return f"Of {frames(together.lost)} frames lost in {where}, {shares}. This {said.value} the finding{but}."
 
 
 def _without_guest(finding: PaperFinding) -> str:
@@ -273,34 +280,18 @@ def _without_guest(finding: PaperFinding) -> str:
     return f"The finding is not about UUTs on whose path no guest counts frames: {', '.join(finding.without_guest)}."
 
 
-def _died(side: Side) -> str:
-    return {Side.INSIDE: "inside", Side.AFTER: "after they had left it"}.get(side, "where no counter tells")
+def _share_on(side: Side) -> Callable[[tuple[str, Outcome]], str]:
+    return lambda own: rough_percent(own[1].share_on(side))
 
 
-def _tally(uut: str, tally: Tally, looks: Mapping[str, Style]) -> Html:
-    worst = max(tally.outcome.drops, key=lambda drop: drop.frames, default=None)
-    return row(
-        _FINDING,
-        (
-            uut_label(uut, looks),
-            f"{tally.outcome.trials:,}",
-            frames(tally.outcome.lost),
-            *(rough_percent(_share(tally, side)) for side in _SIDES_OF_GUEST),
-            UNKNOWN if worst is None else worst.place.name,
-            _ANSWERS[tally.answer],
-        ),
-    )
-
-
-def _share(tally: Tally, side: Side) -> float | None:
-    return tally.outcome.on(side) / tally.outcome.lost if tally.outcome.lost > 0 else None
+def _worst_place(outcome: Outcome) -> str:
+    worst = max(outcome.drops, key=lambda drop: drop.frames, default=None)
+    return UNKNOWN if worst is None else worst.place.name
 
 
 def _of_neighbours(trials: Iterable[TrialResult]) -> dict[str, list[TrialResult]]:
     """By name of the neighbour the trials that it was part of, its streams, counters and CPU time as the trial's."""
-    seen: dict[str, list[TrialResult]] = {}
-    for trial in trials:
-        for one in trial.neighbours:
-            own = replace(trial, guests=(one,), machine_cpu_s=None)
-            seen.setdefault(one.name, []).append(own)
-    return seen
+    seen = grouped(((trial, one) for trial in trials for one in trial.neighbours), lambda pair: pair[1].name)
+    return {
+        name: [replace(trial, guests=(one,), machine_cpu_s=None) for trial, one in own] for name, own in seen.items()
+    }

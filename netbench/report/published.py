@@ -47,10 +47,6 @@ class PublishedPaper:
     tables: Mapping[int, PublishedTable]
     notes: tuple[tuple[int | None, str], ...]
 
-    def table_of_share(self, share: float) -> PublishedTable | None:
-        """The table about a second guest at this share (percent) of its maximum, if there is one."""
-        return next((table for table in self.tables.values() if table.share == share), None)
-
     def on_figure(self, number: int) -> str:
         """What its text says of a figure; empty where it says nothing."""
         return " ".join(text for figure, text in self.notes if figure == number)

@@ -8,7 +8,7 @@ from plotly.io import to_html
 
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, html, join
-from netbench.statistics.groups import Group
+from netbench.statistics.groups import Group, grouped
 
 _BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 
@@ -53,9 +53,7 @@ def note(*text: str) -> Html:
 def views(groups: Sequence[Group]) -> list[View]:
     """The views of some groups, scenarios in the order they come, numbers of sources rising."""
     scenarios = list(dict.fromkeys(group.scenario for group in groups))
-    parts: dict[tuple[str, int], list[Group]] = {}
-    for group in groups:
-        parts.setdefault((group.scenario, group.sources), []).append(group)
+    parts = grouped(groups, lambda group: (group.scenario, group.sources))
     in_order = sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))
     return [View(f"view-{place}", _title(*part, parts), parts[part]) for place, part in enumerate(in_order)]
 
@@ -81,12 +79,11 @@ def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Htm
     """
     if len(options) == 1:
         return parts[0]
-    families: dict[str, list[Html]] = {}
-    for option in options:
-        chosen_first = {"selected": "selected"} if option.value == start else {}
-        entry = element("option", option.title, value=option.value, **chosen_first)
-        families.setdefault(option.family, []).append(entry)
-    entries = [element("optgroup", *own, label=family) if family else join(own) for family, own in families.items()]
+    entries = []
+    for family, own in grouped(options, lambda option: option.family).items():
+        chosen_first = {option.value: {"selected": "selected"} for option in own if option.value == start}
+        named = [element("option", one.title, value=one.value, **chosen_first.get(one.value, {})) for one in own]
+        entries.append(element("optgroup", *named, label=family) if family else join(named))
     pick = element("label", label, " ", element("select", *entries, data_pick=name), css="pick")
     shown = [
         element("div", part, css="picked", data_pick=name, data_value=option.value)

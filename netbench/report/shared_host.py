@@ -8,19 +8,31 @@ from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import Network, Stress
-from netbench.report import interference_figures as figures
+from netbench.report.figures import baselines_named, curves_of_loss, curves_of_throughput, relative_maximum
 from netbench.report.formats import count
-from netbench.report.interference_tables import fairness_table, matrix_table, maxima_table, worst_table
 from netbench.report.markup import Html, element
-from netbench.report.panels import Style
-from netbench.report.paper_tables import background_table, change_table, published_table
 from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
 from netbench.report.sections import Section, by_title, drawn, note, section
-from netbench.statistics.groups import Group
-from netbench.statistics.interference.background import Background, background
-from netbench.statistics.interference.curves import Curve, curves
-from netbench.statistics.interference.isolation import fairness
-from netbench.statistics.interference.throughput_change import RelativeMaximum, matrix, relative_maxima, worst_isolation
+from netbench.report.shared_host_tables import (
+    background_table,
+    change_table,
+    fairness_table,
+    matrix_table,
+    maxima_table,
+    published_table,
+    worst_table,
+)
+from netbench.report.styles import Style
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.interference import (
+    Curve,
+    RelativeMaximum,
+    curves,
+    matrix,
+    relative_maxima,
+    worst_isolation,
+)
+from netbench.statistics.sharing import Background, background, fairness
 
 _COMPUTES = str(Stress())
 
@@ -33,7 +45,7 @@ def shared_host_sections(
     """The sections there is data for; none where no UUT had a neighbour."""
     maxima = relative_maxima(groups)
     paper = schlosser2011()
-    if forwarding := [one for one in maxima if _forwards(one.best)]:
+    if forwarding := [one for one in maxima if one.best.forwarding]:
         yield _figure_5(forwarding, looks, paper)
     if computing := [one for one in maxima if _computes(one.best)]:
         yield _table_1(computing, looks, paper)
@@ -47,8 +59,8 @@ def shared_host_sections(
             "Isolation",
             note(
                 "The isolation index: the most throughput beside a neighbour ÷ the most without, the baseline"
-                f" ({_baselines(maxima)}). 1 is undisturbed, 0 is nothing left. Below each index its 95 % interval;"
-                " “not significant” where that holds 1."
+                f" ({baselines_named(maxima)}). 1 is undisturbed, 0 is nothing left. Below each index its 95 %"
+                " interval; “not significant” where that holds 1."
             ),
             element("h3", "Where each UUT was disturbed most"),
             worst_table(worst_isolation(maxima), looks),
@@ -73,11 +85,9 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
         "A second guest forwarding small packets",
         note(
             "As Figure 5 of the paper: the most throughput while a neighbour forwards, relative to the most in"
-            f" {_baselines(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
+            f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
-        _by_sources(
-            maxima, lambda own, sources: drawn(figures.relative_maximum(own, looks), f"relative-maximum-{sources}")
-        ),
+        _by_sources(maxima, lambda own, sources: drawn(relative_maximum(own, looks), f"relative-maximum-{sources}")),
         note("What the paper found: ", paper.on_figure(5)),
         link="Second guest forwarding",
     )
@@ -94,8 +104,8 @@ def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pape
         "Relative change of throughput beside a guest that computes",
         note(
             "As Table 1 of the paper: the change of the most throughput relative to"
-            f" {_baselines(maxima)}, positive where it rose. Bold: a significant change; grey: none. The limits of the"
-            " 95 % interval are below each number; pointing at it tells what may be said."
+            f" {baselines_named(maxima)}, positive where it rose. Bold: a significant change; grey: none. The limits of"
+            " the 95 % interval are below each number; pointing at it tells what may be said."
         ),
         _by_sources(maxima, measured),
         _source_of(paper),
@@ -108,8 +118,7 @@ def _tables_2_and_3(
 ) -> Section:
     def of_sources(own: Sequence[Background], _: int) -> Html:
         parts = []
-        for scenario in dict.fromkeys(one.scenario for one in own):
-            members = [one for one in own if one.scenario == scenario]
+        for scenario, members in grouped(own, lambda one: one.scenario).items():
             doing = ", ".join(dict.fromkeys(activity for one in members for activity in one.activities))
             table = background_table(members, looks, "Measured here, Mbit/s (L1)")
             parts.append((f"{scenario}: {doing}", _beside(table, _published(members, paper))))
@@ -132,17 +141,11 @@ def _tables_2_and_3(
 def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
     def of_sources(own: Sequence[Curve], sources: int) -> Html:
         parts = []
-        for place, disturbance in enumerate(dict.fromkeys(one.disturbance for one in own)):
-            alike = [one for one in own if one.disturbance == disturbance]
-            name = f"{sources}-{place}"
-            throughput = drawn(figures.curves_of_throughput(alike, looks), f"curve-{name}")
+        for place, (disturbance, alike) in enumerate(grouped(own, lambda one: one.disturbance).items()):
+            throughput = drawn(curves_of_throughput(alike, looks), f"curve-{sources}-{place}")
+            loss = drawn(curves_of_loss(alike, looks), f"curve-of-loss-{sources}-{place}")
             parts.append((f"Throughput; neighbours: {disturbance}", throughput))
-            parts.append(
-                (
-                    f"Loss; neighbours: {disturbance}",
-                    drawn(figures.curves_of_loss(alike, looks), f"curve-of-loss-{name}"),
-                )
-            )
+            parts.append((f"Loss; neighbours: {disturbance}", loss))
         return by_title(parts)
 
     return section(
@@ -158,11 +161,10 @@ def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
 
 def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim], int], Html]) -> Html:
     """The content for each number of sources that there is, which is given to it too."""
-    numbers = sorted({one.victim.sources for one in items})
-    parts = [(count(sources, "source"), [one for one in items if one.victim.sources == sources]) for sources in numbers]
-    if len(parts) == 1:
-        return content(items, numbers[0])
-    return by_title([(title, content(own, own[0].victim.sources)) for title, own in parts])
+    by_number = sorted(grouped(items, lambda one: one.victim.sources).items())
+    if len(by_number) == 1:
+        return content(items, by_number[0][0])
+    return by_title([(count(sources, "source"), content(own, sources)) for sources, own in by_number])
 
 
 def _beside(measured: Html, published: PublishedTable | None) -> Html:
@@ -174,10 +176,8 @@ def _beside(measured: Html, published: PublishedTable | None) -> Html:
 def _published(backgrounds: Iterable[Background], paper: PublishedPaper) -> PublishedTable | None:
     """The paper's table about neighbours that do just this."""
     doing = {one.activities for one in backgrounds}
-    for table in paper.tables.values():
-        if table.share is not None and doing == {(str(Network(None, table.share)),)}:
-            return table
-    return None
+    shares = (table for table in paper.tables.values() if table.share is not None)
+    return next((table for table in shares if doing == {(str(Network(None, table.share)),)}), None)
 
 
 def _source_of(paper: PublishedPaper) -> Html:
@@ -185,13 +185,5 @@ def _source_of(paper: PublishedPaper) -> Html:
     return note("The paper: ", paper.citation, " DOI ", link)
 
 
-def _baselines(maxima: Iterable[RelativeMaximum]) -> str:
-    return " or ".join(dict.fromkeys(one.baseline for one in maxima))
-
-
-def _forwards(group: Group) -> bool:
-    return any(one.frame_size is not None for one in group.neighbours)
-
-
 def _computes(group: Group) -> bool:
-    return not _forwards(group) and any(one.activity.startswith(_COMPUTES) for one in group.neighbours)
+    return not group.forwarding and any(one.activity.startswith(_COMPUTES) for one in group.neighbours)

@@ -1,87 +1,61 @@
-"""The tables of the report: results, verdicts with their reasons, warnings."""
+"""The tables of the report: results, verdicts with their reasons, warnings; and what tables of UUTs have in common."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
-from netbench.report.formats import (
-    count,
-    kfps,
-    mbps,
-    mbps_spread,
-    mean,
-    percent,
-    percent_spread,
-)
-from netbench.report.markup import Column, Html, element, folded, join, row, table
-from netbench.report.panels import Style
+from netbench.report.formats import count, kfps, mbps, mbps_spread, mean, percent, percent_spread
+from netbench.report.markup import Column, Html, element, folded, join, table
+from netbench.report.panels import groups_by_size, size_titles
+from netbench.report.styles import Style
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval
 
-_SPREAD = Column("±", css="spread")
-_RESULTS = (
-    Column("UUT"),
-    Column("Load per source"),
-    Column("Intended Mbit/s", css="number"),
-    Column("Offered Mbit/s", css="number"),
-    _SPREAD,
-    Column("Throughput Mbit/s", css="number"),
-    _SPREAD,
-    Column("Throughput kfps", css="number"),
-    Column("Unsent", css="number"),
-    _SPREAD,
-    Column("Loss", css="number"),
-    _SPREAD,
-    Column("Valid", css="number"),
-    Column("Suspicious", css="number"),
-    Column("Invalid", css="number"),
-)
-_REASONS = (
-    Column("UUT"),
-    Column("Scenario"),
-    Column("Frame size", css="number"),
-    Column("Load per source"),
-    Column("Sources", css="number"),
-    Column("Repetition", css="number"),
-    Column("Stream"),
-    Column("What was found", css="words"),
-)
+Item = TypeVar("Item")
 
 
 def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first."""
-    bodies = []
-    for size in sorted({group.frame_size for group in groups}, reverse=True):
-        heading = element("th", f"{size:,}-byte frames", colspan=str(len(_RESULTS)), scope="rowgroup")
-        rows = [_result(group, looks) for group in groups if group.frame_size == size]
-        bodies.append([element("tr", heading, css="block"), *rows])
-    return table(_RESULTS, bodies, css="results")
+    columns: tuple[Column[Group], ...] = (
+        Column("UUT", lambda group: uut_label(group.uut, looks)),
+        Column("Load per source", lambda group: str(group.load)),
+        Column("Intended Mbit/s", _intended, "number"),
+        mean_column("Offered Mbit/s", lambda group: group.offered_mbps, mbps, mbps_spread),
+        mean_column("Throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
+        Column("Throughput kfps", lambda group: kfps(mean(group.throughput_fps)), "number"),
+        mean_column("Unsent", lambda group: group.unsent_ratio, percent, percent_spread),
+        mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
+        Column("Valid", lambda group: str(len(group.valid)), "number"),
+        Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
+        Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
+    )
+    return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
 
 def verdict_list(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
     """What speaks against each trial that is not valid, by kind of reason, invalidating kinds first."""
     trials = list(trials)
     several = len({trial.spec.scenario for trial in trials}) > 1
-    columns = [column for column in _REASONS if several or column.title != "Scenario"]
+    every: tuple[Column[tuple[TrialResult, Reason]], ...] = (
+        Column("UUT", lambda found: looks[found[0].spec.uut].label),
+        Column("Scenario", lambda found: found[0].spec.scenario),
+        Column("Frame size", lambda found: f"{found[0].spec.frame_size:,} B", "number"),
+        Column("Load per source", lambda found: str(found[0].spec.load)),
+        Column("Sources", lambda found: str(len(found[0].spec.streams)), "number"),
+        Column("Repetition", lambda found: str(found[0].spec.repetition), "number"),
+        Column("Stream", lambda found: _stream(found[0], found[1].stream)),
+        Column("What was found", lambda found: found[1].detail, "words"),
+    )
+    columns = [column for column in every if several or column.title != "Scenario"]
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
-        entries = [
-            row(columns, _reason_cells(trial, reason, looks, several))
-            for trial in trials
-            for reason in trial.reasons
-            if reason.kind is kind
-        ]
-        if entries:
-            summary = join(
-                (
-                    element("span", kind.verdict.value, css=f"badge {kind.verdict.value}"),
-                    " ",
-                    element("b", kind.value),
-                    f" – {count(len(entries), 'time')}",
-                )
-            )
-            blocks.append(folded(summary, len(entries), table(columns, [entries])))
+        found = [(trial, reason) for trial in trials for reason in trial.reasons if reason.kind is kind]
+        if found:
+            badge = element("span", kind.verdict.value, css=f"badge {kind.verdict.value}")
+            summary = join((badge, " ", element("b", kind.value), f" – {count(len(found), 'time')}"))
+            blocks.append(folded(summary, len(found), table(columns, [found])))
     return join(blocks)
 
 
@@ -91,52 +65,38 @@ def warning_list(warnings: Iterable[Warning]) -> Html:
     return element("ul", *items, css="warnings")
 
 
+def mean_column(
+    title: str,
+    read: Callable[[Item], Interval | None],
+    show: Callable[[float | None], str],
+    show_spread: Callable[[Interval | None], str],
+) -> Column[Item]:
+    """A column of means, and their spreads behind them."""
+    return Column(title, lambda item: show(mean(read(item))), "number", lambda item: show_spread(read(item)))
+
+
+def swatch(colour: str) -> Html:
+    """A small square of a colour, to be put before a name."""
+    return element("span", css="swatch", style=f"background:{colour}")
+
+
 def uut_label(uut: str, looks: Mapping[str, Style]) -> Html:
     """The name of a UUT behind a swatch of its colour in the figures."""
-    return join((element("span", css="swatch", style=f"background:{looks[uut].colour}"), looks[uut].label))
+    return join((swatch(looks[uut].colour), looks[uut].label))
 
 
-def _result(group: Group, looks: Mapping[str, Style]) -> Html:
-    cells = (
-        uut_label(group.uut, looks),
-        str(group.load),
-        str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps),
-        *_mbps(group.offered_mbps),
-        *_mbps(group.throughput_mbps),
-        kfps(mean(group.throughput_fps)),
-        *_percent(group.unsent_ratio),
-        *_percent(group.loss_ratio),
-        str(len(group.valid)),
-        _marked_count(len(group.suspicious), Verdict.SUSPICIOUS),
-        _marked_count(len(group.invalid), Verdict.INVALID),
-    )
-    return row(_RESULTS, cells, css="" if group.valid else "nothing-valid")
+def by_size_title(groups: Iterable[Group]) -> dict[str, list[Group]]:
+    """Groups by what panels of their frame size are called, the largest first."""
+    by_size = groups_by_size(groups)
+    return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))
 
 
-def _mbps(interval: Interval | None) -> tuple[str, str]:
-    return mbps(mean(interval)), mbps_spread(interval)
-
-
-def _percent(interval: Interval | None) -> tuple[str, str]:
-    return percent(mean(interval)), percent_spread(interval)
+def _intended(group: Group) -> str:
+    return str(group.load) if group.load.kind is LoadKind.MAX else mbps(group.intended_mbps)
 
 
 def _marked_count(number: int, verdict: Verdict) -> Html:
     return element("span", str(number), css=f"count {verdict.value}" if number else "count none")
-
-
-def _reason_cells(trial: TrialResult, reason: Reason, looks: Mapping[str, Style], several: bool) -> tuple[str, ...]:
-    spec = trial.spec
-    return (
-        looks[spec.uut].label,
-        *((spec.scenario,) if several else ()),
-        f"{spec.frame_size:,} B",
-        str(spec.load),
-        str(len(spec.streams)),
-        str(spec.repetition),
-        _stream(trial, reason.stream),
-        reason.detail,
-    )
 
 
 def _stream(trial: TrialResult, stream: str) -> str:

@@ -13,7 +13,7 @@ from netbench.errors import MissingError, TestbedError, UsageError, UutError
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
-from netbench.report.tester import selftest_page
+from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
 from netbench.selftest.attached import Attached, judge_attached, look

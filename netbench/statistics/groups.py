@@ -3,8 +3,9 @@
 Only valid trials are averaged. Suspicious and invalid ones stay beside them, to be counted and shown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
@@ -12,7 +13,18 @@ from netbench.model.trial import TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
 from netbench.statistics.intervals import Interval, known_interval
-from netbench.statistics.totals import NeighbourTotals, Totals, TrialTotals
+from netbench.statistics.totals import Totals, TrialTotals
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Some items by what they have in common, both in the order they come."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +51,22 @@ class Repetitions:
     @property
     def offered_mbps(self) -> Interval | None:
         """Offered load in Mbit/s (L1)."""
-        return self._l1(self.offered_fps)
+        return self._in(l1_mbps, self.offered_fps)
 
     @property
     def throughput_mbps(self) -> Interval | None:
         """Throughput in Mbit/s (L1)."""
-        return self._l1(self.throughput_fps)
+        return self._in(l1_mbps, self.throughput_fps)
 
     @property
     def offered_l2_mbps(self) -> Interval | None:
         """Offered load in Mbit/s (L2)."""
-        return self._l2(self.offered_fps)
+        return self._in(l2_mbps, self.offered_fps)
 
     @property
     def throughput_l2_mbps(self) -> Interval | None:
         """Throughput in Mbit/s (L2)."""
-        return self._l2(self.throughput_fps)
+        return self._in(l2_mbps, self.throughput_fps)
 
     @property
     def loss_ratio(self) -> Interval | None:
@@ -74,12 +86,8 @@ class Repetitions:
         """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
         return known_interval(one.cpu_share(whose) for one in self.valid)
 
-    def _l1(self, fps: Interval | None) -> Interval | None:
-        factor = None if self.frame_size is None else l1_mbps(1.0, self.frame_size)
-        return None if fps is None or factor is None else fps.scaled(factor)
-
-    def _l2(self, fps: Interval | None) -> Interval | None:
-        factor = None if self.frame_size is None else l2_mbps(1.0, self.frame_size)
+    def _in(self, mbps: Callable[[float, int], float | None], fps: Interval | None) -> Interval | None:
+        factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
         return None if fps is None or factor is None else fps.scaled(factor)
 
 
@@ -89,6 +97,15 @@ class NeighbourGroup(Repetitions):
 
     name: str
     activity: str
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """Whose throughput it is: a UUT, how many sources send through it, and their frame size in bytes with FCS."""
+
+    uut: str
+    sources: int
+    frame_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,11 @@ class Group(Repetitions):
     load: Load
 
     @property
+    def victim(self) -> Victim:
+        """Whose repetitions these are."""
+        return Victim(self.uut, self.sources, self.frame_size)
+
+    @property
     def everything(self) -> tuple[TrialTotals, ...]:
         """All its trials, the valid ones first."""
         return (*self.valid, *self.suspicious, *self.invalid)
@@ -125,19 +147,21 @@ class Group(Repetitions):
     @property
     def neighbours(self) -> tuple[NeighbourGroup, ...]:
         """Each of its neighbours, also those of which no repetition is valid."""
-        found: dict[str, NeighbourTotals] = {}
-        for one in self.everything:
-            for neighbour in one.neighbours:
-                found.setdefault(neighbour.name, neighbour)
+        found = grouped((neighbour for one in self.everything for neighbour in one.neighbours), lambda one: one.name)
         return tuple(
             NeighbourGroup(
-                frame_size=first.frame_size,
+                frame_size=seen[0].frame_size,
                 valid=tuple(own for one in self.valid if (own := one.neighbour(name)) is not None),
                 name=name,
-                activity=first.activity,
+                activity=seen[0].activity,
             )
-            for name, first in found.items()
+            for name, seen in found.items()
         )
+
+    @property
+    def forwarding(self) -> tuple[NeighbourGroup, ...]:
+        """Those of its neighbours that forward."""
+        return tuple(one for one in self.neighbours if one.frame_size is not None)
 
     def neighbour(self, name: str) -> NeighbourGroup | None:
         """The neighbour of this name; None where it was not there."""
@@ -161,7 +185,7 @@ class Group(Repetitions):
     @property
     def neighbours_frame_size(self) -> int | None:
         """The size of the neighbours' frames; None where none forwards, or where theirs differ."""
-        sizes = {one.frame_size for one in self.neighbours} - {None}
+        sizes = {one.frame_size for one in self.forwarding}
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
@@ -175,9 +199,8 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
 
     UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
     """
-    gathered: dict[tuple[str, str, int, int, Load], list[TrialTotals]] = {}
-    for trial in results.trials:
-        gathered.setdefault(_key(trial.spec), []).append(TrialTotals.of(trial.without_counters))
+    totals = (TrialTotals.of(trial.without_counters) for trial in results.trials)
+    gathered = grouped(totals, lambda one: _key(one.trial.spec))
     uuts = [*results.uuts, *(key[0] for key in gathered)]
     scenarios = [*results.scenarios, *(key[1] for key in gathered)]
     groups = [_group(trials) for trials in gathered.values()]

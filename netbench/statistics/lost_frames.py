@@ -1,7 +1,10 @@
-"""What became of the frames that were sent: where each of them ended, and on which side of the guest that is."""
+"""What became of the frames that were sent: where each of them ended, and on which side of the guest that is.
+
+Schlosser et al. 2011 found, at the end of section 4, that most are lost before they enter the guest: is that so here?
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from sys import maxsize
@@ -9,6 +12,7 @@ from sys import maxsize
 from netbench.model.counts import StreamCounts
 from netbench.model.points import Where
 from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
 from netbench.statistics.groups import Group
 
 
@@ -29,8 +33,8 @@ UNKNOWN_PLACE = LossPlace(maxsize, "somewhere: counters could not be read")
 class Side(Enum):
     """Where a place of loss is, seen from the guest; the value is what a reader sees.
 
-    A frame that the virtual NIC dropped, for want of a buffer of the guest's, died before the guest, whose kernel never
-    had it, though the guest's driver tells of it.
+    A frame that the virtual NIC dropped, for want of a buffer of the guest's, was lost before the guest, whose kernel
+    never had it, though the guest's driver tells of it.
     """
 
     BEFORE = "before the guest"
@@ -81,7 +85,7 @@ def _unplaced(counts: StreamCounts) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Frames that died at one place. Fewer than none are unexplained where counters claim more than is missing."""
+    """Frames lost at one place. Fewer than none are unexplained where counters claim more than is missing."""
 
     place: LossPlace
     side: Side
@@ -90,7 +94,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The frames of some trials, all their streams added up: sent = received + those that died.
+    """The frames of some trials, all their streams added up: sent = received + those lost.
 
     `drops` are in the order of the path, those without a place last. `trials` says how many trials these are.
     """
@@ -102,15 +106,19 @@ class Outcome:
 
     @property
     def lost(self) -> int:
-        """Frames that died, but not those that the capture itself dropped: they did arrive."""
+        """Frames lost, without those that the capture itself dropped: they did arrive."""
         return sum(drop.frames for drop in self.drops if drop.side is not Side.TESTER)
 
     def on(self, side: Side) -> int:
-        """Frames that died on one side."""
+        """Frames lost on one side."""
         return sum(drop.frames for drop in self.drops if drop.side is side)
 
+    def share_on(self, side: Side) -> float | None:
+        """Frames lost on one side ÷ all that were lost; None where none was."""
+        return self.on(side) / self.lost if self.lost > 0 else None
+
     def ratio(self, drop: Drop) -> float:
-        """Frames that died at a place ÷ sent; 0 where nothing was sent."""
+        """Frames lost at a place ÷ sent; 0 where nothing was sent."""
         return drop.frames / self.sent if self.sent else 0.0
 
 
@@ -158,3 +166,48 @@ def _parts_of_path(trial: TrialResult) -> Iterator[Where]:
     for counts in trial.streams:
         yield from (count.where for count in counts.counters)
         yield from (loss.where for loss in counts.lost_at)
+
+
+class Answer(Enum):
+    """What the counts say of the paper's finding; the value completes "this … it"."""
+
+    CONFIRMED = "confirms"
+    REFUTED = "refutes"
+    OPEN = "neither confirms nor refutes"
+
+
+def answer(counted: Outcome) -> Answer | None:
+    """Whether it holds wherever those frames were lost of which that is unknown; None where none was lost."""
+    lost, before = counted.lost, counted.on(Side.BEFORE)
+    if lost <= 0:
+        return None
+    if 2 * before > lost:
+        return Answer.CONFIRMED
+    return Answer.REFUTED if 2 * (before + counted.on(Side.UNKNOWN)) <= lost else Answer.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class PaperFinding:
+    """The finding beside what was counted of all UUTs with a guest together, and of each; not about `without_guest`.
+
+    Counted are the valid trials, at any load and frame size.
+    """
+
+    together: Outcome
+    by_uut: Mapping[str, Outcome]
+    without_guest: tuple[str, ...]
+
+
+def paper_finding(trials: Sequence[TrialResult], uuts: Iterable[str], guests: Collection[str]) -> PaperFinding:
+    """Hold the finding against the valid trials of these UUTs; `guests` are those on whose path a guest is."""
+    measured = [uut for uut in uuts if any(trial.spec.uut == uut for trial in trials)]
+    valid = [trial for trial in trials if trial.spec.uut in guests and trial.verdict is Verdict.VALID]
+    return PaperFinding(
+        together=outcome(valid, guest=True),
+        by_uut={
+            uut: outcome((trial for trial in valid if trial.spec.uut == uut), guest=True)
+            for uut in measured
+            if uut in guests
+        },
+        without_guest=tuple(uut for uut in measured if uut not in guests),
+    )

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.statistics.interference.isolation import jain_index
+from netbench.statistics.sharing import jain_index
 
 
 @pytest.mark.parametrize(

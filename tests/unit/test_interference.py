@@ -6,14 +6,10 @@ from netbench.model.counts import StreamCounts
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.interference.background import background
-from netbench.statistics.interference.curves import curves
-from netbench.statistics.interference.guest_cpu import cpu_use
-from netbench.statistics.interference.isolation import fairness
-from netbench.statistics.interference.throughput_change import Victim, matrix, relative_maxima, worst_isolation
-from netbench.statistics.intervals import Interval
-from netbench.statistics.ratios import Unknown, ratio_of_means, statement
+from netbench.statistics.groups import Group, Victim, group_trials
+from netbench.statistics.interference import curves, matrix, relative_maxima, worst_isolation
+from netbench.statistics.intervals import Interval, Unknown, ratio_of_means, statement
+from netbench.statistics.sharing import background, cpu_use, fairness
 from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim
 
 INVALID = (Reason(ReasonKind.NEIGHBOUR_FAILED, "", "neighbour second: went away"),)
@@ -178,11 +174,10 @@ def test_the_background_is_averaged_over_all_loads_and_repetitions():
         trial(frames(1000)),
     )
     (one,) = background(groups)
-    assert (one.victim, one.scenario, one.trials) == (Victim("raw", 1, 64), "network-50", 3)
+    assert (one.victim, one.scenario) == (Victim("raw", 1, 64), "network-50")
     assert one.activities == ("forwards 64-byte frames at 50% of the maximum",)
     assert about(one.offered_mbps) == (0.672, 0, 3)
     assert about(one.throughput_mbps)[::2] == (0.5376, 3)
-    assert about(one.loss_ratio)[::2] == (0.2, 3)
 
 
 def test_the_background_of_several_neighbours_is_their_sum_each_with_its_own_frame_size():
@@ -191,14 +186,13 @@ def test_the_background_of_several_neighbours_is_their_sum_each_with_its_own_fra
     (found,) = background(groups_of(beside(one, *neighbours)))
     assert about(found.offered_mbps) == (0.672 + 1.216, None, 1)
     assert about(found.throughput_mbps) == (0.6048 + 0.608, None, 1)
-    assert found.loss_ratio == Interval(150 / 1100, None, 1)
     assert found.activities == tuple(str(task.activity) for task, _ in neighbours[:2])
 
 
 def test_a_background_that_was_not_counted_is_unknown_not_0():
     uncounted = counted(forwards(0), replace(frames(1000, stream="n1"), received_frames=None))
     (found,) = background(groups_of(beside(trial(frames(1000), scenario="network-50"), uncounted)))
-    assert (found.trials, found.throughput_mbps, found.loss_ratio) == (1, None, None)
+    assert found.throughput_mbps is None
     assert about(found.offered_mbps) == (0.672, None, 1)
 
 
@@ -225,7 +219,6 @@ def idle_trials(received: int = 895) -> list[TrialResult]:
 def test_a_curve_rises_with_what_the_neighbours_were_offered_at_the_best_load_of_the_baseline():
     (curve,) = curves(groups_of(*curve_trials(), *idle_trials()))
     assert (curve.victim, str(curve.load), curve.disturbance) == (Victim("raw", 1, 64), "2000fps", "64-byte frames")
-    assert (curve.base.scenario, str(curve.base.load)) == ("dedicated", "2000fps")
     points = [
         (point.scenario, about(point.neighbours_offered_mbps), about(point.throughput_mbps)) for point in curve.points
     ]
@@ -334,10 +327,10 @@ def test_cpu_time_of_every_guest_and_the_machine_over_all_valid_trials():
     def means(*intervals: Interval | None) -> list[float | None]:
         return [None if one is None else round(one.mean, 9) for one in intervals]
 
-    assert (heavy_use.uut, heavy_use.scenario, heavy_use.trials) == ("raw", "cpu-heavy", 2)
+    assert (heavy_use.uut, heavy_use.scenario) == ("raw", "cpu-heavy")
     assert means(heavy_use.guest, heavy_use.host, heavy_use.machine) == [0.2, 0.4, 2.25]
     (second,) = heavy_use.neighbours
     assert (second.name, second.activity) == ("second", "stress-ng --cpu 8 --vm 4")
     assert means(second.guest, second.host, second.load) == [1.425, 1.5, 1.35]
-    assert (dedicated.scenario, dedicated.trials, dedicated.neighbours) == ("dedicated", 1, ())
+    assert (dedicated.scenario, dedicated.neighbours) == ("dedicated", ())
     assert means(dedicated.guest, dedicated.host, dedicated.machine) == [None, None, 0.4]

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.statistics.interference.isolation import jain_index
-from netbench.statistics.intervals import mean_interval
-from netbench.statistics.ratios import ratio_of_means
+from netbench.statistics.intervals import mean_interval, ratio_of_means
+from netbench.statistics.sharing import jain_index
 
 THROUGHPUTS = st.lists(st.floats(1, 1e7), min_size=2, max_size=12)
 FACTORS = st.sampled_from([1e-6, 0.5, 8.0, 672.0, 1e6])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from netbench.statistics.ratios import RatioOfMeans, Unknown, ratio_of_means, statement
+from netbench.statistics.intervals import RatioOfMeans, Unknown, ratio_of_means, statement
 
 NINE = ([818, 832, 805, 826, 811, 820, 799, 815, 823], [1001, 998, 1004, 997, 1000, 1003, 999, 1002, 996])
 # Micronuclei of mice in a mutagenicity study: cyclophosphamide and vehicle (data set Mutagenicity of mratios).

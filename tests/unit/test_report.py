@@ -10,12 +10,11 @@ from netbench.errors import UsageError
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
-from netbench.report.environment_section import changed_settings
+from netbench.report.axes import LossScale
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
-from netbench.report.loss_scale import LossScale
 from netbench.report.page import report_page, write_report
-from netbench.report.panels import Style, styles
 from netbench.report.published import schlosser2011
+from netbench.report.styles import Style, styles
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import Interval
 from tests.unit.points import count
@@ -112,10 +111,13 @@ def test_a_manifest_that_knows_nothing_still_gives_a_page() -> None:
 
 
 def test_differences_of_the_environment_are_named() -> None:
-    assert changed_settings(MANIFEST) == ["cpu.governor", "sysctls.net.core.rmem_max"]
-    assert changed_settings({**MANIFEST, "after": None}) == []
     source = report_page(campaign([trial(stream_counts())]))
+    assert "2 settings changed during the campaign: cpu.governor, sysctls.net.core.rmem_max." in source
     assert len(re.findall(r'<tr class="changed">', source)) == 2
+    unchanged = page_of(campaign(manifest={**MANIFEST, "after": MANIFEST["before"]})).text
+    assert "No setting changed during the campaign." in unchanged
+    unfinished = page_of(campaign(manifest={**MANIFEST, "after": None})).text
+    assert "What holds after the campaign is not known yet." in unfinished
 
 
 def test_a_line_is_made_of_valid_trials_and_the_others_are_marked() -> None:

@@ -13,16 +13,14 @@ from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report import formats
-from netbench.report.figures import most_throughput
-from netbench.report.interference_figures import curves_of_loss, curves_of_throughput, relative_maximum
+from netbench.report.figures import curves_of_loss, curves_of_throughput, most_throughput, relative_maximum
 from netbench.report.page import report_page
-from netbench.report.panels import Style, styles
 from netbench.report.published import schlosser2011
 from netbench.report.sections import views
+from netbench.report.styles import Style, styles
 from netbench.statistics.groups import group_trials
-from netbench.statistics.interference.curves import curves
-from netbench.statistics.interference.throughput_change import relative_maxima
-from netbench.statistics.ratios import ratio_of_means
+from netbench.statistics.interference import curves, relative_maxima
+from netbench.statistics.intervals import ratio_of_means
 from tests.unit.interference_factory import CAPACITY, paper_campaign
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of, printed

@@ -8,8 +8,8 @@ from netbench.model.counts import LossRuns
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.delay_and_order import delay_against_offered
-from netbench.report.panels import styles
-from netbench.report.tester import selftest_page
+from netbench.report.styles import styles
+from netbench.report.tester_section import selftest_page
 from netbench.statistics.delay_percentiles import greatest_time, least_time, mean_time, refusals
 from netbench.statistics.frame_order import Order, order_of
 from netbench.statistics.groups import group_trials

@@ -8,7 +8,7 @@ import pytest
 
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.groups import group_trials
-from netbench.statistics.interference.throughput_change import relative_maxima
+from netbench.statistics.interference import relative_maxima
 from tests.commands import netbench, rows, settings
 from tests.netns.watching import events, wait_for
 

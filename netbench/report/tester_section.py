@@ -8,33 +8,33 @@ from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
-from netbench.model.selftest_record import Check, SelftestRecord
+from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import count, kfps, mbps
-from netbench.report.markup import Column, Html, element, html, join, row, table
+from netbench.report.markup import Column, Html, element, html, join, table
 from netbench.report.sections import Section, note, section
 from netbench.results.manifest import selftest_of
 
-_CHECKS = (
-    Column("Check"),
-    Column("UUT"),
-    Column("Truth", css="words"),
-    Column("Measured", css="words"),
-    Column("Error"),
-    Column("Result"),
-    Column("Remark", css="words"),
-)
-_CEILINGS = (
-    Column("Sources"),
-    Column("Frame size", css="number"),
-    Column("kfps of each source", css="number"),
-    Column("Mbit/s of each source, L1", css="number"),
-)
 _OUTCOMES = {
     True: element("span", "pass", css="badge"),
     False: element("span", "FAIL", css="badge invalid"),
     None: element("span", "skipped", css="badge suspicious"),
 }
+_CHECKS: tuple[Column[Check], ...] = (
+    Column("Check", lambda check: check.name),
+    Column("UUT", lambda check: check.uut),
+    Column("Truth", lambda check: check.truth, "words"),
+    Column("Measured", lambda check: check.measured, "words"),
+    Column("Error", lambda check: check.error),
+    Column("Result", lambda check: _OUTCOMES[check.passed]),
+    Column("Remark", lambda check: check.detail, "words"),
+)
+_CEILINGS: tuple[Column[Ceiling], ...] = (
+    Column("Sources", lambda one: f"{one.sources:,}"),
+    Column("Frame size", lambda one: f"{one.frame_size:,}", "number"),
+    Column("kfps of each source", lambda one: kfps(one.fps), "number"),
+    Column("Mbit/s of each source, L1", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+)
 
 
 def failed_selftest(manifest: Mapping[str, object]) -> bool:
@@ -63,8 +63,8 @@ def tester_section(results: CampaignResults) -> Section:
         "The tester",
         note(f"The last self-test on this testbed was made {_before(record, results.manifest)}."),
         element("p", element("strong", selftest_sentence(record))),
-        checks_table(record.checks),
-        *ceilings(record, _limited(results)),
+        _checks(record),
+        *_ceilings(record, _limited(results)),
     )
 
 
@@ -82,29 +82,29 @@ def selftest_sentence(record: SelftestRecord) -> str:
     return f"{text}. {count(skipped, 'check')} could not be made." if skipped else f"{text}."
 
 
-def checks_table(checks: Iterable[Check]) -> Html:
+def selftest_page(record: SelftestRecord) -> str:
+    """One self-contained HTML page about a self-test."""
+    checks = section("checks", "Truth and measurement", _checks(record), *_ceilings(record))
+    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
+    css = "verdict" if record.passed else "verdict invalid"
+    return template.substitute(
+        title=html(f"Self-test of {record.topology}"),
+        version=html(version("netbench")),
+        byline=html(f"Measured {_moment(record)}; source {record.generator}; testbed {record.fingerprint}"),
+        verdict=element("div", element("strong", selftest_sentence(record)), css=css),
+        contents=Html(),
+        plotly_js=Html(),
+        sections=checks.html,
+    )
+
+
+def _checks(record: SelftestRecord) -> Html:
     """Truth, measurement and error of each check, those that failed first."""
-    in_order = sorted(checks, key=lambda check: (check.passed is not False, check.passed is None))
-    rows = [
-        row(
-            _CHECKS,
-            (
-                check.name,
-                check.uut,
-                check.truth,
-                check.measured,
-                check.error,
-                _OUTCOMES[check.passed],
-                check.detail,
-            ),
-            css="changed" if check.passed is False else "",
-        )
-        for check in in_order
-    ]
-    return table(_CHECKS, [rows], css="checks")
+    in_order = sorted(record.checks, key=lambda check: (check.passed is not False, check.passed is None))
+    return table(_CHECKS, [in_order], "checks", lambda check: "changed" if check.passed is False else "")
 
 
-def ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Html]:
+def _ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Html]:
     """What the tester manages without a UUT; of `limited` trials of a campaign was more asked."""
     if not record.ceilings:
         yield note("The tester's own ceiling is unknown: it was not measured without a UUT.")
@@ -115,40 +115,12 @@ def ceilings(record: SelftestRecord, limited: int | None = None) -> Iterable[Htm
         "Source wired to sink, without a UUT: the highest rate at which every frame arrived. Trials that offer more are"
         f" marked {ReasonKind.TESTER_LIMITED.value}.{above}"
     )
-    rows = [
-        row(
-            _CEILINGS,
-            (
-                f"{one.sources:,}",
-                f"{one.frame_size:,}",
-                kfps(one.fps),
-                mbps(l1_mbps(one.fps, one.frame_size)),
-            ),
-        )
-        for one in record.ceilings
-    ]
-    yield table(_CEILINGS, [rows])
+    yield table(_CEILINGS, [record.ceilings])
 
 
-def moment(record: SelftestRecord) -> str:
+def _moment(record: SelftestRecord) -> str:
     """When a self-test was made, as people read it."""
     return f"{datetime.fromtimestamp(record.when_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def selftest_page(record: SelftestRecord) -> str:
-    """One self-contained HTML page about a self-test."""
-    checks = section("checks", "Truth and measurement", checks_table(record.checks), *ceilings(record))
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
-    css = "verdict" if record.passed else "verdict invalid"
-    return template.substitute(
-        title=html(f"Self-test of {record.topology}"),
-        version=html(version("netbench")),
-        byline=html(f"Measured {moment(record)}; source {record.generator}; testbed {record.fingerprint}"),
-        verdict=element("div", element("strong", selftest_sentence(record)), css=css),
-        contents=Html(),
-        plotly_js=Html(),
-        sections=checks.html,
-    )
 
 
 def _before(record: SelftestRecord, manifest: Mapping[str, object]) -> str:
@@ -156,8 +128,8 @@ def _before(record: SelftestRecord, manifest: Mapping[str, object]) -> str:
     try:
         started = datetime.fromisoformat(str(manifest.get("started"))).timestamp()
     except ValueError:
-        return f"at {moment(record)}"
-    return f"{_long(started - record.when_ns / 1e9)} before ({moment(record)})"
+        return f"at {_moment(record)}"
+    return f"{_long(started - record.when_ns / 1e9)} before ({_moment(record)})"
 
 
 def _long(seconds: float) -> str:

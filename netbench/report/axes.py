@@ -1,15 +1,25 @@
-"""A logarithmic scale for loss ratios on which zero has a place."""
+"""The axes of figures: where they end, error bars along them, and a logarithmic scale on which no loss has a place."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
+from typing import Any
 
 from netbench.statistics.intervals import Interval
 
+THROUGHPUT = "Throughput [Mbit/s, L1]"
+LOSS = "Loss [% of offered frames]"
+OFFERED = "Offered load [Mbit/s, L1]"
+NO_BAR = "none"  # in place of a half width; null would be drawn like 0, which is another statement
+_HEADROOM = 1.05
+
+# Decades of a loss ratio.
 _FEWEST_DECADES = 3
 _MOST_DECADES = 9
-_BAND = 0.7  # height of the band for zero, in decades
+_BAND = 0.7  # height of the band for zero
 _GAP = 0.15  # between that band and the lowest decade
+
+Reach = tuple[float | str, float | str]  # how far an error bar extends up and down
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +72,33 @@ class LossScale:
         decades = range(self.lowest, 1)
         labels = [f"{100 * 10.0**decade:.10g}" for decade in decades]
         return [self.bottom + _BAND / 2, *map(float, decades)], ["0", *labels]
+
+
+def rows_of_zero(number: int) -> list[float]:
+    """The rows of that band in which so many UUTs stand apart, the first one highest."""
+    return [1 - place / (number + 1) for place in range(1, number + 1)]
+
+
+def error_bars(colour: str, lengths: Sequence[float | str]) -> dict[str, Any]:
+    """Error bars of these lengths, the same in both directions."""
+    return {"type": "data", "array": lengths, "color": colour, "thickness": 1.3, "width": 4}
+
+
+def uneven_error_bars(colour: str, reaches: Iterable[Reach | None]) -> dict[str, Any]:
+    """Error bars that reach this far up and down; none where that is unknown."""
+    both = [reach or (NO_BAR, NO_BAR) for reach in reaches]
+    return {**error_bars(colour, [up for up, _ in both]), "symmetric": False, "arrayminus": [down for _, down in both]}
+
+
+def half_widths(intervals: Iterable[Interval | None], least: float = 0.0) -> list[float | str]:
+    """The half widths; no bar where one is unknown or less than `least`."""
+    widths = [None if interval is None else interval.half_width for interval in intervals]
+    return [NO_BAR if width is None or width < least else width for width in widths]
+
+
+def end_of_axis(intervals: Iterable[Interval | None], trials: Iterable[float | None] = ()) -> float:
+    """Where an axis from 0 ends: beyond all means and single trials; a huge error bar does not stretch it."""
+    known = [interval for interval in intervals if interval is not None]
+    drawn = max([interval.mean for interval in known] + [value for value in trials if value], default=0.0)
+    tip = max([interval.mean + (interval.half_width or 0.0) for interval in known], default=0.0)
+    return _HEADROOM * max(drawn, min(tip, 1.3 * drawn)) or 1.0

@@ -10,23 +10,25 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.loss_by_place import loss_by_place, place_colours, side_colour
 from netbench.report.page import report_page
-from netbench.report.panels import styles
 from netbench.report.places import finding_sentence
+from netbench.report.styles import styles
 from netbench.statistics.groups import group_trials
 from netbench.statistics.lost_frames import (
     CAPTURE,
     UNEXPLAINED,
     UNKNOWN_PLACE,
+    Answer,
     Drop,
     LossPlace,
     Side,
+    answer,
     group_outcome,
     lost_frames_by_place,
     outcome,
+    paper_finding,
     side,
     uuts_with_guest,
 )
-from netbench.statistics.paper_finding import Answer, paper_finding
 from netbench.statistics.uut_counters import Counted, UutCounter
 from tests.unit.points import THROUGH_GUEST, count, loss
 from tests.unit.report_page import Page, page_of, printed
@@ -131,7 +133,7 @@ def test_a_guest_is_where_one_counts_or_loses_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "inside", "nowhere", "answer"),
+    ("before", "inside", "nowhere", "expected"),
     [
         (51, 49, 0, Answer.CONFIRMED),
         (50, 50, 0, Answer.REFUTED),  # half is no majority
@@ -142,11 +144,11 @@ def test_a_guest_is_where_one_counts_or_loses_frames() -> None:
     ],
 )
 def test_the_finding_is_judged_by_the_majority_of_lost_frames(
-    before: int, inside: int, nowhere: int, answer: Answer | None
+    before: int, inside: int, nowhere: int, expected: Answer | None
 ) -> None:
     places = [(BEFORE, before), (INSIDE, inside), ("uut", nowhere)]
     found = paper_finding([lossy(*((name, frames) for name, frames in places if frames))], ["kvm"], ["kvm"])
-    assert found.by_uut["kvm"].answer is found.together.answer is answer
+    assert answer(found.by_uut["kvm"]) is answer(found.together) is expected
 
 
 def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
@@ -158,8 +160,8 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
     ]
     finding = paper_finding(trials, ["raw", "kvm", "xen"], ["kvm", "xen"])
     assert finding_sentence(finding) == (
-        "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % died before they entered the guest,"
-        " 9.0 % inside. This confirms the finding (not so: xen)."
+        "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % were lost before they entered"
+        " the guest, 9.0 % inside. This confirms the finding (not so: xen)."
     )
     text = page_of(campaign(trials, uuts=("raw", "kvm", "xen"))).text
     assert "xen 1 100 10.0 % 90.0 % 0 % 0 % guest IP layer (InDiscards) refuted" in text

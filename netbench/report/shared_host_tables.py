@@ -1,0 +1,188 @@
+"""Tables of what neighbours do: those of Schlosser et al. 2011, the matrix of isolation indices, fairness, maxima."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from netbench.model.campaign import Maximum
+from netbench.model.counts import l1_mbps
+from netbench.report.formats import (
+    UNKNOWN,
+    change,
+    change_limits,
+    count,
+    index,
+    index_limits,
+    index_spread,
+    kfps,
+    mbps,
+    mbps_spread,
+    mean,
+    percent,
+)
+from netbench.report.markup import Column, Html, element, folded, join, table
+from netbench.report.published import PublishedTable
+from netbench.report.styles import Style
+from netbench.report.tables import uut_label
+from netbench.statistics.groups import Victim, grouped
+from netbench.statistics.interference import Matrix, RelativeMaximum
+from netbench.statistics.intervals import Interval, RatioOfMeans, statement
+from netbench.statistics.sharing import Background, Fairness
+
+_LOST, _GAINED = "213, 94, 0", "0, 114, 178"  # Okabe and Ito's vermillion and blue
+_STRONGEST = 0.8  # how opaque the colour of a cell is that lost everything
+_UNKNOWN = element("td", UNKNOWN, css="number")
+
+
+def published_table(published: PublishedTable) -> Html:
+    """A table of the paper as printed."""
+    rows = {
+        size: [
+            element("td", change(number / 100) if published.unit == "%" else mbps(number), css="number")
+            for pair in pairs
+            for number in pair
+        ]
+        for size, pairs in published.rows.items()
+    }
+    caption = join((element("b", f"Table {published.number} of the paper"), f", {published.unit}"))
+    return _table_of_paper(caption, published.uuts, tuple(published.columns), rows, css="paper published")
+
+
+def change_table(
+    maxima: Sequence[RelativeMaximum], columns: Mapping[str, str], looks: Mapping[str, Style], caption: str
+) -> Html:
+    """The layout of Table 1: a column per scenario, which `columns` gives a name; small frames first."""
+    cells = {(one.victim.uut, one.victim.frame_size, one.scenario): _change(one.ratio) for one in maxima}
+    uuts = list(dict.fromkeys(one.victim.uut for one in maxima))
+    rows = {
+        size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns]
+        for size in sorted({one.victim.frame_size for one in maxima})
+    }
+    return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], tuple(columns.values()), rows)
+
+
+def background_table(backgrounds: Sequence[Background], looks: Mapping[str, Style], caption: str) -> Html:
+    """The layout of Tables 2 and 3: what the neighbours were offered (in) and forwarded (out); large frames first."""
+    cells = {
+        (one.victim.uut, one.victim.frame_size): (_rate(one.offered_mbps), _rate(one.throughput_mbps))
+        for one in backgrounds
+    }
+    uuts = list(dict.fromkeys(one.victim.uut for one in backgrounds))
+    rows = {
+        size: [cell for uut in uuts for cell in cells.get((uut, size), (_UNKNOWN, _UNKNOWN))]
+        for size in sorted({one.victim.frame_size for one in backgrounds}, reverse=True)
+    }
+    return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], ("in", "out"), rows)
+
+
+def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
+    """A row per victim, a column per scenario, a cell the darker the more throughput was lost."""
+    several = len({victim.sources for victim in matrix.victims}) > 1
+    names = ("UUT", "Frame size", *(("Sources",) if several else ()), *matrix.scenarios)
+    head = element("tr", *(element("th", name, scope="col") for name in names))
+    bodies = []
+    for uut, own in grouped(matrix.victims, lambda victim: victim.uut).items():
+        heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(own)))
+        rows: list[Html] = []
+        for victim in own:
+            place = (f"{victim.frame_size:,} B", *((str(victim.sources),) if several else ()))
+            cells = [_matrix_cell(matrix.cells.get((victim, scenario))) for scenario in matrix.scenarios]
+            rows.append(element("tr", "" if rows else heading, *(element("td", one) for one in place), *cells))
+        bodies.append(element("tbody", *rows))
+    return element("div", element("table", element("thead", head), *bodies, css="matrix"), css="wide")
+
+
+def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) -> Html:
+    """Of each UUT its lowest isolation index, and where it was found."""
+    columns: tuple[Column[RelativeMaximum], ...] = (
+        Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
+        Column("Isolation index", lambda one: element("b", index(one.isolation_index)), "number"),
+        Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
+        Column("In scenario", lambda one: one.scenario),
+        Column("Frame size", lambda one: _size(one.victim), "number"),
+        Column("Change of its most throughput", lambda one: statement(one.ratio)),
+    )
+    return table(columns, [worst])
+
+
+def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> Html:
+    """Jain's index of each measurement in which a neighbour forwards, a table per scenario."""
+    columns: tuple[Column[Fairness], ...] = (
+        Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
+        Column("Frame size", lambda one: _size(one.victim), "number"),
+        Column("Load per source", lambda one: str(one.load)),
+        Column("Fairness index", lambda one: index(one.index.mean), "number", lambda one: index_spread(one.index)),
+        Column("The UUT got through", lambda one: percent(one.victim_share.mean), "number"),
+        Column("Its neighbours got through", _neighbour_shares),
+    )
+    by_scenario = grouped(fairness, lambda one: one.scenario)
+    return join(
+        folded(f"{scenario} – {count(len(own), 'measurement')}", len(own), table(columns, [own]))
+        for scenario, own in by_scenario.items()
+    )
+
+
+def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
+    """What the shares that neighbours are loaded with refer to."""
+    columns: tuple[Column[Maximum], ...] = (
+        Column("UUT", lambda one: uut_label(one.uut, looks)),
+        Column("Frame size", lambda one: f"{one.frame_size:,} B", "number"),
+        Column("Maximum, kfps a stream", lambda one: kfps(one.fps), "number"),
+        Column("Mbit/s", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+        Column("Reached at a load of", lambda one: one.load),
+        Column("Repetitions", lambda one: f"{one.repetitions:,}", "number"),
+    )
+    return table(columns, [maxima])
+
+
+def _table_of_paper(
+    caption: str, uuts: Sequence[str], columns: Sequence[str], rows: Mapping[int, Iterable[Html]], css: str = "paper"
+) -> Html:
+    """A row of cells per frame size, the columns again for each UUT, in a frame that scrolls where it is wide."""
+    width = str(len(columns))
+    of_uuts = [element("colgroup", span=width) for _ in uuts]
+    names = [element("th", name, scope="col", css="number") for _ in uuts for name in columns]
+    head = element(
+        "thead",
+        element(
+            "tr",
+            element("th", "packet size", rowspan="2", scope="col"),
+            *(element("th", uut, colspan=width, scope="colgroup", css="group") for uut in uuts),
+        ),
+        element("tr", *names),
+    )
+    lines = [element("tr", element("th", str(size), scope="row"), *cells) for size, cells in rows.items()]
+    parts = (element("caption", caption), element("colgroup", span="1"), *of_uuts, head, element("tbody", *lines))
+    return element("div", element("table", *parts, css=css), css="wide")
+
+
+def _change(ratio: RatioOfMeans) -> Html:
+    """A relative change in percent, its interval below it, and what may be said of it when pointed at."""
+    css = {True: "number change", False: "number no-change", None: "number"}[ratio.significant]
+    limits = element("small", change_limits(ratio))
+    return element("td", change(ratio.change), limits, css=css, title=statement(ratio))
+
+
+def _rate(interval: Interval | None) -> Html:
+    if interval is None:
+        return _UNKNOWN
+    return element("td", mbps(mean(interval)), element("small", mbps_spread(interval)), css="number")
+
+
+def _matrix_cell(one: RelativeMaximum | None) -> Html:
+    if one is None or one.isolation_index is None:
+        return element("td", UNKNOWN)
+    lost = 1 - one.isolation_index
+    colour = f"rgba({_LOST if lost > 0 else _GAINED}, {_STRONGEST * min(1.0, abs(lost)):.3f})"
+    if one.ratio.unknown is not None:
+        words = one.ratio.unknown.value
+    else:
+        words = index_limits(one.ratio) if one.ratio.significant else "not significant"
+    title = f"{statement(one.ratio)}; relative to {one.baseline}"
+    return element("td", index(one.isolation_index), element("small", words), style=f"background:{colour}", title=title)
+
+
+def _neighbour_shares(one: Fairness) -> str:
+    return ", ".join(f"{name}: {percent(mean(share))}" for name, share in one.neighbour_shares.items())
+
+
+def _size(victim: Victim) -> str:
+    return f"{victim.frame_size:,} B" + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")

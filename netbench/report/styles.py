@@ -1,0 +1,58 @@
+"""How UUTs look and what they are called wherever they are shown; those whose CPU is emulated are marked there."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+MARK = "(emulated)"
+_MEANING = "these numbers describe the emulator, not the VMM"
+LEGEND = f"{MARK}: the CPU is emulated; {_MEANING}"
+
+# Okabe and Ito's colours, distinguishable with any colour vision; their yellow is too pale on white.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
+_DASHES = ("solid", "dash", "dashdot", "longdash")
+_PATTERNS = ("", "/", "\\", "x")
+SMALLEST_MARKER = 7.0  # pixels
+_LARGEST_MARKER = 13.0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a UUT looks and what it is called in every figure."""
+
+    uut: str
+    label: str
+    emulated: bool
+    colour: str
+    symbol: str
+    dash: str  # of its lines
+    pattern: str  # of its bars
+    size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
+
+
+def styles(uuts: Iterable[str], emulated: Collection[str] = ()) -> dict[str, Style]:
+    """A style for each UUT, in order; used-up colours come again with another dash and pattern."""
+    names = list(dict.fromkeys(uuts))
+    return {
+        uut: Style(
+            uut,
+            label(uut, emulated),
+            uut in emulated,
+            _COLOURS[place % len(_COLOURS)],
+            _SYMBOLS[place % len(_SYMBOLS)],
+            _DASHES[place // len(_COLOURS) % len(_DASHES)],
+            _PATTERNS[place // len(_COLOURS) % len(_PATTERNS)],
+            min(_LARGEST_MARKER, SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
+        )
+        for place, uut in enumerate(names)
+    }
+
+
+def label(uut: str, emulated: Collection[str]) -> str:
+    """The name of a UUT as readers see it, marked if it is one of those `emulated`."""
+    return f"{uut} {MARK}" if uut in emulated else uut
+
+
+def emulation_note(uuts: Iterable[str]) -> str:
+    """What must be read beside the numbers of these emulated UUTs."""
+    return f"{', '.join(uuts)}: CPU emulated – {_MEANING}"

@@ -1,0 +1,191 @@
+"""Interference: how much throughput neighbours leave to a victim.
+
+The most beside a neighbour relative to the most without (Table 1 and Figure 5 of Schlosser et al. 2011), which is the
+isolation index; the matrix of victims and scenarios; curves over what the neighbours are offered.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
+from netbench.model.units import Load
+from netbench.statistics.groups import Group, Victim, best_groups, grouped
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio_of_means
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeMaximum:
+    """The most throughput of a victim in one scenario relative to the most it had in the baseline.
+
+    `best` and `base` are the groups that had it, not always of the same load. `ratio` is of the means over their
+    repetitions, in frames/s.
+    """
+
+    best: Group
+    base: Group
+    ratio: RatioOfMeans
+
+    @property
+    def victim(self) -> Victim:
+        """Whose maximum it is."""
+        return self.best.victim
+
+    @property
+    def scenario(self) -> str:
+        """The scenario compared."""
+        return self.best.scenario
+
+    @property
+    def baseline(self) -> str:
+        """The scenario it is compared to."""
+        return self.base.scenario
+
+    @property
+    def isolation_index(self) -> float | None:
+        """1 when the victim is undisturbed, less when it lost throughput; None where the ratio is unknown."""
+        return self.ratio.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Victims and scenarios; a cell is missing where relative_maxima() has nothing to say."""
+
+    victims: tuple[Victim, ...]
+    scenarios: tuple[str, ...]
+    cells: Mapping[tuple[Victim, str], RelativeMaximum]
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """The victim in one scenario; bandwidths in Mbit/s (L1). The neighbours' are of all of them together.
+
+    `neighbours_offered_mbps` is exactly 0 where they are idle.
+    """
+
+    scenario: str
+    neighbours_offered_mbps: Interval
+    neighbours_throughput_mbps: Interval | None
+    throughput_mbps: Interval
+    loss_ratio: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A victim at one load of its own, the points in rising order of what its neighbours were offered.
+
+    `load` is the one at which the victim had the most throughput in its baseline. `disturbance` says what the
+    neighbours do, their rates left out: `64-byte frames`.
+    """
+
+    victim: Victim
+    load: Load
+    disturbance: str
+    points: tuple[CurvePoint, ...]
+
+
+def baselines(best: Iterable[Group]) -> dict[Victim, Group]:
+    """Of each victim the best group of its baseline: of `dedicated`, or else of `shared-idle`."""
+    found: dict[Victim, Group] = {}
+    for group in best:
+        if group.scenario == DEDICATED or (group.scenario == SHARED_IDLE and group.victim not in found):
+            found[group.victim] = group
+    return found
+
+
+def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
+    """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
+
+    What has no baseline, or no valid trial, is left out. Where the maximum is at another load than in the baseline, and
+    lower, because no trial at that load is valid, there is nothing to compare: the ratio is unknown.
+    """
+    everything = tuple(groups)
+    best = best_groups(everything)
+    bases = baselines(best)
+    unmeasured = {(one.victim, one.scenario, one.load) for one in everything if not one.valid}
+    found = []
+    for group in best:
+        base = bases.get(group.victim)
+        if base is None or group is base:
+            continue
+        ratio = ratio_of_means(_throughputs(group), _throughputs(base))
+        lower = ratio.ratio is not None and ratio.ratio < 1
+        if lower and (group.victim, group.scenario, base.load) in unmeasured:
+            ratio = RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, Unknown.NOT_MEASURED)
+        found.append(RelativeMaximum(group, base, ratio))
+    return tuple(found)
+
+
+def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:
+    """Of each UUT the one with the lowest isolation index; the first of several as low."""
+    known = ((one, one.isolation_index) for one in maxima if one.isolation_index is not None)
+    by_uut = grouped(known, lambda one: one[0].victim.uut)
+    return tuple(min(own, key=lambda one: one[1])[0] for own in by_uut.values())
+
+
+def matrix(groups: Sequence[Group]) -> Matrix:
+    """Every victim, in the order of the groups, and what each scenario did to it."""
+    cells = {(one.victim, one.scenario): one for one in relative_maxima(groups)}
+    compared = {scenario for _, scenario in cells}
+    return Matrix(
+        victims=tuple(dict.fromkeys(victim for victim, _ in cells)),
+        scenarios=tuple(dict.fromkeys(group.scenario for group in groups if group.scenario in compared)),
+        cells=cells,
+    )
+
+
+def curves(groups: Iterable[Group]) -> tuple[Curve, ...]:
+    """A curve for each victim and each kind of disturbance, in the order of the groups.
+
+    Groups are in the order of group_trials(): of loads with equally much throughput in the baseline the lowest counts.
+    What has no baseline is left out, as are points without valid trials and curves without a forwarding neighbour.
+    """
+    everything = tuple(groups)
+    found = []
+    for victim, base in baselines(best_groups(everything)).items():
+        steps = [one for one in everything if one.victim == victim and one.load == base.load]
+        idle = next((one for one in steps if one.scenario == SHARED_IDLE), None)
+        for doing, alike in grouped((step for step in steps if step.forwarding), _disturbances).items():
+            if points := _points(alike, idle):
+                found.append(Curve(victim, base.load, _in_words(doing), points))
+    return tuple(found)
+
+
+def _throughputs(group: Group) -> list[float]:
+    """Frames/s of each valid repetition; never empty for a best group."""
+    return [fps for one in group.valid if (fps := one.throughput_fps) is not None]
+
+
+def _points(steps: Sequence[Group], idle: Group | None) -> tuple[CurvePoint, ...]:
+    measured = [point for step in steps if (point := _point(step, step.neighbours_offered_mbps)) is not None]
+    if measured and idle is not None and _comes_from(idle, steps[0]):
+        at_rest = _point(idle, Interval(0.0, 0.0, len(idle.valid)))
+        measured += [] if at_rest is None else [at_rest]
+    return tuple(sorted(measured, key=lambda point: point.neighbours_offered_mbps.mean))
+
+
+def _point(step: Group, offered: Interval | None) -> CurvePoint | None:
+    throughput = step.throughput_mbps
+    if offered is None or throughput is None:
+        return None
+    return CurvePoint(step.scenario, offered, step.neighbours_throughput_mbps, throughput, step.loss_ratio)
+
+
+def _comes_from(idle: Group, step: Group) -> bool:
+    """Whether the neighbours of a step do nothing but forward, so that at a rate of 0 they would be these idle ones."""
+    doing_nothing = str(Idle())
+    return {one.name for one in step.neighbours} == {one.name for one in idle.neighbours} and all(
+        one.frame_size is not None or one.activity == doing_nothing for one in step.neighbours
+    )
+
+
+def _disturbances(step: Group) -> tuple[tuple[str, str], ...]:
+    """What each neighbour does, its rate left out, by its name."""
+    return tuple(
+        (one.name, one.activity if one.frame_size is None else f"{one.frame_size}-byte frames")
+        for one in step.neighbours
+    )
+
+
+def _in_words(doing: Sequence[tuple[str, str]]) -> str:
+    whats = {what for _, what in doing}
+    return whats.pop() if len(whats) == 1 else ", ".join(f"{name}: {what}" for name, what in doing)
