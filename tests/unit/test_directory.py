@@ -9,6 +9,7 @@ import pytest
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import profile_kinds
 from netbench.errors import TestbedError, UsageError
+from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
@@ -34,18 +35,10 @@ def directory(tmp_path):
     return made
 
 
-def test_everything_is_there_from_the_start(directory):
-    assert sorted(path.name for path in directory.path.iterdir()) == [
-        "campaign.sqlite",
-        "captures",
-        "manifest.json",
-        "profile.yaml",
-        "topology.yaml",
-    ]
+def test_everything_is_there_from_the_start_and_reads_back_the_same(directory):
+    names = ["campaign.sqlite", "captures", "manifest.json", "profile.yaml", "topology.yaml"]
+    assert sorted(path.name for path in directory.path.iterdir()) == names
     assert directory.read_manifest() == MANIFEST
-
-
-def test_what_was_asked_for_reads_back_the_same(directory):
     assert load_topology(directory.topology, {"raw": RawOptions}) == topology()
     assert load_profile(directory.profile, profile_kinds()) == profile()
 
@@ -106,53 +99,46 @@ def test_results_are_what_was_stored(directory):
     store.keep_facts("bridge", {"emulated": "no KVM"})
     store.close()
     results = directory.results()
-    assert (results.topology, results.profile, results.uuts) == ("lab", "one", ("bridge",))
-    assert (results.planned_trials, tuple(results.trials), results.warnings) == (3, (other, one), (warning,))
-    assert results.manifest == MANIFEST
-    assert results.facts == {"bridge": {"emulated": "no KVM"}}
+    assert results == CampaignResults(
+        "lab", "one", 3, ("bridge",), results.trials, (warning,), MANIFEST, {"bridge": {"emulated": "no KVM"}}, ()
+    )
+    assert tuple(results.trials) == (other, one)
     assert results.emulated == {"bridge"}
-    assert results.maxima == ()
     assert results.scenarios == ("dedicated",)
+
+
+NEEDED = ("topology", "profile", "planned_trials", "uuts", "scenarios", "before")
+
+
+def without(field):
+    return json.dumps({name: value for name, value in MANIFEST.items() if name != field}).encode()
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (None, "is no result directory of `netbench run`: manifest.json: No such file"),
-        ("{", "manifest.json: is damaged"),
-        ("", "manifest.json: is damaged"),
-        ("[]", "manifest.json: is damaged: the whole"),
-        ("{}", "manifest.json: is damaged: topology"),
-        ("[" * 100_000, "manifest.json: is damaged"),
-        (json.dumps({**MANIFEST, "planned_trials": "many"}), "is damaged"),
-        (json.dumps({**MANIFEST, "uuts": None}), "is damaged"),
+        (b"{", "manifest.json: is damaged"),
+        (b"", "manifest.json: is damaged"),
+        (b"\xff\xfe\x00", "manifest.json: is damaged"),
+        (b"[]", "manifest.json: is damaged: the whole"),
+        (b"[" * 100_000, "manifest.json: is damaged"),
+        *((without(field), f"manifest.json: is damaged: {field}: Field required") for field in NEEDED),
+        (json.dumps({**MANIFEST, "planned_trials": "many"}).encode(), "manifest.json: is damaged: planned_trials"),
+        (json.dumps({**MANIFEST, "uuts": None}).encode(), "manifest.json: is damaged: uuts"),
     ],
 )
 def test_a_manifest_that_is_missing_or_damaged(directory, content, says):
     directory.manifest.unlink()
     if content is not None:
-        directory.manifest.write_text(content)
+        directory.manifest.write_bytes(content)
     with pytest.raises(UsageError, match=says):
         directory.results()
 
 
-def test_a_manifest_that_is_no_text(directory):
-    directory.manifest.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="is damaged"):
-        directory.results()
-
-
-def test_a_store_that_is_missing(directory):
-    directory.store.unlink()
-    with pytest.raises(UsageError, match="no such file"):
-        directory.results()
-
-
 def test_a_directory_is_held_by_one_process_at_a_time(directory):
-    with (
-        directory.lock(),
-        pytest.raises(TestbedError, match="another netbench is working on it; wait until it is done"),
-    ):
+    refused = pytest.raises(TestbedError, match="another netbench is working on it; wait until it is done")
+    with directory.lock(), refused:
         directory.lock()
     with directory.lock():
         pass
@@ -162,9 +148,3 @@ def test_a_directory_that_cannot_be_locked(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TestbedError, match="cannot be written"):
         ResultDirectory(tmp_path / "file").lock()
-
-
-def test_the_manifest_is_replaced_whole(directory):
-    directory.write_manifest({**MANIFEST, "finished": "2025-03-04T10:02:41+00:00"})
-    assert directory.read_manifest()["finished"] == "2025-03-04T10:02:41+00:00"
-    assert [path.name for path in directory.path.glob(".*")] == []

@@ -9,56 +9,34 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.model.scenario import Stress
 from netbench.results.export import export
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS
-from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
+from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, stream_rows
+from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])
+EXACT = trial(stream_counts(sent=997, received=991, duration_s=1.0000123), index=1)
+TWO_TRIALS = campaign([*RESULTS.trials, EXACT])
 
 
-def test_csv_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    export(RESULTS, "csv", False, None)
+def test_csv_has_empty_cells_for_unknown_and_full_precision(capsys: pytest.CaptureFixture[str]) -> None:
+    export(TWO_TRIALS, "csv", False, None)
     text = capsys.readouterr().out
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert text.startswith("uut,scenario,streams,stream,frame_size,repetition,intended_fps,sent_frames,")
-    assert row["sent_frames"] == "990"
+    row, other = csv.DictReader(io.StringIO(text))
+    assert text.splitlines()[0].split(",") == [column.name for column in STREAM_COLUMNS]
+    assert (row["sent_frames"], row["verdict"]) == ("990", "valid")
     assert row["received_frames"] == row["loss_ratio"] == row["intended_fps"] == ""
-    assert row["verdict"] == "valid"
-
-
-def test_csv_keeps_full_precision(tmp_path: Path) -> None:
-    out = tmp_path / "rows.csv"
-    export(campaign([trial(stream_counts(sent=997, received=991, duration_s=1.0000123))]), "csv", False, out)
-    (row,) = csv.DictReader(io.StringIO(out.read_text()))
-    assert float(row["loss_ratio"]) == 6 / 997
-    assert float(row["offered_fps"]) == 997 / 1.0000123
+    assert float(other["loss_ratio"]) == 6 / 997
+    assert float(other["offered_fps"]) == 997 / 1.0000123
 
 
 def test_json_has_numbers_as_numbers_and_null_for_unknown(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
-    export(RESULTS, "json", False, out)
+    export(TWO_TRIALS, "json", False, out)
     document = json.loads(out.read_text())
     assert document["schema"] == 1
-    (row,) = document["rows"]
-    assert list(row) == [column.name for column in STREAM_COLUMNS]
-    assert row["sent_frames"] == 990
-    assert row["received_frames"] is None
-
-
-def test_what_neighbours_did_is_in_every_format(tmp_path: Path) -> None:
-    forwards = neighbour(stream_counts("s2", received=900), cpu_s={"guest": 0.5})
-    computes = neighbour(name="third", activity=Stress(1), cpu_s={"load": 0.75})
-    results = campaign([trial(stream_counts("s1"), neighbours=(forwards, computes), boot=2)])
-    for fmt in ("csv", "json"):
-        export(results, fmt, False, tmp_path / f"rows.{fmt}")
-    of_victim, of_neighbour = csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text()))
-    assert (of_victim["guest"], of_neighbour["guest"]) == ("", "second")
-    assert of_victim["neighbours_cpu"] == "second: guest=0.5; third: load=0.75"
-    assert (of_victim["lost_frames"], of_neighbour["lost_frames"]) == ("0", "100")
-    assert (of_victim["cpu_load_s"], of_neighbour["cpu_load_s"], of_neighbour["lifetime"]) == ("0.75", "", "2")
-    in_json = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    assert [row["cpu_load_s"] for row in in_json] == [0.75, None]
+    assert [list(row.items()) for row in document["rows"]] == [
+        list(row.items()) for row in stream_rows(TWO_TRIALS.trials)
+    ]
 
 
 def test_aggregate_writes_groups(tmp_path: Path) -> None:
@@ -99,21 +77,14 @@ def test_parquet_has_the_types_of_the_columns_even_where_all_is_unknown(tmp_path
     assert table.column("received_frames").to_pylist() == [None]
 
 
-def test_an_existing_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    out = tmp_path / "rows.csv"
-    out.write_text("old")
-    export(RESULTS, "csv", False, out)
-    assert out.read_text().startswith("uut,")
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
-
-
-def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+def test_a_file_is_replaced_a_symbolic_link_stays_one_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     link, target = tmp_path / "latest.csv", tmp_path / "rows.csv"
     target.write_text("old")
     link.symlink_to(target)
     export(RESULTS, "csv", False, link)
     assert link.is_symlink()
     assert target.read_text().startswith("uut,")
+    assert {path.name for path in tmp_path.iterdir()} == {"latest.csv", "rows.csv"}
 
 
 def test_a_full_disk_is_one_clear_error_and_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

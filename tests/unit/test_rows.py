@@ -1,147 +1,265 @@
+"""The rows of every export: each column in its place, with its unit and the type of its cells."""
+
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from netbench.model.campaign import CampaignResults
 from netbench.model.counts import LossRuns, Spread
 from netbench.model.scenario import Stress
-from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.results import rows as exported
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Row
+from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
 from tests.unit.points import loss
-from tests.unit.results_factory import campaign, comparison, neighbour, spread, stream_counts, trial
+from tests.unit.results_factory import campaign, comparison, neighbour, stream_counts, trial
+
+# A victim with two streams of 1,500-byte frames beside neighbours that forward 128-byte ones, compute, and do nothing.
+LOSSY = stream_counts(
+    "s1",
+    sent=990,
+    received=400,
+    duplicate_frames=2,
+    reordered_frames=4,
+    foreign_frames=5,
+    capture_dropped_frames=40,
+    generator_errors=6,
+    max_burst_frames=7,
+    loss_runs=23,
+    longest_loss_run_frames=9,
+    lost_at=(loss("tap", 500), loss("guest egress queue (dropped)", 50)),
+    delay=Spread(1_000, 2_500.5, 2_000, 3_000, 4_000, 5_000, 9_000),
+    ipdv=Spread(0, 500.0, 400, 700, 800, 900, 1_000),
+    loss_run_lengths=(LossRuns(1, 20), LossRuns(4, 3)),
+    reordering_extent_median_frames=2,
+    reordering_extent_mean_frames=2.5,
+    reordering_extent_max_frames=7,
+)
+SHARED = trial(
+    LOSSY,
+    stream_counts("s2", delay_refused="no common clock"),
+    frame_size=1500,
+    load="10%",
+    scenario="mixed",
+    repetition=3,
+    index=7,
+    cpu_s={"guest": 0.25, "host": 0.375},
+    machine_cpu_s=4.0,
+    neighbours=(
+        neighbour(
+            stream_counts("s3", sent=2000, received=1500, intended_fps=2000.0, lost_at=(loss("ingress tap", 500),)),
+            frame_size=128,
+            cpu_s={"guest": 0.5, "host": 0.1 + 0.2},
+        ),
+        neighbour(name="third", activity=Stress(1), cpu_s={"guest": 1.0, "host": 1.25, "load": 0.75}),
+        neighbour(name="fourth"),
+    ),
+    boot=3,
+    steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
+    reasons=(
+        Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, "s3", "0.2 s before the victim"),
+        Reason(ReasonKind.NOT_DRAINED, "", "counters still moved"),
+        Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames"),
+        Reason(ReasonKind.FOREIGN_FRAMES, "s1", "and 4 more"),
+    ),
+)
+# On the wire (L1) a frame costs 20 bytes more than its size.
+FIRST = {
+    "uut": "raw",
+    "scenario": "mixed",
+    "streams": 2,
+    "stream": "s1",
+    "frame_size": 1500,
+    "repetition": 3,
+    "intended_fps": 1000.0,
+    "sent_frames": 990,
+    "unsent_frames": 10,
+    "received_frames": 400,
+    "lost_frames": 550,  # what the capture dropped is not lost
+    "duplicate_frames": 2,
+    "reordered_frames": 4,
+    "capture_dropped_frames": 40,
+    "unexplained_frames": 0,
+    "loss_ratio": 550 / 990,
+    "duration_s": 1.0,
+    "offered_mbps": 990 * 1520 * 8 / 1e6,
+    "throughput_mbps": 400 * 1520 * 8 / 1e6,
+    "offered_l2_mbps": 990 * 1500 * 8 / 1e6,
+    "throughput_l2_mbps": 400 * 1500 * 8 / 1e6,
+    "verdict": "suspicious",
+    "reasons": "not-drained;foreign-frames",
+    "trial": 7,
+    "attempt": 1,
+    "load": "10%",
+    "started_ns": 1_741_079_700_000_000_000,
+    "intended_mbps": 1000 * 1520 * 8 / 1e6,
+    "offered_fps": 990.0,
+    "throughput_fps": 400.0,
+    "foreign_frames": 5,
+    "loss_runs": 23,
+    "longest_loss_run_frames": 9,
+    "generator_errors": 6,
+    "max_burst_frames": 7,
+    "max_lateness_s": 0.0001,
+    "lost_at": "tap=500;guest egress queue (dropped)=50",
+    "delay_min_us": 1.0,
+    "delay_median_us": 2.0,
+    "delay_max_us": 9.0,
+    "cpu_guest_s": 0.25,
+    "cpu_host_s": 0.375,
+    "guest": "",
+    "trial_frame_size": 1500,
+    "activity": "second: forwards 128-byte frames at 1000fps; third: stress-ng --cpu 1; fourth: idle",
+    "lifetime": 3,
+    "cpu_machine_s": 4.0,
+    "cpu_load_s": 0.75,
+    "observed_s": 2.0,
+    "neighbours_cpu": "second: guest=0.5 host=0.3; third: guest=1.0 host=1.25 load=0.75",
+    "delay_mean_us": 2.5005,
+    "delay_p90_us": 3.0,
+    "delay_p99_us": 4.0,
+    "delay_p999_us": 5.0,
+    "pdv_median_us": 1.0,
+    "pdv_p99_us": 3.0,
+    "pdv_p999_us": 4.0,
+    "pdv_max_us": 8.0,
+    "ipdv_median_us": 0.4,
+    "ipdv_mean_us": 0.5,
+    "ipdv_p99_us": 0.8,
+    "ipdv_p999_us": 0.9,
+    "ipdv_max_us": 1.0,
+    "delay_refused": "",
+    "loss_run_lengths": "1=20;4=3",
+    "reordered_ratio": 0.01,
+    "reordering_extent_median_frames": 2,
+    "reordering_extent_mean_frames": 2.5,
+    "reordering_extent_max_frames": 7,
+}
+NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
+CLEAN = {
+    **NO_TIMES,
+    "sent_frames": 1000,
+    "unsent_frames": 0,
+    "received_frames": 1000,
+    "lost_frames": 0,
+    "duplicate_frames": 0,
+    "reordered_frames": 0,
+    "capture_dropped_frames": 0,
+    "loss_ratio": 0.0,
+    "foreign_frames": 0,
+    "loss_runs": 0,
+    "longest_loss_run_frames": 0,
+    "generator_errors": 0,
+    "max_burst_frames": 1,
+    "lost_at": "",
+    "loss_run_lengths": "",
+    "reordered_ratio": 0.0,
+}
+SECOND = {
+    **FIRST,
+    **CLEAN,
+    "stream": "s2",
+    "offered_mbps": 1000 * 1520 * 8 / 1e6,
+    "throughput_mbps": 1000 * 1520 * 8 / 1e6,
+    "offered_l2_mbps": 1000 * 1500 * 8 / 1e6,
+    "throughput_l2_mbps": 1000 * 1500 * 8 / 1e6,
+    "reasons": "not-drained",
+    "offered_fps": 1000.0,
+    "throughput_fps": 1000.0,
+    "delay_refused": "no common clock",
+}
+OF_NEIGHBOUR = {
+    **SECOND,
+    "stream": "s3",
+    "frame_size": 128,
+    "intended_fps": 2000.0,
+    "sent_frames": 2000,
+    "unsent_frames": -1000,
+    "received_frames": 1500,
+    "lost_frames": 500,
+    "loss_ratio": 0.25,
+    "offered_mbps": 2000 * 148 * 8 / 1e6,
+    "throughput_mbps": 1500 * 148 * 8 / 1e6,
+    "offered_l2_mbps": 2000 * 128 * 8 / 1e6,
+    "throughput_l2_mbps": 1500 * 128 * 8 / 1e6,
+    "reasons": "neighbour-stopped-early",
+    "load": "2000fps",
+    "intended_mbps": 2000 * 148 * 8 / 1e6,
+    "offered_fps": 2000.0,
+    "throughput_fps": 1500.0,
+    "loss_runs": 167,
+    "longest_loss_run_frames": 3,
+    "lost_at": "ingress tap=500",
+    "cpu_guest_s": 0.5,
+    "cpu_host_s": 0.1 + 0.2,
+    "guest": "second",
+    "activity": "forwards 128-byte frames at 1000fps",
+    "cpu_load_s": None,
+    "neighbours_cpu": "",
+    "delay_refused": "",
+}
 
 
-def stream_rows(results: CampaignResults) -> list[Row]:
-    return list(exported.stream_rows(results.trials))
-
-
-def group_rows(results: CampaignResults) -> list[Row]:
-    return list(exported.group_rows(results))
-
-
-DOCUMENTED = [
-    "uut",
-    "scenario",
-    "streams",
-    "stream",
-    "frame_size",
-    "repetition",
-    "intended_fps",
-    "sent_frames",
-    "unsent_frames",
-    "received_frames",
-    "lost_frames",
-    "duplicate_frames",
-    "reordered_frames",
-    "capture_dropped_frames",
-    "unexplained_frames",
-    "loss_ratio",
-    "duration_s",
-    "offered_mbps",
-    "throughput_mbps",
-    "offered_l2_mbps",
-    "throughput_l2_mbps",
-    "verdict",
-    "reasons",
-]
-ABOUT_NEIGHBOURS = [
-    "guest",
-    "trial_frame_size",
-    "activity",
-    "lifetime",
-    "cpu_machine_s",
-    "cpu_load_s",
-    "observed_s",
-    "neighbours_cpu",
-]
-
-
-def test_the_documented_columns_come_first_in_their_order() -> None:
-    names = [column.name for column in STREAM_COLUMNS]
-    assert names[: len(DOCUMENTED)] == DOCUMENTED
-    about_neighbours = names.index("cpu_host_s") + 1
-    assert names[about_neighbours : about_neighbours + len(ABOUT_NEIGHBOURS)] == ABOUT_NEIGHBOURS
-    assert len(set(names)) == len(names)
+def test_a_row_for_each_stream_of_the_victim_and_then_of_its_neighbours() -> None:
+    rows = list(stream_rows([SHARED]))
+    assert [list(row) for row in rows] == [list(FIRST)] * 3, "columns never move"
+    assert rows == [FIRST, SECOND, OF_NEIGHBOUR]
 
 
 def test_known_cells_are_of_the_type_of_their_column() -> None:
     results = comparison(sizes=(64,), sources=(1, 2))
-    both: list[tuple[list[Row], dict[str, type]]] = [
-        (stream_rows(results), {column.name: column.type for column in STREAM_COLUMNS}),
-        (group_rows(results), {column.name: column.type for column in GROUP_COLUMNS}),
+    both: list[tuple[list[Row], Sequence[Column[Any]]]] = [
+        ([*stream_rows(results.trials), *stream_rows([SHARED])], STREAM_COLUMNS),
+        (list(group_rows(results)), GROUP_COLUMNS),
     ]
-    for rows, types in both:
+    for rows, columns in both:
         for row in rows:
-            wrong = {name for name, cell in row.items() if cell is not None and type(cell) is not types[name]}
-            assert not wrong
-
-
-def test_one_row_per_trial_and_stream_with_exact_counts() -> None:
-    counts = (
-        stream_counts("s1", sent=990, received=930, duplicate_frames=2, lost_at=(loss("tap", 60),)),
-        stream_counts("s2", sent=1000, received=1000),
-    )
-    first, second = stream_rows(campaign([trial(*counts, frame_size=500, index=7, repetition=3)]))
-    assert (first["stream"], second["stream"]) == ("s1", "s2")
-    assert first["streams"] == second["streams"] == 2
-    assert (first["sent_frames"], first["unsent_frames"], first["received_frames"]) == (990, 10, 930)
-    assert (first["lost_frames"], first["loss_ratio"]) == (60, 60 / 990)
-    assert (first["duplicate_frames"], first["lost_at"]) == (2, "tap=60")
-    assert (first["trial"], first["repetition"], first["load"]) == (7, 3, "1000fps")
-    assert (second["lost_frames"], second["lost_at"]) == (0, "")
-
-
-def test_bandwidths_are_l1_unless_named_l2() -> None:
-    (row,) = stream_rows(campaign([trial(stream_counts(sent=1000, received=500), frame_size=64)]))
-    assert row["intended_mbps"] == row["offered_mbps"] == 1000 * 84 * 8 / 1e6
-    assert row["throughput_mbps"] == 500 * 84 * 8 / 1e6
-    assert row["offered_l2_mbps"] == 1000 * 64 * 8 / 1e6
-    assert row["throughput_l2_mbps"] == 500 * 64 * 8 / 1e6
-
-
-def test_frames_the_capture_dropped_are_not_lost() -> None:
-    (row,) = stream_rows(campaign([trial(stream_counts(sent=1000, received=900, capture_dropped_frames=40))]))
-    assert row["lost_frames"] == 60
+            types = {column.name: column.type for column in columns}
+            assert not {name for name, cell in row.items() if cell is not None and type(cell) is not types[name]}
 
 
 def test_unknown_stays_unknown() -> None:
     counts = stream_counts(received=None, intended_fps=None, intended_frames=None, duplicate_frames=None)
-    (row,) = stream_rows(campaign([trial(counts, load="max")]))
+    (row,) = stream_rows([trial(counts, load="max")])
+    of_arrivals = {"received_frames", "lost_frames", "unexplained_frames", "duplicate_frames", "loss_ratio"}
+    of_arrivals |= {"throughput_mbps", "throughput_l2_mbps", "throughput_fps", "loss_runs", "longest_loss_run_frames"}
+    of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "lifetime"}
+    intended = {"intended_fps", "intended_mbps", "unsent_frames"}
     unknown = {name for name, cell in row.items() if cell is None}
-    assert unknown >= {"intended_fps", "intended_mbps", "unsent_frames", "received_frames", "lost_frames"}
-    assert unknown >= {"loss_ratio", "throughput_mbps", "throughput_l2_mbps", "duplicate_frames"}
-    assert row["sent_frames"] == 1000
+    assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, "reordered_ratio"}
+    assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
+
+
+def test_a_neighbour_without_a_rate_to_keep_has_the_greatest_load() -> None:
+    beside = neighbour(stream_counts("s2", intended_fps=None, intended_frames=None))
+    assert [row["load"] for row in stream_rows([trial(stream_counts(), neighbours=(beside,))])] == ["1000fps", "max"]
 
 
 def test_a_trial_that_broke_before_counting_still_has_its_rows() -> None:
     broken = trial(streams=("s1", "s2"), reasons=(Reason(ReasonKind.UUT_FAILED, "", "it died"),))
-    rows = stream_rows(campaign([broken]))
+    rows = list(stream_rows([broken]))
     assert [row["stream"] for row in rows] == ["s1", "s2"]
     assert all(row["sent_frames"] is None and row["verdict"] == "invalid" for row in rows)
 
 
-def test_reasons_go_to_their_stream_and_those_of_the_trial_to_all() -> None:
-    reasons = (
-        Reason(ReasonKind.UUT_FAILED, "", "it died"),
-        Reason(ReasonKind.FOREIGN_FRAMES, "s2", "3 frames"),
-        Reason(ReasonKind.FOREIGN_FRAMES, "s2", "and 4 more"),
-    )
-    first, second = stream_rows(campaign([trial(stream_counts("s1"), stream_counts("s2"), reasons=reasons)]))
-    assert first["reasons"] == "uut-failed"
-    assert second["reasons"] == "uut-failed;foreign-frames"
+def test_what_was_under_watch_is_taken_from_the_steps_where_it_was_not_recorded() -> None:
+    steps = ({"arm": 9.0, "send": 1.0, "drain": 0.5}, {"arm": 9.0}, {"send": 1.0, "observe": 1.75})
+    rows = stream_rows([trial(stream_counts(), steps_s=one) for one in steps])
+    assert [row["observed_s"] for row in rows] == [1.5, None, 1.75]
 
 
 def test_a_group_row_has_means_half_widths_and_verdict_counts() -> None:
-    trials = [trial(stream_counts(sent=1000, received=received), repetition=received) for received in (800, 900)]
+    trials = [
+        trial(stream_counts(received=received), repetition=received, cpu_s={"host": received / 100})
+        for received in (800, 900)
+    ]
     trials.append(trial(stream_counts(received=1), reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),)))
     (row,) = group_rows(campaign(trials))
     assert (row["valid_trials"], row["suspicious_trials"], row["invalid_trials"]) == (2, 0, 1)
-    assert row["throughput_fps"] == 850
+    assert (row["throughput_fps"], row["cpu_host_s"], row["reasons"]) == (850, 8.5, "link-down")
     # t(0.975; 1) = 12.7062 times s / √2 = 50.
-    assert isinstance(row["throughput_fps_ci95"], float)
-    assert round(row["throughput_fps_ci95"], 2) == 635.31
-    assert row["loss_ratio"] == 0.15000000000000002
-    assert row["reasons"] == "link-down"
+    assert row["throughput_fps_ci95"] == pytest.approx(635.31, abs=0.005)
+    assert row["cpu_host_s_ci95"] == pytest.approx(6.3531, abs=0.00005)
+    assert row["loss_ratio"] == pytest.approx(0.15)
+    assert row["cpu_guest_s"] is None
 
 
 def test_a_group_without_valid_trials_has_no_means() -> None:
@@ -150,115 +268,6 @@ def test_a_group_without_valid_trials_has_no_means() -> None:
     assert row["offered_mbps"] is None
     assert row["throughput_mbps_ci95"] is None
     assert row["intended_fps"] == 1000
-
-
-def test_delays_are_in_microseconds_and_cpu_times_in_every_row_of_their_trial() -> None:
-    counts = (
-        stream_counts("s1", delay=spread(1_500, 20_000, 1_000_001)),
-        stream_counts("s2"),
-    )
-    first, second = stream_rows(campaign([trial(*counts, cpu_s={"guest": 0.5, "host": 0.75})]))
-    names = ("delay_min_us", "delay_median_us", "delay_max_us", "cpu_guest_s", "cpu_host_s")
-    assert [first[name] for name in names] == [1.5, 20.0, 1000.001, 0.5, 0.75]
-    assert [second[name] for name in names] == [None, None, None, 0.5, 0.75]
-    (unknown,) = stream_rows(campaign([trial(stream_counts())]))
-    assert [unknown[name] for name in names] == [None] * 5
-
-
-def test_a_group_row_has_the_mean_cpu_times() -> None:
-    trials = [trial(stream_counts(), repetition=n, cpu_s={"host": seconds}) for n, seconds in ((1, 1.0), (2, 2.0))]
-    (row,) = group_rows(campaign(trials))
-    assert row["cpu_host_s"] == 1.5
-    assert isinstance(row["cpu_host_s_ci95"], float)
-    assert round(row["cpu_host_s_ci95"], 4) == 6.3531
-    assert row["cpu_guest_s"] is None
-
-
-def shared() -> TrialResult:
-    """A victim with two streams beside a neighbour that forwards, one that computes, and one that is idle."""
-    forwards = neighbour(
-        stream_counts("s3", sent=2000, received=1500, intended_fps=2000.0, lost_at=(loss("ingress tap", 500),)),
-        frame_size=128,
-        cpu_s={"guest": 0.5, "host": 0.1 + 0.2},
-    )
-    stressed = neighbour(name="third", activity=Stress(1), cpu_s={"guest": 1.0, "host": 1.25, "load": 0.75})
-    return trial(
-        stream_counts("s1", received=900),
-        stream_counts("s2"),
-        frame_size=1500,
-        load="10%",
-        scenario="mixed",
-        cpu_s={"guest": 0.25, "host": 0.375},
-        machine_cpu_s=4.0,
-        neighbours=(forwards, stressed, neighbour(name="fourth")),
-        boot=3,
-        steps_s={"send": 1.0, "drain": 0.5, "observe": 2.0},
-        reasons=(
-            Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, "s3", "0.2 s before the victim"),
-            Reason(ReasonKind.NOT_DRAINED, "", "counters still moved"),
-        ),
-    )
-
-
-def test_streams_of_neighbours_follow_those_of_the_victim() -> None:
-    first, second, third = stream_rows(campaign([shared()]))
-    assert [(row["guest"], row["stream"]) for row in (first, second, third)] == [
-        ("", "s1"),
-        ("", "s2"),
-        ("second", "s3"),
-    ]
-    assert [(row["frame_size"], row["trial_frame_size"]) for row in (first, second, third)] == [
-        (1500, 1500),
-        (1500, 1500),
-        (128, 1500),
-    ]
-    assert {row["streams"] for row in (first, second, third)} == {2}
-    assert (third["sent_frames"], third["received_frames"], third["lost_frames"]) == (2000, 1500, 500)
-    assert third["lost_at"] == "ingress tap=500"
-    # 128-byte frames cost 148 bytes on the wire.
-    assert third["offered_mbps"] == 2000 * 148 * 8 / 1e6
-    assert third["throughput_l2_mbps"] == 1500 * 128 * 8 / 1e6
-    assert first["offered_mbps"] == 1000 * 1520 * 8 / 1e6
-
-
-def test_rows_say_what_neighbours_did_and_at_which_load() -> None:
-    first, second, third = stream_rows(campaign([shared()]))
-    everybody = "second: forwards 128-byte frames at 1000fps; third: stress-ng --cpu 1; fourth: idle"
-    assert first["activity"] == second["activity"] == everybody
-    assert third["activity"] == "forwards 128-byte frames at 1000fps"
-    assert [row["load"] for row in (first, second, third)] == ["10%", "10%", "2000fps"]
-    assert {row["lifetime"] for row in (first, second, third)} == {3}
-    (unknown,) = stream_rows(campaign([trial(stream_counts())]))
-    assert (unknown["guest"], unknown["activity"], unknown["neighbours_cpu"]) == ("", "", "")
-    assert unknown["lifetime"] is None
-    beside = neighbour(stream_counts("s2", intended_fps=None, intended_frames=None))
-    assert stream_rows(campaign([trial(stream_counts(), neighbours=(beside,))]))[1]["load"] == "max"
-
-
-def test_a_row_has_the_cpu_times_of_its_guest_and_the_victims_those_of_all_neighbours() -> None:
-    first, second, third = stream_rows(campaign([shared()]))
-    names = ("cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "observed_s")
-    assert [first[name] for name in names] == [0.25, 0.375, 4.0, 0.75, 2.0]
-    assert [second[name] for name in names] == [0.25, 0.375, 4.0, 0.75, 2.0]
-    assert [third[name] for name in names] == [0.5, 0.1 + 0.2, 4.0, None, 2.0]
-    assert first["neighbours_cpu"] == "second: guest=0.5 host=0.3; third: guest=1.0 host=1.25 load=0.75"
-    assert third["neighbours_cpu"] == ""
-
-
-def test_the_verdict_is_that_of_the_trial_and_reasons_go_to_the_stream_of_their_guest() -> None:
-    first, second, third = stream_rows(campaign([shared()]))
-    assert {row["verdict"] for row in (first, second, third)} == {"suspicious"}
-    assert [row["reasons"] for row in (first, second, third)] == [
-        "not-drained",
-        "not-drained",
-        "neighbour-stopped-early",
-    ]
-
-
-def test_what_was_under_watch_is_taken_from_the_steps_where_it_was_not_recorded() -> None:
-    steps = ({"arm": 9.0, "send": 1.0, "drain": 0.5}, {"arm": 9.0}, {"send": 1.0, "observe": 1.75})
-    rows = stream_rows(campaign([trial(stream_counts(), steps_s=one) for one in steps]))
-    assert [row["observed_s"] for row in rows] == [1.5, None, 1.75]
 
 
 def test_a_group_row_has_what_all_neighbours_did_and_cpu_in_percent() -> None:
@@ -294,43 +303,3 @@ def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     assert len(empty) == 7 + 8 + 8
     assert {row[name] for name in empty} == {None}
     assert [column.name for column in GROUP_COLUMNS[-len(empty) + 4 :]] == empty[4:]
-
-
-def test_variation_order_and_why_there_is_no_delay_are_in_the_last_columns() -> None:
-    lossy = stream_counts(
-        "s1",
-        received=400,
-        reordered_frames=4,
-        delay=Spread(1_000, 2_500.5, 2_000, 3_000, 4_000, 5_000, 9_000),
-        ipdv=Spread(0, 500.0, 400, 700, 800, 900, 1_000),
-        loss_run_lengths=(LossRuns(1, 20), LossRuns(4, 3)),
-        reordering_extent_median_frames=2,
-        reordering_extent_mean_frames=2.5,
-        reordering_extent_max_frames=7,
-    )
-    refused = stream_counts("s2", delay_refused="no common clock")
-    first, second = stream_rows(campaign([trial(lossy, refused)]))
-    true = {
-        "delay_mean_us": 2.5005,
-        "delay_p90_us": 3.0,
-        "delay_p99_us": 4.0,
-        "delay_p999_us": 5.0,
-        "pdv_median_us": 1.0,
-        "pdv_p99_us": 3.0,
-        "pdv_p999_us": 4.0,
-        "pdv_max_us": 8.0,
-        "ipdv_median_us": 0.4,
-        "ipdv_mean_us": 0.5,
-        "ipdv_p99_us": 0.8,
-        "ipdv_p999_us": 0.9,
-        "ipdv_max_us": 1.0,
-        "delay_refused": "",
-        "loss_run_lengths": "1=20;4=3",
-        "reordered_ratio": 0.01,
-        "reordering_extent_median_frames": 2,
-        "reordering_extent_mean_frames": 2.5,
-        "reordering_extent_max_frames": 7,
-    }
-    assert dict(list(first.items())[-len(true) :]) == true
-    unknown = {"delay_refused": "no common clock", "loss_run_lengths": "", "reordered_ratio": 0.0}
-    assert {name: second[name] for name in true} == dict.fromkeys(true) | unknown
