@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.linux.nics import NicCounters
-from netbench.model.counts import StreamCounts
-from netbench.model.paths import stream_paths
+from netbench.model.counts import Spread, StreamCounts
+from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Received
-from netbench.trial.accounting import account
+from netbench.trial.accounting import OneWay, account, one_way
 from netbench.trial.evidence import Evidence, NicDelta
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
@@ -54,18 +54,9 @@ class Journey:
 
     @property
     def received(self) -> int:
-        return (
-            self.sent
-            - self.source_nic
-            - self.link_in
-            - self.ingress_nic
-            - self.rule
-            - self.uut
-            - self.egress_nic
-            - self.link_out
-            - self.sink_nic
-            - self.capture
-        )
+        before_the_uut = self.source_nic + self.link_in + self.ingress_nic
+        behind_it = self.egress_nic + self.link_out + self.sink_nic + self.capture
+        return self.sent - before_the_uut - self.rule - self.uut - behind_it
 
     def evidence(self) -> Evidence:
         on_wire = self.sent - self.source_nic + self.foreign_through + self.foreign_stuck
@@ -102,6 +93,10 @@ def lost_at(counts: StreamCounts) -> dict[str, int]:
     return found
 
 
+def with_nics(evidence: Evidence, **nics: NicDelta | None) -> Evidence:
+    return replace(evidence, nics={**evidence.nics, **nics})
+
+
 def outside(evidence: Evidence) -> Evidence:
     """The same seen through a UUT that netbench does not look into."""
     nics = {role: delta for role, delta in evidence.nics.items() if role in ("source", "sink")}
@@ -115,11 +110,16 @@ losses = st.fixed_dictionaries(
 foreign = st.fixed_dictionaries(dict.fromkeys(("foreign_through", "foreign_stuck", "foreign_out"), few))
 
 
-@given(losses, foreign, few, few)
-def test_every_lost_frame_is_placed_where_it_died(lost, others, link_in, link_out):
-    journey = Journey(**lost, **others, link_in=link_in, link_out=link_out)
+@given(losses, foreign, few, few, few)
+def test_every_frame_is_conserved_and_lost_ones_placed_where_they_were_lost(
+    lost, others, source_nic, link_in, link_out
+):
+    if source_nic:
+        others = {}  # they would pass for frames of ours that left the source
+    journey = Journey(**lost, **others, source_nic=source_nic, link_in=link_in, link_out=link_out)
     counts = account(journey.evidence())
     truth = {
+        "source NIC": journey.source_nic,
         "ingress NIC": journey.ingress_nic,
         RULE: journey.rule,
         IN_UUT: journey.uut,
@@ -131,22 +131,9 @@ def test_every_lost_frame_is_placed_where_it_died(lost, others, link_in, link_ou
     assert counts.capture_dropped_frames == journey.capture
     assert counts.duplicate_frames == journey.duplicated
     assert counts.foreign_frames == journey.foreign_through + journey.foreign_out
-
-
-@given(losses, few, few)
-def test_frames_are_conserved(lost, source_nic, link):
-    counts = account(Journey(**lost, source_nic=source_nic, link_in=link).evidence())
-    assert counts.received_frames is not None
-    assert counts.capture_dropped_frames is not None
-    assert counts.unexplained_frames is not None
-    assert counts.sent_frames == (
-        counts.received_frames
-        + sum(lost_at(counts).values())
-        + counts.capture_dropped_frames
-        + counts.unexplained_frames
-    )
-    assert counts.lost_frames == sum(lost_at(counts).values()) + counts.unexplained_frames
-    assert lost_at(counts).get("source NIC", 0) == source_nic
+    assert counts.lost_frames == sum(truth.values()) + link_in + link_out
+    assert counts.sent_frames == journey.received + counts.lost_frames + journey.capture == 1000
+    assert counts.received_frames == journey.received
 
 
 @given(losses, foreign)
@@ -196,18 +183,14 @@ def test_every_counter_of_the_path_is_kept():
 
 def test_frames_in_error_at_a_nic_are_lost_there():
     evidence = Journey(ingress_nic=10, sink_nic=20).evidence()
-    nics = dict(evidence.nics)
-    for role in ("ingress", "sink"):
-        was = nics[role]
-        assert was is not None
-        nics[role] = replace(was, rx_dropped=was.rx_dropped - 4, rx_errors=4)
-    assert lost_at(account(replace(evidence, nics=nics))) == {"ingress NIC": 10, "sink NIC": 20}
+    in_error = {"ingress": nic(rx=990, rx_dropped=6, rx_errors=4), "sink": nic(rx=970, rx_dropped=16, rx_errors=4)}
+    assert lost_at(account(with_nics(evidence, **in_error))) == {"ingress NIC": 10, "sink NIC": 20}
 
 
 def test_a_nic_that_drops_what_is_not_ours_has_lost_nothing():
     evidence = Journey().evidence()
     nics = {role: replace(delta, rx_dropped=50, tx_dropped=50) for role, delta in evidence.nics.items() if delta}
-    counts = account(replace(evidence, nics=nics))
+    counts = account(with_nics(evidence, **nics))
     assert (counts.lost_at, counts.unexplained_frames) == ((), 0)
 
 
@@ -218,62 +201,41 @@ def test_a_rule_that_claims_more_than_was_lost_leaves_a_remainder_to_be_seen():
     assert (counts.lost_frames, counts.unexplained_frames) == (5, 5 - 800)
 
 
-def test_what_the_sink_dropped_is_the_testers_loss():
-    counts = account(Journey(capture=300).evidence())
-    assert (counts.received_frames, counts.lost_frames, counts.loss_ratio) == (700, 0, 0.0)
-    assert (counts.lost_at, counts.unexplained_frames) == ((), 0)
+@pytest.mark.parametrize(
+    ("journey", "said", "dropped"),
+    [
+        (Journey(capture=300), 300, 300),
+        (Journey(capture=10), 30, 10),  # foreign and flush frames pass its filter as well
+        (Journey(rule=50, capture=10), 60, 10),  # it cannot drop what never came
+    ],
+)
+def test_what_the_sink_dropped_of_a_stream_is_the_testers_loss(journey, said, dropped):
+    evidence = journey.evidence()
+    counts = account(replace(evidence, received=replace(evidence.received, dropped=said)))
+    assert (counts.received_frames, counts.capture_dropped_frames) == (journey.received, dropped)
+    assert (counts.lost_frames, counts.unexplained_frames) == (journey.rule, 0)
+    assert sum(lost_at(counts).values()) == journey.rule
 
 
-def test_a_sink_may_drop_more_than_this_streams_frames():
-    """Foreign and flush frames pass its filter as well: fewer than no frames cannot be lost."""
-    evidence = Journey(capture=10).evidence()
-    counts = account(replace(evidence, received=replace(evidence.received, dropped=30)))
-    assert (counts.received_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (990, 10, 0)
-    assert (counts.lost_frames, counts.lost_at) == (0, ())
-
-
-def test_a_sink_cannot_drop_what_never_came():
-    evidence = Journey(rule=50, capture=10).evidence()
-    counts = account(replace(evidence, received=replace(evidence.received, dropped=60)))
-    assert (counts.capture_dropped_frames, lost_at(counts), counts.unexplained_frames) == (10, {RULE: 50}, 0)
-
-
-def test_a_sink_that_sends_has_frames_that_are_foreign():
-    evidence = Journey(foreign_out=2).evidence()
-    sink = evidence.nics["sink"]
-    assert sink is not None
-    assert account(replace(evidence, nics={**evidence.nics, "sink": replace(sink, tx=3)})).foreign_frames == 5
-
-
-def test_foreign_frames_seen_by_the_sink_alone():
-    assert account(Journey(foreign_out=9, foreign_in_capture=9).evidence()).foreign_frames == 9
-
-
-def test_foreign_frames_that_came_between_the_uut_and_the_sink_are_no_loss():
-    """A switch between the two may speak of its own accord."""
-    evidence = Journey().evidence()
-    counts = account(replace(evidence, nics={**evidence.nics, "sink": nic(rx=1012)}))
-    assert counts.foreign_frames == 12
-    assert (counts.lost_at, counts.unexplained_frames) == ((), 0)
+@pytest.mark.parametrize(
+    ("evidence", "foreign"),
+    [
+        (with_nics(Journey(foreign_out=2).evidence(), sink=nic(rx=1002, tx=3)), 5),  # a sink that sends
+        (Journey(foreign_out=9, foreign_in_capture=9).evidence(), 9),  # seen by the sink alone
+        (with_nics(Journey().evidence(), sink=nic(rx=1012)), 12),  # a switch before the sink has its own to say
+    ],
+)
+def test_foreign_frames_are_no_loss(evidence, foreign):
+    counts = account(evidence)
+    assert (counts.foreign_frames, counts.lost_at, counts.unexplained_frames) == (foreign, (), 0)
 
 
 def test_without_a_count_nothing_about_arrival_is_known():
     counts = account(replace(Journey(uut=10).evidence(), received=Received()))
-    unknown = (
-        "received_frames",
-        "duplicate_frames",
-        "reordered_frames",
-        "foreign_frames",
-        "capture_dropped_frames",
-        "unexplained_frames",
-        "longest_loss_run_frames",
-        "loss_runs",
-        "first_received_ns",
-        "last_received_ns",
-        "lost_frames",
-        "loss_ratio",
-        "throughput_fps",
-    )
+    of_arrivals = ("received", "duplicate", "reordered", "foreign", "capture", "unexplained", "longest", "loss_runs")
+    unknown = [name for name in StreamCounts.__slots__ if name.startswith((*of_arrivals, "first_rec", "last_rec"))]
+    unknown += ["lost_frames", "loss_ratio", "throughput_fps"]
+    assert len(unknown) == 13
     assert {name: getattr(counts, name) for name in unknown} == dict.fromkeys(unknown)
     assert counts.lost_at == ()
     assert counts.sent_frames == 1000
@@ -283,36 +245,27 @@ def test_without_a_count_nothing_about_arrival_is_known():
 @pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
 @pytest.mark.parametrize("seen", [Journey(), Journey(uut=10)], ids=["no loss", "loss"])
 def test_with_a_nic_gone_loss_is_known_but_not_all_of_its_places(role, seen):
-    evidence = seen.evidence()
-    counts = account(replace(evidence, nics={**evidence.nics, role: None}))
+    counts = account(with_nics(seen.evidence(), **{role: None}))
     assert (counts.received_frames, counts.lost_frames) == (seen.received, 1000 - seen.received)
     assert counts.unexplained_frames is None
     assert sum(lost_at(counts).values()) <= 1000 - seen.received
     assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
 
 
-@pytest.mark.parametrize("role", ["source", "ingress", "egress", "sink"])
-@pytest.mark.parametrize("what", [{"trustworthy": False}, {"rx": 10**6, "tx": 10**6, "trustworthy": False}])
-def test_counters_that_were_reset_prove_nothing(role, what):
-    evidence = Journey().evidence()
-    counts = account(replace(evidence, nics={**evidence.nics, role: nic(**what)}))
+@pytest.mark.parametrize(
+    ("evidence", "role"),
+    [
+        *((Journey().evidence(), role) for role in ("source", "ingress", "egress", "sink")),
+        *((outside(Journey().evidence()), role) for role in ("source", "sink")),
+    ],
+)
+@pytest.mark.parametrize("what", [{}, {"rx": 10**6, "tx": 10**6}])
+def test_counters_that_were_reset_prove_nothing(evidence, role, what):
+    counts = account(with_nics(evidence, **{role: nic(**what, trustworthy=False)}))
     assert (counts.received_frames, counts.lost_frames, counts.foreign_frames) == (1000, 0, 0)
     assert counts.unexplained_frames is None
     assert lost_at(counts) == {}, "nothing was lost, so nothing was lost anywhere"
     assert {one.grew for one in counts.counters if one.point == f"{role} NIC"} == {None}
-
-
-@pytest.mark.parametrize("role", ["source", "sink"])
-def test_counters_that_were_reset_prove_nothing_from_outside_either(role):
-    evidence = outside(Journey().evidence())
-    counts = account(replace(evidence, nics={**evidence.nics, role: nic(trustworthy=False)}))
-    assert (counts.lost_frames, counts.unexplained_frames, lost_at(counts)) == (0, None, {})
-
-
-def test_a_max_load_intends_no_number():
-    evidence = Journey().evidence()
-    counts = account(replace(evidence, traffic=replace(evidence.traffic, fps=None)))
-    assert (counts.intended_fps, counts.intended_frames, counts.unsent_frames) == (None, None, None)
 
 
 def test_frames_that_cannot_be_told_apart_are_counted_only():
@@ -320,23 +273,11 @@ def test_frames_that_cannot_be_told_apart_are_counted_only():
     counts = account(replace(evidence, received=Received(frames=900, foreign=0, dropped=0)))
     assert (counts.received_frames, counts.lost_frames, counts.unexplained_frames) == (900, 100, 0)
     assert lost_at(counts) == {IN_UUT: 100}
-    assert (counts.duplicate_frames, counts.reordered_frames) == (None, None)
-    assert (counts.loss_runs, counts.longest_loss_run_frames) == (None, None)
+    unknown = counts.duplicate_frames, counts.reordered_frames, counts.loss_runs, counts.longest_loss_run_frames
+    assert unknown == (None, None, None, None)
 
 
-COUNTERS = NicCounters(
-    rx=9,
-    tx=9,
-    rx_dropped=9,
-    tx_dropped=9,
-    rx_errors=9,
-    tx_errors=9,
-    up=True,
-    carrier_changes=7,
-    mac="02:00:00:00:00:01",
-    index=9,
-    master=3,
-)
+COUNTERS = NicCounters(9, 9, 9, 9, 9, 9, up=True, carrier_changes=7, mac="02:00:00:00:00:01", index=9, master=3)
 
 
 def test_growth_between_two_readings():
@@ -346,13 +287,16 @@ def test_growth_between_two_readings():
     assert delta == NicDelta(10, 20, 30, 40, 50, 60, up=True, carrier_changes=0, trustworthy=True)
 
 
-@pytest.mark.parametrize("name", ["rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"])
-def test_a_counter_that_went_backwards_is_not_trusted(name):
-    assert not NicDelta.between(COUNTERS, replace(COUNTERS, **{name: getattr(COUNTERS, name) - 1})).trustworthy
-
-
-@pytest.mark.parametrize("change", [{"index": 10}, {"mac": "02:00:00:00:00:02"}, {"master": 0}])
-def test_another_nic_of_the_same_name_or_place_is_not_trusted(change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({name: 8} for name in ("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")),
+        {"index": 10},
+        {"mac": "02:00:00:00:00:02"},
+        {"master": 0},
+    ],
+)
+def test_a_counter_that_went_backwards_or_is_that_of_another_nic_is_not_trusted(change):
     assert not NicDelta.between(COUNTERS, replace(COUNTERS, **change)).trustworthy
 
 
@@ -361,3 +305,47 @@ def test_a_link_is_up_that_was_up_before_and_after(was_up, is_up, up):
     before = replace(COUNTERS, up=was_up, carrier_changes=3)
     delta = NicDelta.between(before, replace(before, up=is_up, carrier_changes=5))
     assert (delta.up, delta.carrier_changes) == (up, 2)
+
+
+DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)
+IPDV = Spread(0, 1.5, 1, 2, 3, 4, 5)
+TIMED = Received(frames=3, delay=DELAY, ipdv=IPDV)
+SENT = Sent(frames=3, errors=0, duration_s=1.0, first_ns=0, last_ns=9, max_burst_frames=1, max_lateness_s=0.0)
+
+
+def path(source=None, sink=None):
+    nics = [Nic("host", machine, None, "eth", "", is_port=False) for machine in (source, sink)]
+    return StreamPath("s1", 1, nics[0], None, None, nics[1], 1e9)
+
+
+@pytest.mark.parametrize("machine", [None, "vm"])
+def test_on_one_clock_there_are_delays(machine):
+    assert one_way(path(machine, machine), SENT, TIMED, 0) == OneWay(DELAY, IPDV, "")
+
+
+def test_the_clock_of_another_machine_was_not_set_with_that_of_this_one():
+    assert one_way(path("vm", "vm"), SENT, TIMED, 10**9).delay == DELAY
+
+
+@pytest.mark.parametrize(
+    ("where", "sent", "received", "set_ns", "reason"),
+    [
+        (path("vm"), SENT, TIMED, 0, "the source on vm and the sink on this machine share no clock"),
+        (path(), replace(SENT, numbered=False), TIMED, 0, "the source does not number its frames"),
+        (path(), replace(SENT, stamped=False), TIMED, 0, "the source does not stamp its frames"),
+        (path(), SENT, TIMED, -3_200_000_000, "the clock was set by -3.200000 s during the trial"),
+        (path(), SENT, Received(no_delay="there is no whole capture"), 0, "there is no whole capture"),
+        (path(), SENT, Received(frames=3), 0, "the sink measures none"),
+        (
+            path(),
+            SENT,
+            replace(TIMED, delay=replace(DELAY, smallest_ns=-2_000)),
+            0,
+            "captured up to 0.000002 s before",
+        ),
+    ],
+)
+def test_where_there_are_none_the_reason_is_told(where, sent, received, set_ns, reason):
+    found = one_way(where, sent, received, set_ns)
+    assert (found.delay, found.ipdv) == (None, None)
+    assert reason in found.refused

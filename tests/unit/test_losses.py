@@ -153,46 +153,45 @@ def test_a_machine_that_drops_frames_of_others_as_well_has_dropped_no_more_of_ou
 
 
 def test_a_kernel_that_forwards_is_named_by_what_it_forwards_with():
-    between = "(between ingress NIC and egress NIC)"
-    for stack in ("bridge", "IP layer"):
-        assert lost(evidence(SENT, SENT - 7, stack=stack)) == {f"{stack} {between}": 7}
+    assert lost(evidence(SENT, SENT - 7, stack="IP layer")) == {"IP layer (between ingress NIC and egress NIC)": 7}
 
 
-def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have():
-    rule = growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=UNCOUNTED)
-    counted = growth("egress NIC", "nft t out rule 2", "dropped", 40)
-    assert lost(evidence(SENT, SENT - 100, rule, counted, stack="bridge")) == {
-        "ingress NIC (nft t c rule 5, which does not count)": 60,
-        "egress NIC (nft t out rule 2)": 40,
-    }
+INGRESS_RULE = growth("ingress NIC", "nft i", "dropped", None, silent=UNCOUNTED)
 
 
-def test_of_several_that_may_drop_without_counting_none_is_blamed_alone():
-    rules = [growth(name, f"nft {name[0]}", "dropped", None, silent=UNCOUNTED) for name in ("ingress NIC", "bridge")]
-    (name,) = lost(evidence(SENT, SENT - 9, *rules, stack="bridge"))
-    assert name == "uut (ingress NIC: nft i or bridge: nft b, which do not count)"
-    of_bridge = [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in (1, 2)]
-    assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 1 or nft 2, which do not count)": 9}
-    of_bridge = [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(9)]
-    assert lost(evidence(SENT, SENT - 9, *of_bridge)) == {"bridge (nft 0 or nft 1 or 7 more, which do not count)": 9}
+def of_bridge(rules: int) -> list[Growth]:
+    return [growth("bridge", f"nft {number}", "dropped", None, silent=UNCOUNTED) for number in range(rules)]
 
 
-def test_what_was_removed_or_reset_meanwhile_may_have_dropped_too():
-    for why in (REMOVED, RESET):
-        rule = growth("ingress NIC", "nft t c rule 5", "dropped", None, silent=why)
-        assert lost(evidence(SENT, SENT - 9, rule, stack="bridge")) == {f"ingress NIC (nft t c rule 5, {why})": 9}
-
-
-def test_a_rule_that_does_not_count_is_not_blamed_alone_where_streams_share_one_that_dropped():
-    silent = growth("egress NIC", "nft e", "dropped", None, silent=UNCOUNTED)
-    shared = growth("bridge", "nft b", "dropped", 30, shared=True)
-    (name,) = lost(evidence(SENT, SENT - 12, shared, silent, stack="bridge"))
-    assert name == "uut (bridge: nft b or egress NIC: nft e, counted for all streams or which does not count)"
-
-
-def test_a_counter_of_a_guest_that_is_unknown_is_not_a_rule_that_does_not_count():
-    unknown = growth("guest", "dropped", "dropped", None)
-    assert lost(evidence(SENT, SENT - 9, unknown, stack="bridge")) == {"bridge (between ingress NIC and egress NIC)": 9}
+@pytest.mark.parametrize(
+    ("growths", "places"),
+    [
+        (
+            [INGRESS_RULE, growth("egress NIC", "nft e", "dropped", 40)],
+            {"ingress NIC (nft i, which does not count)": 60, "egress NIC (nft e)": 40},
+        ),
+        # Of several none is blamed alone, nor where one that streams share has dropped.
+        ([INGRESS_RULE, *of_bridge(1)], {"uut (ingress NIC: nft i or bridge: nft 0, which do not count)": 100}),
+        (of_bridge(2), {"bridge (nft 0 or nft 1, which do not count)": 100}),
+        (of_bridge(9), {"bridge (nft 0 or nft 1 or 7 more, which do not count)": 100}),
+        (
+            [
+                growth("bridge", "nft b", "dropped", 300, shared=True),
+                growth("egress NIC", "nft e", "dropped", None, silent=UNCOUNTED),
+            ],
+            {"uut (bridge: nft b or egress NIC: nft e, counted for all streams or which does not count)": 100},
+        ),
+        *(
+            ([growth("ingress NIC", "nft i", "dropped", None, silent=why)], {f"ingress NIC (nft i, {why})": 100})
+            for why in (REMOVED, RESET)
+        ),
+        # A counter of a guest that is unknown is not a rule that does not count.
+        ([growth("guest", "dropped", "dropped", None)], {"bridge (between ingress NIC and egress NIC)": 100}),
+        ([], {"bridge (between ingress NIC and egress NIC)": 100}),
+    ],
+)
+def test_what_may_drop_without_counting_is_named_when_nothing_else_can_have(growths, places):
+    assert lost(evidence(SENT, SENT - 100, *growths, stack="bridge")) == places
 
 
 @pytest.mark.parametrize("shown", [30, 12])
