@@ -28,7 +28,7 @@ from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Traffic
-from netbench.testbed.layout import base_changes
+from netbench.testbed.base_changes import base_changes
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import needs_of
 from netbench.testbed.testbed import require_root

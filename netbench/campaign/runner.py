@@ -29,10 +29,10 @@ from netbench.results.event_log import EventLog
 from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
+from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
-from netbench.testbed.layout import activities_of, usable_cpus
-from netbench.testbed.resolved import Guests, resolve_guests
+from netbench.testbed.resolved import Guests, activities_of, resolve_guests
 from netbench.testbed.testbed import Testbed, open_testbed
 
 # Making the testbed, looking at the machine, and writing the report. About.

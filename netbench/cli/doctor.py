@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from netbench.errors import ExitCode
-from netbench.testbed.doctor.checks import Check, Status, exit_code
-from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.diagnosis import diagnose, exit_code
+from netbench.testbed.host_checks import Check, Status
 
 _STYLES = {
     Status.OK: "green",

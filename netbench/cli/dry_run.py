@@ -10,14 +10,9 @@ from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
-from netbench.testbed.layout import (
-    activities_of,
-    base_changes,
-    cpu_plans,
-    make_backends,
-    paths_in_use,
-)
-from netbench.testbed.resolved import cpus_of
+from netbench.testbed.base_changes import base_changes
+from netbench.testbed.cpus import cpu_plans
+from netbench.testbed.resolved import activities_of, cpus_of, make_backends, paths_in_use
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
 

@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
+from netbench.linux.needs import Need
 from netbench.model.profile import NoOptions
 from netbench.model.traffic import Sent, Stamps, Traffic
 
@@ -61,6 +62,7 @@ class Generator(Protocol):
     """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
+    may_need: ClassVar[tuple[Need, ...]] = ()  # what a machine may lack for it: how that is looked for, and added
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""

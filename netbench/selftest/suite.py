@@ -23,7 +23,7 @@ from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
 from netbench.selftest.netem import DELAYING, check_netem
 from netbench.selftest.tester import Tester, selftest_profile, with_uuts
 from netbench.selftest.timing import CpuTimes, check_pacing, judge_cpus
-from netbench.testbed.layout import usable_cpus
+from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import ActiveGuest
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 from pydantic import BaseModel
 
 from netbench.hosts.base import Host
+from netbench.linux.needs import Need
 from netbench.model.counts import Extent, LossRuns, Spread
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
@@ -115,6 +116,7 @@ class SinkKind(Protocol):
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of sink
     needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
+    may_need: ClassVar[tuple[Need, ...]] = ()  # those that are its own: how they are looked for, and added
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""

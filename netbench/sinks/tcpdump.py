@@ -18,6 +18,7 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.linux.needs import Tool
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.pusher import Pusher, pusher_command
@@ -44,6 +45,7 @@ class Tcpdump(SinkKind):
     """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
 
     needs = frozenset({_NAME})
+    may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
     def sink(self) -> "TcpdumpSink":
         return TcpdumpSink()

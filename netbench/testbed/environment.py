@@ -20,8 +20,10 @@ from pyroute2 import netns as named
 from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 
 from netbench.errors import NetbenchError
+from netbench.linux.needs import Tool
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
 from netbench.linux.safety import Port, read_ports
+from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
 
@@ -68,7 +70,6 @@ _KERNEL_PARAMETERS = (
     "rcu_nocbs",
 )
 
-_VERSION_OPTIONS = {"tcpdump": "--version", "ip": "-V", "nft": "--version", "ethtool": "--version"}
 _PACKAGES = ("numpy", "pyroute2")
 _TOOL_TIMEOUT_S = 5.0
 
@@ -102,7 +103,7 @@ def read_environment(
         "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
-        "tools": {name: _version_line(which, name, option) for name, option in _VERSION_OPTIONS.items()},
+        "tools": {tool.name: _version_line(which, tool) for tool in all_of(Tool) if tool.version},
         "python": {
             "version": platform.python_version(),
             "implementation": sys.implementation.name,
@@ -298,14 +299,14 @@ def _offloads(nic: str) -> list[str] | None:
         ethtool.close()
 
 
-def _version_line(which: Which, name: str, option: str) -> str | None:
-    path = which(name)
-    output = _output([path, option], check=False) if path else None
+def _version_line(which: Which, tool: Tool) -> str | None:
+    path = which(tool.name)
+    output = _output([path, tool.version], check=False) if path else None
     return output.splitlines()[0] if output else None
 
 
 def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *, check: bool = True) -> str | None:
-    """What a command prints (tcpdump prints its version to stderr on some systems); None when it fails."""
+    """What a command prints (some print their version to stderr); None when it fails."""
     try:
         done = subprocess.run(
             argv,

@@ -1,24 +1,26 @@
-"""What a topology makes of each UUT and its neighbours, resolved once: paths, CPUs, needs, pace and steps, as data."""
+"""What a topology with a profile comes to, as data: each UUT and its neighbours, needs, paths in use, what sends."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
-from netbench.config.plugins import SINKS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
+from netbench.generators.base import Generator
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, stream_paths
-from netbench.model.profile import SinkSpec
-from netbench.model.scenario import VICTIM, Activity, Stress
+from netbench.model.profile import Profile, SinkSpec
+from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.topology import Topology, UutSpec, host_of
-from netbench.testbed.layout import usable_cpus
-from netbench.testbed.placement import placed, victim_cpus
+from netbench.sinks.base import SinkKind
+from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
+from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 
-TOOLS = ("ip", "ethtool", "taskset", "setpriv")
 # What a neighbour gets of a CPU that is the UUT's too. About.
 _SHARED_CPU = 0.6
 
@@ -103,7 +105,7 @@ def needs_of(
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
     if here:
-        needs |= {"packet", *TOOLS, *plugins(SINKS)[sink.kind].needs}
+        needs |= {"packet", *(tool.name for tool in TOOLS if not tool.optional), *plugins(SINKS)[sink.kind].needs}
     if any(topology.netns(host) for host in here):
         needs.add("netns")
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
@@ -125,6 +127,25 @@ def _has_share(spec: UutSpec) -> bool:
     return spec.entitlement.weight is not None or spec.entitlement.limit is not None
 
 
+def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str, list[Activity]]:
+    """What each neighbour does that is there in any of these scenarios."""
+    found: dict[str, list[Activity]] = {}
+    for scenario in scenarios:
+        for one in topology.neighbours:
+            if not isinstance(does := topology.activity(scenario, one.name), Off):
+                found.setdefault(one.name, []).append(does)
+    return found
+
+
+def paths_in_use(
+    topology: Topology, paths: Sequence[StreamPath], activities: Mapping[str, Collection[Activity]]
+) -> tuple[StreamPath, ...]:
+    """The paths that ever carry frames: those through the UUT, and through neighbours that forward."""
+    forwards = {name for name, done in activities.items() if any(isinstance(does, Network) for does in done)}
+    idle = {stream for one in topology.neighbours if one.name not in forwards for stream in one.streams}
+    return tuple(path for path in paths if path.name not in idle)
+
+
 def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:
     """The CPUs to use of a VM, or of this machine."""
     return range(topology.vms[machine].cpus) if machine else usable_cpus()
@@ -135,3 +156,12 @@ def make_uut(spec: UutSpec) -> UnitUnderTest:
     kind = plugins(UUTS)[spec.kind]
     made: UnitUnderTest | Vmm = kind(kind.Options.model_validate(spec.options))
     return Guest(made) if isinstance(made, Vmm) else made
+
+
+def make_backends(profile: Profile) -> tuple[Generator, SinkKind]:
+    """What sends and what receives, as a profile describes them: one object where one kind does both."""
+    sends, receives = plugins(GENERATORS)[profile.generator.kind], plugins(SINKS)[profile.sink.kind]
+    generator: Generator = sends(sends.Options.model_validate(profile.generator.options))
+    if sends is receives:
+        return generator, cast(SinkKind, generator)
+    return generator, receives(receives.Options.model_validate(profile.sink.options))

@@ -26,17 +26,10 @@ from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
-from netbench.testbed.layout import (
-    activities_of,
-    base_changes,
-    cpu_plans,
-    make_backends,
-    paths_in_use,
-    resources,
-    usable_cpus,
-)
+from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.cpus import cpu_plans, usable_cpus
 from netbench.testbed.requirements import require
-from netbench.testbed.resolved import needs_of, resolve_guests
+from netbench.testbed.resolved import activities_of, make_backends, needs_of, paths_in_use, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Site, bring_up

@@ -11,6 +11,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
+from netbench.linux.needs import Need
 from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
@@ -118,6 +119,7 @@ class UnitUnderTest:
     """
 
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
+    may_need: ClassVar[tuple[Need, ...]] = ()  # what only such a UUT needs: how that is looked for, and added
 
     _site: Site | None = None
 

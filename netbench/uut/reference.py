@@ -16,6 +16,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
+from netbench.linux.needs import IN_A_VM, IN_NETNS, ON_VETH, Feature, Tool
+from netbench.linux.probes import Bench
 from netbench.model.fields import Seconds
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
@@ -26,6 +28,7 @@ from netbench.uut.raw import Raw, RawOptions
 
 DROP_RULE = "nft drop rule"
 At = Literal["ingress", "forward", "egress"]
+_WITH_NFT = (*IN_NETNS, "nft")
 
 
 class Drop(BaseModel, extra="forbid", frozen=True):
@@ -102,6 +105,37 @@ class Reference(Raw):
     """A kernel that forwards and drops a known part, or delays all by a known time."""
 
     Options: ClassVar[type[BaseModel]] = ReferenceOptions
+    may_need = (
+        Tool("nft", "nftables", "reference UUTs, whose drops are known", version="--version"),
+        Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", Bench.nftables),
+        Feature(
+            "numgen",
+            "reference UUTs that drop k of n frames",
+            (*_WITH_NFT, "nftables"),
+            "CONFIG_NFT_NUMGEN",
+            "nft_numgen",
+            Bench.numgen,
+        ),
+        Feature(
+            "nft-ingress",
+            "reference UUTs that limit a rate",
+            (*ON_VETH, "nft"),
+            "CONFIG_NF_TABLES_NETDEV",
+            "nf_tables",
+            Bench.ingress,
+            optional=True,
+        ),
+        Feature(
+            "netem",
+            "links of known delay",
+            ON_VETH,
+            "CONFIG_NET_SCH_NETEM",
+            "sch_netem",
+            Bench.netem,
+            optional=True,
+            otherwise=IN_A_VM,
+        ),
+    )
 
     def __init__(self, options: ReferenceOptions) -> None:
         super().__init__(options)

@@ -5,15 +5,17 @@ A device file says little: inside another hypervisor /dev/kvm may open and every
 
 import json
 import os
+import tempfile
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Explained
+from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
@@ -50,6 +52,21 @@ def choose(wanted: str, host: Host, directory: Path, image_name: str = DEFAULT_I
     if wanted == "kvm" and found.emulated:
         raise MissingError(f"accelerator: kvm is wanted, but {found.why}; use auto or tcg")
     return found
+
+
+def try_kvm(image_name: str) -> str:
+    """What `netbench doctor` says of KVM: only a guest that boots under it shows it, so one is booted.
+
+    MissingError when none boots; TestbedError when it could not be tried.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="netbench-kvm-") as directory:
+            found = choose("auto", LocalHost("local", "requirements"), Path(directory), image_name)
+    except NetbenchError as error:
+        raise TestbedError(f"not tried: {error}") from error
+    if found.emulated:
+        raise MissingError(found.why)
+    return "a guest boots under it"
 
 
 def _found(host: Host, directory: Path, image_name: str) -> Acceleration:

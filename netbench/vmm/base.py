@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change
+from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.fields import BootLimit
 from netbench.model.pace import Pace
@@ -95,6 +96,7 @@ class Vmm:
     """A driver: it starts guests of one kind on a machine. What its class does not say is as with most of them."""
 
     Options: ClassVar[type[GuestOptions]]  # how the topology describes its guests; the only argument of __init__
+    may_need: ClassVar[tuple[Need, ...]] = ()  # what only its guests need: how that is looked for, and added
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()
 

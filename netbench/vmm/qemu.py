@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, run_checked
@@ -15,9 +15,10 @@ from netbench.hosts.composed import Explained
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
+from netbench.linux.needs import Facility, Tool
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.vmm.acceleration import Acceleration, choose
+from netbench.vmm.acceleration import Acceleration, choose, try_kvm
 from netbench.vmm.attachment import Tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.guest_agent import GuestAgentHost
@@ -35,8 +36,16 @@ from netbench.vmm.qemu_command import (
 from netbench.vmm.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vmm.qemu_process import QemuProcess
 
+_PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PLANNED_SSH_PORT = 2222
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest takes its time
+
+
+def look_for_vhost(_: str) -> str:
+    """The device; MissingError when it is not there."""
+    if not VHOST_DEVICE.exists():
+        raise MissingError(f"this host has no {VHOST_DEVICE}")
+    return str(VHOST_DEVICE)
 
 
 class QemuGuest(RunningGuest):
@@ -82,6 +91,25 @@ class Qemu(Vmm):
     """
 
     Options: ClassVar[type[GuestOptions]] = QemuOptions
+    may_need = (
+        Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
+        Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
+        Facility(
+            "kvm",
+            "guests whose CPU is not emulated",
+            "use a machine, or an outer VM, with hardware virtualisation; until then guests are emulated",
+            try_kvm,
+            "accelerator: kvm is wanted, but {}; use auto or tcg",
+            by_root=True,
+        ),
+        Facility(
+            "vhost",
+            "virtio NICs that the kernel serves, instead of QEMU",
+            "modprobe vhost_net",
+            look_for_vhost,
+            "vhost: on is asked for, but {}: modprobe vhost_net",
+        ),
+    )
     # Emulated, for all one knows before.
     pace: ClassVar[Pace] = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
 

@@ -12,9 +12,9 @@ from pyroute2 import netns
 
 from netbench.errors import ExitCode
 from netbench.linux.probes import PROBE_PREFIX
-from netbench.testbed.doctor.checks import Status, exit_code
-from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.diagnosis import diagnose, exit_code
 from netbench.testbed.environment import read_environment
+from netbench.testbed.host_checks import Status
 
 pytestmark = pytest.mark.root
 
@@ -50,7 +50,7 @@ def test_namespaces_links_and_rules_are_as_before_in_a_world_of_its_own():
     """Nobody else makes links or namespaces in there, so before and after must be equal."""
     program = f"""
 import os, subprocess, sys
-from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.diagnosis import diagnose
 def world():
     commands = (["ip", "-d", "link"], ["nft", "list", "ruleset"], ["sysctl", "-a", "-r", "^net[.](ipv4|bridge)"])
     return sorted(os.listdir("/run/netns")), [subprocess.run(c, capture_output=True).stdout for c in commands]
@@ -69,7 +69,7 @@ assert world() == before
 DIE_WITHIN = """
 import os, shutil
 from pyroute2 import netns
-from netbench.testbed.doctor.diagnosis import diagnose
+from netbench.testbed.diagnosis import diagnose
 def which(name, /, *, path=None):
     if name == "nft" and f"nb-probe-{{os.getpid()}}" in netns.listnetns():
         os.kill(os.getpid(), {signal})

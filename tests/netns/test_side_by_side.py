@@ -12,7 +12,7 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.ssh import free_port
 from netbench.linux.changes import SetUp
 from netbench.model.entitlement import Entitlement
-from netbench.testbed.layout import usable_cpus
+from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions

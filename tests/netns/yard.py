@@ -18,7 +18,7 @@ from netbench.linux.netlink import Netlink
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.traffic import Traffic
-from netbench.testbed.layout import base_changes
+from netbench.testbed.base_changes import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Site, UnitUnderTest, bring_up
 from tests.unit.inputs import topology
 

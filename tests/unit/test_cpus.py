@@ -4,8 +4,8 @@ import pytest
 
 from netbench.errors import MissingError, UsageError
 from netbench.model.topology import NeighbourSpec, UutSpec
-from netbench.testbed import placement as cpus
-from netbench.testbed.placement import placed, require_cpus, siblings_here, victim_cpus
+from netbench.testbed import cpus
+from netbench.testbed.cpus import placed, require_cpus, siblings_here, victim_cpus
 
 # Four cores of two threads each, numbered as by most firmware: all first threads, then all second ones.
 THREADS = range(8)

@@ -1,4 +1,4 @@
-"""What the doctor says about hosts that lack things; the real kernel is tried in tests/netns."""
+"""What the doctor says of hosts that lack things, and of guests; the real kernel is tried in tests/netns."""
 
 import io
 import json
@@ -8,13 +8,44 @@ import pytest
 from rich.console import Console
 
 from netbench.cli.doctor import doctor_json, doctor_text
-from netbench.errors import ExitCode
-from netbench.testbed.doctor.checks import Check, Status, exit_code
-from netbench.testbed.doctor.diagnosis import diagnose
-from netbench.testbed.doctor.software import distribution_ids, install_command
+from netbench.errors import ExitCode, MissingError, TestbedError
+from netbench.images.library import file_digest
+from netbench.testbed import requirements
+from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
+from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command
 from netbench.testbed.requirements import known_needs
+from netbench.vmm import acceleration, qemu
+from netbench.vmm.acceleration import Acceleration
+from netbench.vmm.qemu_command import qemu_program
 
 USER = 65534
+PACKAGES = {
+    "ip": "iproute2",
+    "tcpdump": "tcpdump",
+    "nft": "nftables",
+    "ethtool": "ethtool",
+    "taskset": "util-linux",
+    "setpriv": "util-linux",
+}
+FEATURES = {"netns", "veth", "packet", "bridge", "nftables", "numgen"}
+
+
+@pytest.fixture(autouse=True)
+def tried(monkeypatch, tmp_path):
+    """What trying KVM finds; a list, to which a test may give an error instead. No image is built, no vhost there."""
+    found: list[Acceleration | Exception] = [Acceleration("kvm")]
+
+    def choose(wanted, host, directory, image):
+        assert wanted == "auto"
+        assert directory.is_dir()
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
+
+    monkeypatch.setattr(acceleration, "choose", choose)
+    monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path / "vhost-net")
+    monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path / "cache"))
+    return found
 
 
 def which(*there, elsewhere=()):
@@ -28,92 +59,85 @@ def which(*there, elsewhere=()):
     return find
 
 
-TOOLS = ("ip", "tcpdump", "nft", "ethtool", "taskset", "setpriv")
+def diagnosed(needs, there=PACKAGES, euid=USER, elsewhere=()):
+    """What is said of each, by name, of a host with these tools."""
+    wanted = None if needs is None else frozenset(needs)
+    return {check.name: check for check in diagnose(wanted, which=which(*there, elsewhere=elsewhere), euid=euid)}
 
 
-def by_name(checks):
-    return {check.name: check for check in checks}
+def guests(needs, euid=0):
+    return {check.name: check for check in check_facilities(needs, euid)}
 
 
 def check(status, name="thing", remedy=""):
     return Check(name, status, "seen", remedy, "something")
 
 
-def test_a_user_is_told_to_become_root_and_nothing_is_tried():
-    checks = by_name(diagnose(which=which(*TOOLS), euid=USER))
-
-    assert checks["root"].status is Status.MISSING
-    assert checks["root"].remedy == "sudo netbench doctor"
-    for name in ("netns", "veth", "packet", "bridge", "nftables", "numgen"):
-        assert checks[name].status is Status.WARNING
-        assert checks[name].found == "not checked: needs root"
-        assert checks[name].remedy == "sudo netbench doctor"
+def test_a_user_is_told_to_become_root_and_nothing_is_tried(tmp_path, monkeypatch):
+    checks = diagnosed(None)
+    assert (checks["root"].status, checks["root"].remedy) == (Status.MISSING, "sudo netbench doctor")
+    for name in FEATURES:
+        assert checks[name] == Check(
+            name, Status.WARNING, "not checked: needs root", "sudo netbench doctor", checks[name].needed_for
+        )
     assert exit_code(checks.values()) is ExitCode.MISSING
-
-
-def test_sudo_starts_the_netbench_that_was_run(tmp_path, monkeypatch):
+    assert checks["python"].found.startswith(platform.python_version())
     command = tmp_path / "netbench"
     command.touch()
     monkeypatch.setattr("sys.argv", [str(command), "doctor"])
+    assert diagnosed(())["root"].remedy == f"sudo {command} doctor", "the netbench that was run"
 
-    assert by_name(diagnose(frozenset(), which=which(), euid=USER))["root"].remedy == f"sudo {command} doctor"
 
-
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", [*PACKAGES, qemu_program(), "ssh"])
 def test_a_tool_that_is_not_installed(tool):
-    others = [name for name in TOOLS if name != tool]
-
-    found = by_name(diagnose(frozenset({tool, "ip"}), which=which(*others), euid=USER))[tool]
-
-    assert found.status is Status.MISSING
-    assert found.found == "not installed"
+    found = diagnosed({tool}, there=())[tool]
+    assert (found.status, found.found) == (Status.MISSING, "not installed")
     assert "install" in found.remedy
+    if "debian" in distribution_ids() and tool in PACKAGES:
+        assert found.remedy == f"apt-get install {PACKAGES[tool]}"
+    assert diagnosed({tool}, there=[tool])[tool].status is Status.OK
+    needed = tool in PACKAGES
+    assert diagnosed(None, there=())[tool].status is (Status.MISSING if needed else Status.ABSENT)
+    assert tool not in diagnosed(())
 
 
-def test_a_tool_outside_the_path_of_root_needs_no_installing():
-    found = by_name(diagnose(frozenset({"nft"}), which=which(elsewhere=["nft"]), euid=0))["nft"]
-
-    assert (found.status, found.remedy) == (Status.MISSING, "export PATH=$PATH:/usr/sbin")
-
-
-def test_a_tool_outside_the_path_of_a_user_is_where_sudo_finds_it():
-    found = by_name(diagnose(frozenset({"nft"}), which=which(elsewhere=["nft"]), euid=USER))["nft"]
-
-    assert found.status is Status.OK
+@pytest.mark.parametrize(
+    ("euid", "status", "remedy"), [(0, Status.MISSING, "export PATH=$PATH:/usr/sbin"), (USER, Status.OK, "")]
+)
+def test_a_tool_outside_the_path_needs_no_installing(euid, status, remedy):
+    """And of a user's path it is where sudo finds it."""
+    found = diagnosed({"nft"}, there=(), euid=euid, elsewhere=["nft"])["nft"]
+    assert (found.status, found.remedy) == (status, remedy)
 
 
 def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
-    names = set(by_name(diagnose(frozenset({"numgen"}), which=which(*TOOLS), euid=USER)))
-
+    names = set(diagnosed({"numgen"}))
     assert {"root", "nft", "netns", "nftables", "numgen"} <= names
-    assert not names & {"tcpdump", "ethtool", "veth", "bridge", "pktgen", "kvm"}
+    assert not names & {"tcpdump", "ethtool", "veth", "bridge", "pktgen", "kvm", "image:micro", "vhost"}
     assert not any(name.startswith("port:") for name in names)
+    assert {"image:new", "kvm"} <= set(diagnosed({"image:new", "kvm"}))
 
 
-def test_what_nobody_here_knows_is_a_command_that_a_plug_in_asks_for():
-    needs = frozenset({"lxc-start", "xl", "veth", "image:own", "port:eth0"})
-    found = by_name(diagnose(needs, which=which("xl"), euid=USER))
+def test_what_nobody_declares_is_a_command_that_a_plug_in_asks_for():
+    found = diagnosed({"lxc-start", "xl", "veth", "image:own", "port:eth0"}, there=["xl"])
     assert (found["xl"].status, found["lxc-start"].status) == (Status.OK, Status.MISSING)
     assert "install lxc-start" in found["lxc-start"].remedy
 
 
 def test_what_topologies_may_need():
-    assert {"root", "netns", "veth", "bridge", "nftables", "numgen", *TOOLS} <= known_needs()
+    assert {"root", *FEATURES, *PACKAGES, qemu_program(), "ssh", "stress-ng"} <= known_needs()
 
 
 def test_a_port_in_use_is_missing_with_the_reason():
-    found = by_name(diagnose(frozenset({"port:lo", "port:no-such"}), which=which(), euid=USER))
-
-    assert found["port:lo"].status is Status.MISSING
+    found = diagnosed({"port:lo", "port:no-such"})
+    assert (found["port:lo"].status, found["port:no-such"].status) == (Status.MISSING, Status.MISSING)
     assert "is the loopback interface" in found["port:lo"].found
-    assert found["port:no-such"].status is Status.MISSING
     assert "no interface of that name" in found["port:no-such"].found
 
 
 @pytest.mark.parametrize(
     ("distribution", "package", "command"),
     [
-        (["debian"], "tcpdump", "apt-get install tcpdump"),
         (["debian"], "iproute2", "apt-get install iproute2"),
         (["ubuntu", "debian"], "nftables", "apt-get install nftables"),
         (["fedora"], "iproute2", "dnf install iproute"),
@@ -127,36 +151,8 @@ def test_the_command_that_installs_a_package(distribution, package, command):
     assert install_command(package, distribution) == command
 
 
-@pytest.mark.skipif("debian" not in distribution_ids(), reason="names of Debian's packages")
-def test_debian_packages():
-    checks = by_name(diagnose(frozenset(TOOLS), which=which(), euid=USER))
-
-    assert {tool: checks[tool].remedy for tool in TOOLS} == {
-        "ip": "apt-get install iproute2",
-        "tcpdump": "apt-get install tcpdump",
-        "nft": "apt-get install nftables",
-        "ethtool": "apt-get install ethtool",
-        "taskset": "apt-get install util-linux",
-        "setpriv": "apt-get install util-linux",
-    }
-
-
-@pytest.mark.parametrize(
-    ("statuses", "code"),
-    [
-        ([], ExitCode.DONE),
-        ([Status.OK, Status.WARNING, Status.ABSENT, Status.IN_USE], ExitCode.DONE),
-        ([Status.OK, Status.MISSING], ExitCode.MISSING),
-    ],
-)
-def test_only_what_is_missing_makes_it_fail(statuses, code):
-    assert exit_code([check(status) for status in statuses]) is code
-
-
 def test_json_holds_every_check():
-    checks = [check(Status.OK, "a"), check(Status.MISSING, "b", "do b")]
-
-    assert json.loads(doctor_json(checks)) == {
+    assert json.loads(doctor_json([check(Status.OK, "a"), check(Status.MISSING, "b", "do b")])) == {
         "ok": False,
         "checks": [
             {"name": "a", "status": "ok", "found": "seen", "remedy": "", "needed_for": "something"},
@@ -165,42 +161,91 @@ def test_json_holds_every_check():
     }
 
 
-def printed(checks):
+def printed(*checks):
     terminal = io.StringIO()
     Console(width=40, file=terminal).print(doctor_text(checks), soft_wrap=True, end="")
     return terminal.getvalue()
 
 
-def test_text_keeps_commands_in_one_piece_on_a_narrow_terminal():
-    command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
-
-    assert f"do:  {command}\n" in printed([check(Status.WARNING, "governor", command)])
-
-
-def test_text_says_a_remedy_once_and_sums_up():
+def test_text_says_each_remedy_once_in_one_piece_and_sums_up():
+    long = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
     text = printed(
-        [
-            check(Status.MISSING, "root", "sudo x"),
-            check(Status.WARNING, "veth", "sudo x"),
-            check(Status.MISSING, "nft", "apt y"),
-        ]
+        check(Status.MISSING, "root", long), check(Status.WARNING, "veth", long), check(Status.MISSING, "nft", "apt y")
     )
-
-    assert text.count("sudo x") == 1
+    assert text.count(f"do:  {long}\n") == 1
     assert text.endswith("Missing: root, nft.\n")
+    assert "[red]brackets[/red]" in printed(Check("x", Status.WARNING, "[red]brackets[/red]", "", ""))
 
 
-def test_text_says_that_nothing_is_missing():
-    assert printed([check(Status.OK), check(Status.ABSENT)]).endswith("Nothing that is needed is missing.\n")
+def test_only_what_is_missing_makes_it_fail():
+    fine = [check(status) for status in Status if status is not Status.MISSING]
+    assert exit_code(fine) is ExitCode.DONE
+    assert printed(*fine).endswith("Nothing that is needed is missing.\n")
+    assert exit_code([*fine, check(Status.MISSING)]) is ExitCode.MISSING
 
 
-def test_text_does_not_take_brackets_for_markup():
-    seen = Check("x", Status.WARNING, "[red]brackets[/red]", "", "")
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("micro", "netbench image build"), ("new", "netbench image build --name new")]
+)
+def test_an_image_that_is_needed_and_not_built(name, remedy):
+    check = guests({f"image:{name}"})[f"image:{name}"]
+    assert (check.status, check.remedy) == (Status.MISSING, remedy)
+    assert f"the guest image '{name}' is not built" in check.found
 
-    assert "[red]brackets[/red]" in printed([seen])
+
+def test_an_image_that_is_built(tmp_path):
+    directory = tmp_path / "cache/images/micro"
+    directory.mkdir(parents=True)
+    files = {}
+    for file in ("vmlinux", "vmlinuz", "initrd"):
+        (directory / file).write_text(file)
+        files[file] = {"size": len(file), "sha256": file_digest(directory / file)}
+    manifest = {"kernel": "vmlinux", "kernel_release": "6.1.0-31", "architecture": "x86_64", "digest": "ab" * 32}
+    (directory / "manifest.json").write_text(json.dumps({**manifest, "files": files}))
+    check = guests({"image:micro"})["image:micro"]
+    assert (check.status, check.remedy) == (Status.OK, "")
+    assert check.found == f"kernel 6.1.0-31, digest abababababab, in {directory}"
+    (directory / "initrd").write_text("something else")
+    check = guests({"image:micro"})["image:micro"]
+    assert (check.status, check.remedy) == (Status.MISSING, "netbench image build")
+    assert "initrd is not what was built" in check.found
 
 
-def test_the_python_that_runs_is_named():
-    assert by_name(diagnose(frozenset(), which=which(), euid=USER))["python"].found.startswith(
-        platform.python_version()
+def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch):
+    def none(host):
+        raise MissingError("this host has no cpu controller")
+
+    monkeypatch.setattr(requirements, "find_controller", none)
+    tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
+    names = ("image:micro", "kvm", "vhost", "cgroup-cpu")
+    assert {name: check.status for name, check in guests(None).items()} == dict.fromkeys(names, Status.ABSENT)
+    needed = guests(set(names))
+    assert {name: check.status for name, check in needed.items()} == dict.fromkeys(names, Status.MISSING)
+    assert needed["kvm"].found == tried[0].why
+    assert "hardware virtualisation" in needed["kvm"].remedy
+    assert needed["vhost"].remedy == "modprobe vhost_net"
+    assert (needed["cgroup-cpu"].found, needed["cgroup-cpu"].remedy) == (
+        "this host has no cpu controller",
+        "mount -t cgroup2 cgroup2 /sys/fs/cgroup",
     )
+
+
+def test_what_guests_need_is_there(tmp_path):
+    (tmp_path / "vhost-net").touch()
+    found = guests({"kvm", "vhost"})
+    assert {(check.status, check.remedy) for check in found.values()} == {(Status.OK, "")}
+    assert found["kvm"].found == "a guest boots under it"
+
+
+def test_only_what_guests_need_is_looked_at(tried):
+    tried[0] = AssertionError("KVM was tried")
+    assert guests({"netns", "tun", qemu_program()}) == {}
+    assert list(guests({"image:b", "vhost", "image:a"})) == ["image:a", "image:b", "vhost"]
+    assert guests({"kvm"}, USER)["kvm"].status is Status.WARNING, "users may not try"
+
+
+@pytest.mark.parametrize("error", [MissingError("the command `qemu` is not on this host"), TestbedError("no space")])
+def test_kvm_that_cannot_be_tried(tried, error):
+    tried[0] = error
+    check = guests({"kvm"})["kvm"]
+    assert (check.status, check.found) == (Status.WARNING, f"not tried: {error}")

@@ -30,7 +30,7 @@ from netbench.linux.journal import Journal, Record
 from netbench.linux.machine import Machine
 from netbench.model.paths import Place, stream_paths
 from netbench.model.points import CountingPoint, Kind
-from netbench.testbed.layout import base_changes
+from netbench.testbed.base_changes import base_changes
 from netbench.uut.forwarding import forwarding_changes
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology_in_vm

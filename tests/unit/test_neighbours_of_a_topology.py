@@ -10,11 +10,7 @@ from netbench.errors import MissingError, UsageError
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.testbed.layout import (
-    activities_of,
-    paths_in_use,
-)
-from netbench.testbed.resolved import guest_specs, needs_of, resolve_guests
+from netbench.testbed.resolved import activities_of, guest_specs, needs_of, paths_in_use, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
 
 QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}
@@ -93,7 +89,7 @@ def test_what_a_campaign_needs_is_what_its_scenarios_need():
     ],
 )
 def test_where_the_two_run(monkeypatch, placement, victim, neighbour):
-    monkeypatch.setattr("netbench.testbed.placement.siblings_here", lambda cpu: frozenset({cpu}))
+    monkeypatch.setattr("netbench.testbed.cpus.siblings_here", lambda cpu: frozenset({cpu}))
     spec = {"name": "second", "streams": ["s2"], "cpu_weight": 50}
     lab = shared_topology([spec if placement is None else {**spec, "placement": placement}], uuts=[RAW])
     found = entitlements(lab, lab.uuts[0], [0, 1])

@@ -8,17 +8,17 @@ import pytest
 
 from netbench.errors import MissingError
 from netbench.images.library import Image
+from netbench.linux.needs import Tool
 from netbench.testbed import requirements
-from netbench.testbed.requirements import TOOLS, require
+from netbench.testbed.requirements import all_of, require
+from netbench.vmm import acceleration, qemu
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
 
 BUILT = Image("a", Path(), Path(), Path(), Path(), "6.1", "amd64", "ab", {})
 
 
-@pytest.fixture
-def asked(monkeypatch, tmp_path):
-    """The tools and images that were asked for, none of which is missing."""
+def test_tools_and_facilities_are_asked_for_and_the_kernel_is_not(monkeypatch, tmp_path):
     asked: list[str] = []
 
     def found(name):
@@ -31,47 +31,32 @@ def asked(monkeypatch, tmp_path):
 
     monkeypatch.setattr(requirements, "require_tool", asked.append)
     monkeypatch.setattr(requirements, "find_image", found)
-    monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path)
-    monkeypatch.setattr(requirements, "choose", tried)
-    return asked
-
-
-def test_tools_and_images_are_asked_for_and_the_kernel_is_not(asked):
-    require({"root", "netns", "veth", "kvm", "tun", "port:eth1", "vhost", "ip", "nft", "ssh", "image:a", "image:b"})
-    assert asked == ["ip", "nft", "ssh", "image a", "image b", "kvm a"]
-    require({qemu_program()})
-    assert asked[-1] == qemu_program()
-
-
-def test_nothing_is_asked_for_nothing(asked):
+    monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path)
+    monkeypatch.setattr(acceleration, "choose", tried)
     require(())
     assert asked == []
+    require({"root", "netns", "veth", "kvm", "tun", "port:eth1", "vhost", "ip", "nft", "ssh", "image:a", "image:b"})
+    assert set(asked[:3]) == {"ip", "nft", "ssh"}
+    assert asked[3:] == ["image a", "image b", "kvm a"]
 
 
-def test_an_image_that_is_not_built_says_how_to_build_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("need", "says"),
+    [
+        ("image:micro", "the guest image 'micro' is not built .*: run `netbench image build`"),
+        ("image:new", "run `netbench image build --name new`"),
+        (qemu_program(), f"^the command `{qemu_program()}` is not on this host; `netbench doctor`"),
+        ("vhost", "^vhost: on is asked for, but this host has no .*: modprobe vhost_net"),
+        ("kvm", "^accelerator: kvm is wanted, but no guest boots under it; use auto or tcg"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_to_do(monkeypatch, tmp_path, need, says):
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path))
-    with pytest.raises(MissingError, match="the guest image 'micro' is not built .*: run `netbench image build`"):
-        require({"image:micro"})
-    with pytest.raises(MissingError, match="run `netbench image build --name new`"):
-        require({"image:new"})
-
-
-def test_a_qemu_that_is_not_installed(monkeypatch):
     monkeypatch.setattr("netbench.hosts.local.search_path", lambda: "/no/such/directory")
-    with pytest.raises(MissingError, match=f"the command `{qemu_program()}` is not on this host; `netbench doctor`"):
-        require({qemu_program()})
-
-
-def test_vhost_that_is_not_there(monkeypatch, tmp_path):
-    monkeypatch.setattr(requirements, "VHOST_DEVICE", tmp_path / "vhost-net")
-    with pytest.raises(MissingError, match="vhost: on is asked for, but this host has no .*: modprobe vhost_net"):
-        require({"vhost"})
-
-
-def test_kvm_that_does_not_work(monkeypatch):
-    monkeypatch.setattr(requirements, "choose", lambda *tried: Acceleration("tcg", "no guest boots under it"))
-    with pytest.raises(MissingError, match="^accelerator: kvm is wanted, but no guest boots under it; use auto or tcg"):
-        require({"kvm"})
+    monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path / "vhost-net")
+    monkeypatch.setattr(acceleration, "choose", lambda *tried: Acceleration("tcg", "no guest boots under it"))
+    with pytest.raises(MissingError, match=says):
+        require({need})
 
 
 @pytest.mark.parametrize(("whose", "some"), [("run", "tcpdump:tcpdump"), ("guest", "stress-ng:stress-ng")])
@@ -79,5 +64,5 @@ def test_the_makefile_is_told_what_to_install(whose, some):
     argv = [sys.executable, "-m", "netbench.testbed.requirements", whose]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split()
     assert some in told
-    names = {tool.name for tool in TOOLS if tool.optional == (whose == "guest")}
+    names = {tool.name for tool in all_of(Tool) if tool.optional == (whose == "guest")}
     assert {pair.partition(":")[0] for pair in told} == names

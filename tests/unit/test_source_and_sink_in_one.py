@@ -14,7 +14,7 @@ from netbench.generators.base import Generator, Source
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Received, Sink, SinkKind
-from netbench.testbed.layout import make_backends
+from netbench.testbed.resolved import make_backends
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.trial.setup import Endpoints

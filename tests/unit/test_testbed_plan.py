@@ -15,9 +15,10 @@ from netbench.model.paths import stream_paths
 from netbench.model.profile import SinkSpec
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
-from netbench.testbed.layout import base_changes, cpu_plan, cpu_plans, make_backends
+from netbench.testbed.base_changes import base_changes
+from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.requirements import known_needs
-from netbench.testbed.resolved import TOOLS, make_uut, needs_of
+from netbench.testbed.resolved import make_backends, make_uut, needs_of
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vmm.qemu_command import qemu_program
@@ -93,7 +94,7 @@ def test_doctor_knows_every_need_of_a_shipped_topology(name):
 
 
 def needs(lab):
-    return needs_of(lab) - {"root", "packet", "tcpdump", *TOOLS}
+    return needs_of(lab) - {"root", "packet", "tcpdump", "ip", "ethtool", "taskset", "setpriv"}
 
 
 def test_what_a_sink_needs_is_needed_where_a_profile_chooses_it(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.testbed.layout import base_changes
+from netbench.testbed.base_changes import base_changes
 from netbench.testbed.virtual_machines import running_vm
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost
 

@@ -12,7 +12,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
 from netbench.linux.machine import Machine
 from netbench.model.entitlement import Entitlement
-from netbench.testbed.layout import usable_cpus
+from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions

@@ -5,6 +5,8 @@ from pydantic import BaseModel, Field
 from netbench.generators.base import Generator
 from netbench.generators.worker_source import WorkerSource
 from netbench.hosts.base import Host
+from netbench.linux.needs import ON_VETH, Feature
+from netbench.linux.probes import Bench
 
 
 class AfPacketOptions(BaseModel, extra="forbid"):
@@ -17,6 +19,7 @@ class AfPacket(Generator):
     """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them."""
 
     Options = AfPacketOptions
+    may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Bench.packet),)
 
     def __init__(self, options: AfPacketOptions) -> None:
         self._options = options

@@ -20,6 +20,8 @@ from netbench.generators.pktgen.parameters import (
     traffic_delay_ns,
 )
 from netbench.hosts.base import Host
+from netbench.linux.needs import IN_A_VM, Feature
+from netbench.linux.probes import Bench
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
@@ -37,6 +39,18 @@ class PktGen(Generator):
     """pktgen, driven by the files in /proc/net/pktgen of any host that has it or can load it."""
 
     Options = PktGenOptions
+    may_need = (
+        Feature(
+            "pktgen",
+            "the generator pktgen",
+            (),
+            "CONFIG_NET_PKTGEN",
+            "pktgen",
+            Bench.pktgen,
+            optional=True,
+            otherwise=IN_A_VM,
+        ),
+    )
 
     def __init__(self, options: PktGenOptions) -> None:
         self._options = options

@@ -1,17 +1,49 @@
-"""Which CPUs of a machine guests run on: the victim's own, and where its neighbours are placed from there."""
+"""Which CPUs of a machine are whose: those of sources and sinks, the victim's own, and its neighbours' from there."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from netbench.errors import MissingError, UsageError
 from netbench.linux.proc import parse_cpu_list
 from netbench.model.entitlement import Placement
+from netbench.model.paths import StreamPath
 from netbench.model.topology import NeighbourSpec, UutSpec
 
 _SYSFS = Path("/sys/devices/system/cpu")
 
 # The CPUs that share a core with a CPU, itself among them.
 Siblings = Callable[[int], frozenset[int]]
+# The CPUs of a source, and those of its sink; empty: any.
+Pins = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def usable_cpus() -> list[int]:
+    """The CPUs this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
+    """CPUs of each stream's source and sink.
+
+    Every source has a CPU of its own where there is one, sinks share what is left. Where there are too
+    few, nothing is pinned (empty): the scheduler balances better than a fixed overload would.
+    """
+    if len(cpus) >= 2 * streams:
+        return [((cpus[n],), (cpus[streams + n],)) for n in range(streams)]
+    if len(cpus) > streams:
+        return [((cpus[n],), tuple(cpus[streams:])) for n in range(streams)]
+    return [((), ()) for _ in range(streams)]
+
+
+def cpu_plans(
+    paths: Sequence[StreamPath], cpus: Callable[[str | None], Sequence[int]]
+) -> Iterator[tuple[StreamPath, Pins]]:
+    """Each path with the CPUs of its source and sink, out of those that `cpus` says a machine has."""
+    machines = dict.fromkeys(path.source.machine for path in paths)
+    for machine in machines:
+        there = [path for path in paths if path.source.machine == machine]
+        yield from zip(there, cpu_plan(len(there), cpus(machine)), strict=True)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

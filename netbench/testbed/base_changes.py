@@ -1,0 +1,54 @@
+"""What a topology changes on a machine before any UUT comes in, and what of it nobody else may use meanwhile."""
+
+from netbench.linux.changes import AddNamespace, AddVeth, Change, MovePort, OffloadsOff, SetSysctl, SetUp
+from netbench.model.paths import veth_mac
+from netbench.model.topology import Topology, host_of
+
+
+def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
+    """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
+    hosts = [host for host in topology.hosts if topology.machine(host) == machine]
+    own = [netns for host in hosts if (netns := topology.netns(host))]
+    changes: list[Change] = [AddNamespace(netns) for netns in own]
+    for netns in own:
+        # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
+        changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
+    nics: list[tuple[str | None, str]] = []
+    for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
+        for end in link.ends:
+            netns, interface = topology.netns(host_of(end)), topology.interface(end)
+            nics.append((netns, interface))
+            if topology.is_port(end) and netns:
+                changes.append(MovePort(interface, netns))
+        if not topology.is_port(link.ends[0]):
+            changes.append(_veth(topology, link.ends[0], link.ends[1]))
+    for netns, interface in nics:
+        if netns is None:
+            changes.append(SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", True))
+        changes.append(OffloadsOff(netns, interface))
+    # By namespace: those of one are brought up by one command.
+    namespaces = list(dict.fromkeys(netns for netns, _ in nics))
+    return [*changes, *(SetUp(netns, nic) for one in namespaces for netns, nic in nics if netns == one)]
+
+
+def resources(topology: Topology) -> set[str]:
+    """What of this machine nobody else may use meanwhile, by name, for locks."""
+    here = {host for host in topology.hosts if topology.machine(host) is None}
+    names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
+    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms}
+    for link in topology.links:
+        ends = [end for end in link.ends if host_of(end) in here]
+        names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}
+        names |= {f"nic:{topology.interface(end)}" for end in ends if topology.netns(host_of(end)) is None}
+    return names
+
+
+def _veth(topology: Topology, one: str, other: str) -> AddVeth:
+    return AddVeth(
+        netns=topology.netns(host_of(one)),
+        interface=topology.interface(one),
+        mac=veth_mac(topology, one),
+        peer_netns=topology.netns(host_of(other)),
+        peer=topology.interface(other),
+        peer_mac=veth_mac(topology, other),
+    )

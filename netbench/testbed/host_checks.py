@@ -1,0 +1,259 @@
+"""What there is of a machine to measure with: root, commands, Python; CPUs, clock, memory, disk, NICs."""
+
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Protocol
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import NetbenchError
+from netbench.linux.needs import Tool
+from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+
+_MIN_CPUS = 2
+_MIN_FREE_BYTES = 2 * 1024**3
+_MIN_MEMORY_BYTES = 1024**3
+_CPU_SYSFS = Path("/sys/devices/system/cpu")
+_CLOCK_SYSFS = Path("/sys/devices/system/clocksource/clocksource0")
+# These need a device access or an exit to the hypervisor for every reading (timekeeping.rst, virt/kvm).
+_SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies")
+_SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_INSTALL = {
+    "debian": "apt-get install",
+    "fedora": "dnf install",
+    "rhel": "dnf install",
+    "suse": "zypper install",
+    "opensuse": "zypper install",
+    "arch": "pacman -S",
+}
+_OTHER_NAMES = {("dnf install", "iproute2"): "iproute"}
+
+
+class Status(StrEnum):
+    """What a check came to. Only `missing` keeps netbench from doing what was asked for."""
+
+    OK = "ok"
+    MISSING = "missing"
+    WARNING = "warning"  # it works, with numbers to be read with care; or it could not be checked
+    ABSENT = "absent"  # nothing that was asked for needs it
+    IN_USE = "in use"  # a port that carries something else
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at. `remedy` is the command or change that adds it; empty: nothing to be done."""
+
+    name: str
+    status: Status
+    found: str
+    remedy: str
+    needed_for: str
+
+
+class Which(Protocol):
+    """Finds a command, as shutil.which does: its path, None when it is not there."""
+
+    def __call__(self, name: str, /, *, path: str | None = None) -> str | None:
+        """Look in the directories of `path`, None for those of the user's PATH."""
+
+
+def check_root(euid: int, which: Which) -> Check:
+    """Whether `euid` may do what netbench does, and how root would start it."""
+    needed_for = "making links, sending and capturing frames"
+    if euid == 0:
+        return Check("root", Status.OK, "running as root", "", needed_for)
+    remedy = f"sudo {_own_command(which)} doctor"
+    return Check("root", Status.MISSING, f"running as user {euid}", remedy, needed_for)
+
+
+def _own_command(which: Which) -> str:
+    """How root starts this netbench: the PATH of sudo has no virtual environments in it."""
+    started_as = Path(sys.argv[0])
+    if started_as.name == "netbench" and started_as.is_file():
+        return str(started_as.absolute())
+    return which("netbench") or "netbench"
+
+
+def check_tool(tool: Tool, which: Which, euid: int, *, needed: bool = True) -> Check:
+    """Whether the tool is where netbench, started by `euid` or as root, will find it."""
+    if path := which(tool.name):
+        return Check(tool.name, Status.OK, path, "", tool.needed_for)
+    elsewhere = which(tool.name, path=_SYSTEM_DIRECTORIES)
+    if elsewhere and euid != 0:
+        return Check(tool.name, Status.OK, f"{elsewhere}, where root finds it", "", tool.needed_for)
+    if elsewhere:
+        remedy = f"export PATH=$PATH:{Path(elsewhere).parent}"
+        return Check(tool.name, Status.MISSING, f"{elsewhere}, which is not in PATH", remedy, tool.needed_for)
+    remedy = install_command(tool.package, distribution_ids())
+    status = Status.MISSING if needed else Status.ABSENT
+    return Check(tool.name, status, "not installed", remedy, tool.needed_for)
+
+
+def install_command(package: str, distribution: Iterable[str]) -> str:
+    """The command that installs a package, given by its name in Debian.
+
+    `distribution` holds the ID and ID_LIKE of os-release(5), nearest first.
+    """
+    for name in distribution:
+        if command := _INSTALL.get(name):
+            return f"{command} {_OTHER_NAMES.get((command, package), package)}"
+    return f"install {package} with the package manager of this system"
+
+
+def distribution_ids() -> list[str]:
+    """This system's ID and ID_LIKE of os-release(5), nearest first; empty when it does not say."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return []
+    return [release.get("ID", ""), *release.get("ID_LIKE", "").split()]
+
+
+def debian_kernel() -> str:
+    """How to install a kernel with everything in it, where Debian has one: a phrase to end a sentence with."""
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
+    if architecture is None or "debian" not in distribution_ids():
+        return ""
+    return f", for example Debian's own: apt-get install linux-image-{architecture}"
+
+
+def check_packages() -> Check:
+    """Whether the packages that netbench imports are there, and of which versions."""
+    needed_for = "netbench itself"
+    required = [one for one in metadata.requires("netbench") or () if "extra ==" not in one]
+    packages = [match[0] for one in required if (match := re.match(r"[\w.-]+", one))]
+    versions = {package: _version(package) for package in packages}
+    if missing := [package for package, version in versions.items() if version is None]:
+        remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
+        return Check("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
+    found = ", ".join(f"{package} {version}" for package, version in versions.items())
+    return Check("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
+
+
+def check_parquet() -> Check:
+    """Whether the one optional package is there."""
+    needed_for = "netbench export --format parquet"
+    version = _version("pyarrow")
+    if version is None:
+        return Check("parquet", Status.ABSENT, "no pyarrow", f"{sys.executable} -m pip install pyarrow", needed_for)
+    return Check("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def check_cpus() -> Check:
+    """Whether the roles of a test need not share a CPU."""
+    needed_for = "generator, UUT and sink on CPUs of their own"
+    count = len(os.sched_getaffinity(0))
+    if count >= _MIN_CPUS:
+        return Check("cpus", Status.OK, f"{count} CPUs", "", needed_for)
+    remedy = f"give this machine, or netbench's CPU set, at least {_MIN_CPUS} CPUs"
+    return Check("cpus", Status.WARNING, f"{count} CPU", remedy, needed_for)
+
+
+def check_governor() -> Check:
+    """Whether the CPUs keep one frequency."""
+    needed_for = "CPUs of constant speed"
+    governors = {_read(path) for path in _CPU_SYSFS.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}
+    if not governors:
+        return Check("governor", Status.OK, "none: this kernel does not set CPU frequencies", "", needed_for)
+    found = ", ".join(sorted(governors))
+    if governors == {"performance"}:
+        return Check("governor", Status.OK, found, "", needed_for)
+    remedy = f"echo performance | sudo tee {_CPU_SYSFS}/cpu*/cpufreq/scaling_governor"
+    return Check("governor", Status.WARNING, found, remedy, needed_for)
+
+
+def check_clocksource() -> Check:
+    """Whether the clock is read without leaving the CPU."""
+    needed_for = "pacing and time stamps at little cost"
+    current = _read(_CLOCK_SYSFS / "current_clocksource")
+    if current not in _SLOW_CLOCKS:
+        return Check("clocksource", Status.OK, current or "unknown", "", needed_for)
+    available = _read(_CLOCK_SYSFS / "available_clocksource").split()
+    fast = next((name for name in available if name not in _SLOW_CLOCKS), None)
+    remedy = (
+        f"echo {fast} | sudo tee {_CLOCK_SYSFS}/current_clocksource"
+        if fast
+        else "`sudo dmesg | grep -i tsc` says why the kernel does not trust the CPU's time stamp counter"
+    )
+    return Check("clocksource", Status.WARNING, f"{current}, which is slow to read", remedy, needed_for)
+
+
+def check_memory() -> Check:
+    """Whether captures find room in memory."""
+    needed_for = "capture buffers"
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
+    if match is None:
+        return Check("memory", Status.WARNING, "unknown: /proc/meminfo cannot be read", "", needed_for)
+    available = int(match[1]) * 1024
+    found = f"{available / 1024**3:.1f} GiB available"
+    if available >= _MIN_MEMORY_BYTES:
+        return Check("memory", Status.OK, found, "", needed_for)
+    return Check("memory", Status.WARNING, found, "end other programs or add memory", needed_for)
+
+
+def check_disk() -> Check:
+    """Whether captures find room in the current directory."""
+    needed_for = "captures and results"
+    try:
+        directory = Path.cwd()
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        found = f"the current directory cannot be looked at: {error.strerror}"
+        return Check("disk", Status.WARNING, found, "go to another directory", needed_for)
+    found = f"{free / 1024**3:.1f} GiB free at {directory}"
+    if free >= _MIN_FREE_BYTES:
+        return Check("disk", Status.OK, found, "", needed_for)
+    return Check("disk", Status.WARNING, found, "choose a directory on another disk with -o", needed_for)
+
+
+def check_all_ports() -> list[Check]:
+    """Each NIC of this host, with what uses it; none of them has to be free."""
+    try:
+        nics = [port for port in read_ports() if port.kind is None and port.name != "lo"]
+    except (OSError, NetlinkError, NetbenchError) as error:
+        return [Check("ports", Status.WARNING, f"not checked: {error}", "", "testbeds of real NICs")]
+    return [_listed_port(port) for port in nics]
+
+
+def _listed_port(port: Port) -> Check:
+    speed = f"{port.speed_mbps} Mbit/s" if port.speed_mbps else "speed unknown"
+    carrier = "link up" if port.carrier else "no link"
+    found = f"{port.driver or 'driver unknown'}, {speed}, {carrier}, {port.mac}"
+    if port.in_use:
+        found += f": {'; '.join(port.in_use)}"
+    status = Status.IN_USE if port.in_use else Status.OK
+    return Check(f"port:{port.name}", status, found, "", "testbeds of real NICs")
+
+
+def check_named_ports(needs: frozenset[str], addresses: Mapping[str, Collection[str]]) -> Iterator[Check]:
+    """The ports among `needs`; of the `addresses` that the user names for each, none makes it one in use."""
+    for name in sorted(need.removeprefix("port:") for need in needs if need.startswith("port:")):
+        needed_for = "the topology, which names it"
+        try:
+            refuse_unsafe_port(name, addresses.get(name, ()))
+        except NetbenchError as error:
+            yield Check(f"port:{name}", Status.MISSING, str(error), "change the topology", needed_for)
+        else:
+            yield Check(f"port:{name}", Status.OK, "there, and free", "", needed_for)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
