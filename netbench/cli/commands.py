@@ -155,6 +155,9 @@ def selftest(
     generator: Annotated[
         str, typer.Option(metavar="KIND", help="What sends, as profiles have it: a kind, or {kind: …, options}.")
     ] = "auto",
+    sink: Annotated[
+        str | None, typer.Option(metavar="KIND", help="What receives, likewise. Default: as profiles have it.")
+    ] = None,
     cabled: Annotated[
         bool, typer.Option("--cabled", help="Cables join the source and sink ports of each stream, without a UUT.")
     ] = False,
@@ -174,10 +177,12 @@ def selftest(
     from netbench.selftest.suite import Wanted, run_selftest
 
     wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
-    # Any profile does to read what sends.
-    sender = load_profile(find(PROFILES, "quick"), profile_kinds(), [f"generator={generator}"]).generator
+    # Any profile does to read what sends and receives.
+    settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
+    tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
-        passed = run_selftest(ConsolePresenter(Console()), Wanted(wanted, sender, frames, cabled), output)
+        asked = Wanted(wanted, tester.generator, tester.sink, frames, cabled)
+        passed = run_selftest(ConsolePresenter(Console()), asked, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 

@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 
-from netbench.model.profile import GeneratorSpec, Profile
+from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
@@ -25,6 +25,8 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
     """The warnings that follow from what is known of the tester on this testbed; None: nothing is."""
     found = []
     command = f"netbench selftest {topology.name} --generator {_as_argument(profile.generator)}"
+    if profile.sink != SinkSpec():
+        command += f" --sink {_as_argument(profile.sink)}"
     if selftest is None or not selftest.ceilings:
         text = (
             "The tester's own ceiling on this testbed is not known: no load can be told to be above it. Measure it "
@@ -38,10 +40,10 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
     return found
 
 
-def _as_argument(generator: GeneratorSpec) -> str:
-    if not generator.options:
-        return generator.kind
-    return shlex.quote(json.dumps({"kind": generator.kind, **generator.options}))
+def _as_argument(spec: KindSpec) -> str:
+    if not spec.options:
+        return spec.kind
+    return shlex.quote(json.dumps({"kind": spec.kind, **spec.options}))
 
 
 def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[WarningKind, str]]:

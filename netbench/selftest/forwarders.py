@@ -1,4 +1,7 @@
-"""Checks of everything but loss: a forwarder duplicates, reorders, delays and adds a known number of frames."""
+"""Checks of everything but loss: a forwarder duplicates, reorders, delays and adds a known number of frames.
+
+Delay is also checked where the kernel itself can be told to delay, as that of the VM can: by netem, on the whole path.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,8 +11,8 @@ from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import ReasonKind
-from netbench.selftest.tester import Pattern, Tester, complaints
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.selftest.trials import Pattern, Tester, complaints
 from netbench.uut.base import ActiveGuest
 from netbench.uut.forwarder import Forwarder, Held
 from netbench.uut.impairments import Impairments
@@ -20,6 +23,13 @@ _MOST_FRAMES = 5_000
 _ATTEMPTS = 3
 # What a frame takes beside what the forwarder holds it: two links, two system calls.
 _DELAY_BOUND_NS = 500_000
+_NETEM_MS = 20
+# What a frame takes beside that, on the emulated CPU of a VM, where timers are late too.
+_NETEM_BOUND_NS = 5_000_000
+
+DELAYING = UutSpec.model_validate(
+    {"name": f"delays-by-{_NETEM_MS}ms", "kind": "reference", "drop": {"k": 0, "n": 1}, "delay": f"{_NETEM_MS}ms"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,17 @@ def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> 
         check = judge_forwarder(one, result, counts, held)
         # A time is spoilt by whoever takes the CPU for a moment; a number is not.
         if check.passed or not one.impairments.delay or attempt == _ATTEMPTS - 1:
+            yield check
+            return
+
+
+def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
+    """The median delay of one stream; whoever takes the CPU for a moment spoils it, so one trial of a few must do."""
+    for attempt in range(_ATTEMPTS):
+        result = tester.measure(active, DELAYING.name, tester.modest())
+        problem = complaints(result) if result.verdict is not Verdict.VALID else ""
+        check = judge_delay(DELAYING.name, result.streams[0], _NETEM_MS * 1_000_000, _NETEM_BOUND_NS, problem)
+        if check.passed or attempt == _ATTEMPTS - 1:
             yield check
             return
 

@@ -9,8 +9,8 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.plan.schedule import Schedule, Wanted
-from netbench.selftest.capture_watch import Watch, judge_hindrance, this_process
-from netbench.selftest.tester import Pattern, Tester, complaints, total
+from netbench.selftest.sink_watch import Watch, judge_hindrance, this_process
+from netbench.selftest.trials import Pattern, Tester, complaints, total
 from netbench.uut.base import ActiveGuest
 
 LOOPBACK = UutSpec.model_validate({"name": "loopback", "kind": "external"})
@@ -62,14 +62,15 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
 def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Whether sinks see everything and in time, then the ceilings, which are added to `found` too."""
     idle = tester.measure(active, LOOPBACK.name, tester.modest(64, tester.streams))
-    watch = Watch()
+    watch = Watch(tester.sink_program)
     with watch.watching():
         burst = tester.measure(active, LOOPBACK.name, _pattern(tester.streams, 64, Load(LoadKind.MAX)))
-    yield judge_capture(idle, burst)
-    if tester.topology.vms:
-        yield Check(name="tcpdump is left alone", passed=None, detail="skipped: it runs inside the VM")
+    yield judge_capture(tester.sink_program, idle, burst)
+    if tester.topology.vms or not watch.program:
+        why = "it runs inside the VM" if watch.program else "this kind of sink has no process of its own"
+        yield Check(name=f"{watch.program or 'the sink'} is left alone", passed=None, detail=f"skipped: {why}")
     else:
-        yield judge_hindrance(watch.seen, this_process())
+        yield judge_hindrance(watch.program, watch.seen, this_process())
     for sources in sorted({1, tester.streams}):
         for frame_size in FRAME_SIZES:
             pattern = _pattern(sources, frame_size, Load(LoadKind.MAX))
@@ -86,8 +87,11 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
             )
 
 
-def judge_capture(idle: TrialResult, burst: TrialResult) -> Check:
-    """Whether the sinks saw every frame of a burst as fast as it goes, and were done with it in time."""
+def judge_capture(program: str, idle: TrialResult, burst: TrialResult) -> Check:
+    """Whether the sinks saw every frame of a burst as fast as it goes, and were done with it in time.
+
+    `program` is what they run; empty: nothing.
+    """
     sent, received = total(burst, "sent_frames"), total(burst, "received_frames")
     dropped = total(burst, "capture_dropped_frames")
     took_s = max((counts.duration_s for counts in burst.streams), default=0.0)
@@ -97,8 +101,9 @@ def judge_capture(idle: TrialResult, burst: TrialResult) -> Check:
     if not problem and lag_s > most_s:
         problem = (
             f"the sinks needed {lag_s:.2f} s more to read what arrived in {took_s:.2f} s, and may take {most_s:.2f} s: "
-            "tcpdump is slowed down; look at what runs beside it, and at which tcpdump is first in PATH"
+            f"{program or 'the sink'} is slowed down; look at what runs beside it"
         )
+        problem += f", and at which {program} is first in PATH" if program else ""
     return Check(
         name=f"sinks see everything: {len(burst.streams)} at once, 64 bytes, as fast as it goes",
         uut=LOOPBACK.name,

@@ -16,13 +16,12 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.report.tester_section import selftest_page
 from netbench.results.atomic import write_atomically
 from netbench.results.selftests import fingerprint, keep_record
-from netbench.selftest.attached import Attached, judge_attached, look
-from netbench.selftest.drops import check_drops, references
-from netbench.selftest.forwarders import check_forwarder, forwarder_cases
+from netbench.selftest.forwarders import DELAYING, check_forwarder, check_netem, forwarder_cases
+from netbench.selftest.in_the_way import Attached, judge_attached, look
 from netbench.selftest.loopback import LOOPBACK, check_loopback, loopback
-from netbench.selftest.netem import DELAYING, check_netem
-from netbench.selftest.tester import Tester, selftest_profile, with_uuts
-from netbench.selftest.timing import CpuTimes, check_pacing, judge_cpus
+from netbench.selftest.loss_checks import check_drops, references
+from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
+from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import ActiveGuest
@@ -35,13 +34,14 @@ Checks = Callable[[Tester, ActiveGuest], Iterator[Check]]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to test: a testbed, what sends on it, and about how many frames a trial has.
+    """What to test: a testbed, what sends and receives on it, and about how many frames a trial has.
 
     `cabled` says that cables join source and sink ports directly.
     """
 
     topology: Topology
     generator: GeneratorSpec
+    sink: SinkSpec
     frames: int
     cabled: bool
 
@@ -91,7 +91,7 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
         when_ns=time.time_ns(),
         topology=wanted.topology.name,
         generator=found.sends,
-        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, SinkSpec()),
+        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, wanted.sink),
         checks=tuple(found.checks),
         ceilings=tuple(found.ceilings),
     )
@@ -151,9 +151,9 @@ def _round(
 ) -> None:
     """Bring a testbed up, and one UUT after the other on it; what does not come up is a check of its own."""
     with ExitStack() as stack:
-        testbed = stack.enter_context(open_testbed(topology, selftest_profile(wanted.generator)))
+        testbed = stack.enter_context(open_testbed(topology, selftest_profile(wanted.generator, wanted.sink)))
         found.sends = testbed.sends()
-        tester = Tester(testbed, topology, wanted.generator, scratch, _fps(topology), wanted.frames)
+        tester = Tester(testbed, topology, wanted.generator, wanted.sink, scratch, _fps(topology), wanted.frames)
         for spec, checks in rounds:
             with _explained(spec, found), testbed.uut(spec) as active:
                 for check in checks(tester, active):

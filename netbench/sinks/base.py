@@ -117,6 +117,7 @@ class SinkKind(Protocol):
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of sink
     needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
     may_need: ClassVar[tuple[Need, ...]] = ()  # those that are its own: how they are looked for, and added
+    program: ClassVar[str] = ""  # what each sink runs, as the kernel names the process; empty: nothing to be watched
 
     def __init__(self, options: BaseModel) -> None:
         """`options` are of the class Options."""

@@ -45,6 +45,7 @@ class Tcpdump(SinkKind):
     """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
 
     needs = frozenset({_NAME})
+    program = _NAME
     may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
     def sink(self) -> "TcpdumpSink":

@@ -103,6 +103,8 @@ def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
     assert "netbench selftest lab --generator afpacket" in unknown.text
     (unknown,) = selftest_warnings(None, topology(), profile(generator={"kind": "afpacket", "threads": 2}))
     assert """netbench selftest lab --generator '{"kind": "afpacket", "threads": 2}'""" in unknown.text
+    (unknown,) = selftest_warnings(None, topology(), profile(sink="other"))
+    assert "netbench selftest lab --generator afpacket --sink other" in unknown.text
     wrong = RECORD.model_copy(update={"passed": False, "checks": (Check(name="exact drop", passed=False),)})
     (failed,) = selftest_warnings(wrong, topology(), profile())
     assert failed.kind is WarningKind.SELFTEST_FAILED

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.selftest.attached import Attached, judge_attached
-from netbench.selftest.capture_watch import Seen, judge_hindrance
-from netbench.selftest.drops import judge_drops, references
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
+from netbench.selftest.in_the_way import Attached, judge_attached
 from netbench.selftest.loopback import judge_capture
-from netbench.selftest.timing import CpuTimes, judge_cpus, parse_stat
+from netbench.selftest.loss_checks import judge_drops, references
+from netbench.selftest.sink_watch import Seen, judge_hindrance
+from netbench.selftest.time_checks import CpuTimes, judge_cpus, parse_stat
 from netbench.uut.forwarder import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
@@ -130,7 +130,7 @@ def burst(drain_s, **counts):
     ],
 )
 def test_sinks_see_everything_and_in_time(after, says):
-    check = judge_capture(burst(0.1), after)
+    check = judge_capture("tcpdump", burst(0.1), after)
     assert check.passed is (not says and after.streams[0].received_frames == 1000)
     assert says in check.detail
 
@@ -139,10 +139,10 @@ USUAL = Seen("S", 0, "0::/user")
 
 
 def test_a_tcpdump_that_is_left_alone_passes():
-    assert judge_hindrance([USUAL, Seen("R", -5, "0::/user")], USUAL).passed
+    assert judge_hindrance("tcpdump", [USUAL, Seen("R", -5, "0::/user")], USUAL).passed
     ending = [Seen("Z", 0, "0::/"), Seen("Z", 0, "0::/"), Seen("R", 0, "0::/")]
-    assert judge_hindrance([USUAL] * 50 + ending, USUAL).passed
-    assert judge_hindrance([], USUAL).passed is False, "not looked at is not left alone"
+    assert judge_hindrance("tcpdump", [USUAL] * 50 + ending, USUAL).passed
+    assert judge_hindrance("tcpdump", [], USUAL).passed is False, "not looked at is not left alone"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_tcpdump_that_is_left_alone_passes():
     ],
 )
 def test_who_holds_tcpdump_back_is_told(seen, says):
-    check = judge_hindrance([USUAL, seen], USUAL)
+    check = judge_hindrance("tcpdump", [USUAL, seen], USUAL)
     assert check.passed is False
     assert says in check.detail
 

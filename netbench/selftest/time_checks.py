@@ -8,7 +8,7 @@ from pathlib import Path
 from netbench.linux.proc import USER_HZ, all_processes, parse_cpu_ticks
 from netbench.model.selftest_record import Check
 from netbench.model.verdict import Verdict
-from netbench.selftest.tester import Tester, complaints
+from netbench.selftest.trials import Tester, complaints
 from netbench.uut.base import ActiveGuest
 
 # More than this part of all CPUs in the hands of others, and what the tester says of time is doubtful.

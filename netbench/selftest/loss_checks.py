@@ -9,7 +9,7 @@ from netbench.model.selftest_record import Check
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.selftest.tester import Tester, complaints, lost_at, total
+from netbench.selftest.trials import Tester, complaints, lost_at, total
 from netbench.uut.base import ActiveGuest
 from netbench.uut.reference import DROP_RULE, Drop, ReferenceOptions
 

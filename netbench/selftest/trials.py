@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from netbench.config.plugins import SINKS, plugins
 from netbench.model.counts import StreamCounts
-from netbench.model.profile import GeneratorSpec, Profile
+from netbench.model.profile import GeneratorSpec, Profile, SinkSpec
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
@@ -38,6 +39,7 @@ class Tester:
     testbed: Testbed
     topology: Topology
     generator: GeneratorSpec
+    sink: SinkSpec
     captures: Path
     fps: int
     frames: int
@@ -46,6 +48,12 @@ class Tester:
     def streams(self) -> int:
         """How many streams there are."""
         return len(self.topology.streams)
+
+    @property
+    def sink_program(self) -> str:
+        """The program that its sinks run; empty: none."""
+        program: str = getattr(plugins(SINKS)[self.sink.kind], "program", "")
+        return program
 
     def modest(self, frame_size: int = 64, streams: int = 1) -> Pattern:
         """About `frames` frames of each stream, at a rate that is no strain."""
@@ -83,7 +91,7 @@ class Tester:
 
     def wanted(self, name: str, pattern: Pattern, *, strict: bool) -> Wanted:
         """What is measured of this UUT: the pattern, without neighbours."""
-        profile = selftest_profile(self.generator, pattern, strict)
+        profile = selftest_profile(self.generator, self.sink, pattern, strict)
         return Wanted(self.topology, profile, (name,), profile.scenarios)
 
     def _measure_once(self, active: ActiveGuest, spec: TrialSpec) -> TrialResult:
@@ -93,7 +101,9 @@ class Tester:
         return result
 
 
-def selftest_profile(generator: GeneratorSpec, pattern: Pattern | None = None, strict: bool = False) -> Profile:
+def selftest_profile(
+    generator: GeneratorSpec, sink: SinkSpec, pattern: Pattern | None = None, strict: bool = False
+) -> Profile:
     """The profile of one trial; without a pattern, of all that is the same in every one."""
     timing = {} if strict else {"tolerance": "100%", "max_lateness": "1min"}
     return Profile.model_validate(
@@ -104,6 +114,7 @@ def selftest_profile(generator: GeneratorSpec, pattern: Pattern | None = None, s
             "duration": pattern.duration_s if pattern else 1.0,
             "repetitions": 1,
             "generator": generator,
+            "sink": sink,
             **timing,
         }
     )

@@ -1,4 +1,4 @@
-"""Whether somebody holds tcpdump back while it captures: stops or traces it, or gives it less of the CPU."""
+"""Whether somebody holds a sink's program back while it receives: stops or traces it, or gives it less of the CPU."""
 
 import os
 import threading
@@ -19,7 +19,7 @@ _FEW = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One look at one tcpdump: its state letter, its nice value, and its control groups."""
+    """One look at one process: its state letter, its nice value, and its control groups."""
 
     state: str
     nice: int
@@ -28,8 +28,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """All looks at the tcpdumps that this process, or a wrapper it started, runs."""
+    """All looks at the processes of a program that this process, or a wrapper it started, runs."""
 
+    program: str
     seen: list[Seen] = field(default_factory=list)
 
     @contextmanager
@@ -39,7 +40,7 @@ class Watch:
 
         def look() -> None:
             while not done.wait(_EVERY_S):
-                self.seen += _tcpdumps(os.getpid())
+                self.seen += _running(self.program, os.getpid())
 
         thread = threading.Thread(target=look)
         thread.start()
@@ -50,7 +51,7 @@ class Watch:
             thread.join()
 
 
-def judge_hindrance(seen: list[Seen], usual: Seen) -> Check:
+def judge_hindrance(program: str, seen: list[Seen], usual: Seen) -> Check:
     """Whether all were left alone; `usual` is this process itself, whose place in the machine they should share."""
     alive = [one for one in seen if one.state not in _GONE]
 
@@ -60,16 +61,16 @@ def judge_hindrance(seen: list[Seen], usual: Seen) -> Check:
     held = share(lambda one: one.state in _HELD)
     problems = []
     if held > _FEW:
-        problems.append(f"tcpdump was stopped {held:.0%} of the time, by a signal or a debugger")
+        problems.append(f"{program} was stopped {held:.0%} of the time, by a signal or a debugger")
     if share(lambda one: one.nice > usual.nice) > _FEW:
-        problems.append(f"tcpdump runs at nice {max(one.nice for one in alive)}, and netbench at nice {usual.nice}")
+        problems.append(f"{program} runs at nice {max(one.nice for one in alive)}, and netbench at nice {usual.nice}")
     if share(lambda one: one.cgroup != usual.cgroup) > _FEW:
-        problems.append("tcpdump runs in another control group than netbench, which may limit it")
-    advice = "; look at which tcpdump is first in PATH" if problems else ""
+        problems.append(f"{program} runs in another control group than netbench, which may limit it")
+    advice = f"; look at which {program} is first in PATH" if problems else ""
     return Check(
-        name="tcpdump is left alone",
+        name=f"{program} is left alone",
         truth="never stopped",
-        measured=f"stopped {held:.0%} of the time, in {len(alive):,} looks" if alive else "no tcpdump was seen",
+        measured=f"stopped {held:.0%} of the time, in {len(alive):,} looks" if alive else f"no {program} was seen",
         passed=bool(alive) and not problems,
         detail="; ".join(problems) + advice,
     )
@@ -80,10 +81,10 @@ def this_process() -> Seen:
     return _look(read_process("self"))
 
 
-def _tcpdumps(ancestor: int) -> Iterator[Seen]:
+def _running(program: str, ancestor: int) -> Iterator[Seen]:
     processes = {process.pid: process for process in all_processes()}
     for process in processes.values():
-        if process.name == "tcpdump" and _descends(process.pid, ancestor, processes):
+        if process.name == program and _descends(process.pid, ancestor, processes):
             try:
                 yield _look(process)
             except OSError:
