@@ -163,7 +163,7 @@ class TcpdumpSink(Sink):
 
     def _flush(self, process: Process, target: Path | None, limit_s: float) -> None:
         """Send flush frames until one has arrived in the capture: all frames before it are then there."""
-        wait_s = flush_wait_s(limit_s)
+        wait_s = max(0.2, limit_s / 10)  # before more are sent
 
         def is_done() -> bool:
             assert self._pusher is not None
@@ -218,11 +218,6 @@ class TcpdumpSink(Sink):
             where = "what tcpdump wrote" if self._live else str(file)
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
         return received_of(counts, sent)
-
-
-def flush_wait_s(limit_s: float) -> float:
-    """How long to wait for flush frames before more are sent, when `limit_s` is for all of it."""
-    return max(0.2, limit_s / 10)
 
 
 def _expected(incoming: Incoming) -> Expected:

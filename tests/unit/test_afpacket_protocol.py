@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 from pydantic import ValidationError
@@ -14,35 +15,14 @@ from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
 
-TRAFFIC = Traffic(
-    stream="s1",
-    src_mac="02:00:00:00:00:01",
-    dst_mac="02:00:00:00:00:02",
-    src_ip="198.18.0.1",
-    dst_ip="198.18.0.2",
-    frame_size=64,
-    fps=1000.0,
-    duration_s=1.0,
-    flows=1,
-    seed=0,
-)
-SENT = Sent(
-    frames=1000,
-    errors=2,
-    duration_s=1.0,
-    first_ns=17,
-    last_ns=18,
-    max_burst_frames=3,
-    max_lateness_s=0.001,
-    error="",
-)
+TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 1.0, 1, 0)
+SENT = Sent(1000, 2, 1.0, first_ns=17, last_ns=18, max_burst_frames=3, max_lateness_s=0.001)
 
 # What a worker's script has at hand.
 PRELUDE = f"""
 import json, os, signal, sys, time
-SENT = {{"frames": 1000, "errors": 2, "duration_s": 1.0, "first_ns": 17, "last_ns": 18,
-        "max_burst_frames": 3, "max_lateness_s": 0.001, "error": ""}}
-TRAFFIC = { ({name: getattr(TRAFFIC, name) for name in Traffic.__slots__})!r}
+SENT = {asdict(SENT)!r}
+TRAFFIC = {asdict(TRAFFIC)!r}
 def say(message): print(message if isinstance(message, str) else json.dumps(message), flush=True)
 def hear(): return json.loads(sys.stdin.readline())
 READY = {{"ready": True}}
@@ -138,27 +118,19 @@ def test_options_that_make_no_sense_are_refused(options):
         ("say({'ready': 'perhaps'})", ["makes no sense"]),
         ("say({'failed': 'there is no such interface'})", ["there is no such interface"]),
         ("sys.stdout.write('x' * 200_000); sys.stdout.flush(); time.sleep(60)", ["without end"]),
+        ("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)", ["did not answer within 0.5 s"]),
     ],
 )
-def test_a_worker_that_does_not_get_ready_is_an_error_of_open(opened, script, expected):
+def test_a_worker_that_does_not_get_ready_is_an_error_of_open_and_ended(monkeypatch, script, expected):
+    if "did not answer" in expected[0]:
+        monkeypatch.setattr(worker_source, "_OPEN_S", 0.5)
+    host = ScriptedHost(script)
     with pytest.raises(TestbedError) as error:
-        opened(script)
+        AfPacketSource().open(host, "veth0", ())
+    assert host.process.returncode is not None
     for part in ("veth0", "host fake", *expected):
         assert part in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_failed_open_leaves_no_process():
-    host = ScriptedHost("say({'failed': 'no'}); time.sleep(60)")
-    with pytest.raises(TestbedError):
-        AfPacketSource().open(host, "veth0", [])
-    assert host.process.returncode is not None
-
-
-def test_a_worker_that_starts_a_line_and_hangs_does_not_hang_the_source(opened, monkeypatch):
-    monkeypatch.setattr(worker_source, "_OPEN_S", 0.5)
-    with pytest.raises(TestbedError, match="did not answer within"):
-        opened("sys.stdout.write('{\"ready\"'); sys.stdout.flush(); time.sleep(60)")
 
 
 @pytest.mark.parametrize(
@@ -182,29 +154,21 @@ def test_what_goes_wrong_in_prepare_is_raised(opened, script, expected):
     [
         ("print('oops', file=sys.stderr); sys.exit(7)", ["exit code 7", "oops"]),
         ("os.kill(os.getpid(), signal.SIGKILL)", ["signal 9"]),
-        ("say('rubbish')", ["rubbish"]),
-        ("say({'ready': True})", ["does not say what it sent"]),
-        ("say({'sent': None})", ["does not say what it sent"]),
-        ("say({'sent': {'frames': 3}})", ["does not say what it sent"]),
-        ("say({'sent': {**SENT, 'colour': 'red'}})", ["does not say what it sent"]),
+        ("say('rubbish'); time.sleep(60)", ["rubbish"]),
+        ("say({'failed': 'sending failed: OSError'}); time.sleep(60)", ["cannot send: sending failed: OSError"]),
+        ("say({'ready': True}); time.sleep(60)", ["does not say what it sent"]),
+        ("say({'sent': None}); time.sleep(60)", ["does not say what it sent"]),
+        ("say({'sent': {'frames': 3}}); time.sleep(60)", ["does not say what it sent"]),
+        ("say({'sent': {**SENT, 'colour': 'red'}}); time.sleep(60)", ["does not say what it sent"]),
     ],
 )
 def test_what_goes_wrong_while_sending_is_told_by_wait(opened, script, expected):
-    sent, _, _ = sent_by(opened, script)
+    sent, source, host = sent_by(opened, script)
     assert (sent.frames, sent.first_ns, sent.last_ns) == (0, None, None)
     for part in ("veth0", *expected):
         assert part in sent.error
-
-
-def test_a_worker_that_talks_nonsense_sends_no_longer(opened):
-    _, _, host = sent_by(opened, "say('rubbish'); time.sleep(60)")
-    assert host.process.wait(10) == -9
-
-
-def test_after_a_death_prepare_raises(opened):
-    sent, source, _ = sent_by(opened, "sys.exit(7)")
-    assert "exit code 7" in sent.error
-    with pytest.raises(TestbedError, match="exit code 7"):
+    assert host.process.wait(10) != 0, "it sends no longer"
+    with pytest.raises(TestbedError, match="died"):
         source.prepare(TRAFFIC)
 
 
@@ -232,19 +196,10 @@ def test_a_worker_that_does_not_even_stop_is_killed(opened):
     assert host.process.returncode == -9
 
 
-def test_close_before_open_and_twice_is_harmless(opened):
-    AfPacketSource().close()
-    source, host = opened("say(READY); sys.stdin.read()")
-    source.close()
-    source.close()
-    assert host.process.returncode == 0
-    with pytest.raises(TestbedError, match="open"):
-        source.prepare(TRAFFIC)
-
-
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
+        ("say(READY); sys.stdin.read()", 0),
         ("say(READY); time.sleep(60)", -15),
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN); say(READY); time.sleep(60)", -9),
         ("say(READY); sys.exit(3)", 3),
@@ -253,4 +208,7 @@ def test_close_before_open_and_twice_is_harmless(opened):
 def test_close_insists_as_far_as_it_must(opened, script, expected):
     source, host = opened(script)
     source.close()
+    source.close()
     assert host.process.returncode == expected
+    with pytest.raises(TestbedError, match="open it first"):
+        source.prepare(TRAFFIC)

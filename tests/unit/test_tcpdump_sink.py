@@ -18,8 +18,8 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks import tcpdump
 from netbench.sinks.base import Incoming, Received
-from netbench.sinks.tcpdump import TcpdumpSink, flush_wait_s
-from netbench.sinks.tcpdump_command import is_counted_live, most_ring_bytes, ring_bytes, target_of, tcpdump_command
+from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.sinks.tcpdump_command import most_ring_bytes, ring_bytes, target_of, tcpdump_command
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, stream_frame
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology
@@ -147,7 +147,9 @@ def unarmed(sink: TcpdumpSink) -> Received:
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["from its file", "while it is made"])
-def test_a_trial_of_a_sink(arm, tmp_path, keep):
+def test_a_trial_of_a_sink(arm, tmp_path, monkeypatch, keep):
+    if not keep:
+        monkeypatch.setattr("shutil.disk_usage", lambda path: pytest.fail("no disk matters"))
     host, pusher = TcpdumpHost(), FakePusher()
     received = measured(arm(host, pusher, keep=keep))
     assert (received.frames, received.duplicates, received.reordered, received.foreign) == (100, 0, 0, 0)
@@ -160,11 +162,6 @@ def test_a_trial_of_a_sink(arm, tmp_path, keep):
     file = tmp_path / "x.pcap"
     assert pusher.asked == [(file if keep else None, 0.5)]
     assert file.exists() is keep, "a capture that nobody may keep is never on a disk"
-
-
-def test_no_disk_matters_to_what_is_counted_while_it_is_made(arm, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: pytest.fail("asked for"))
-    assert measured(arm(TcpdumpHost(), keep=False)).frames == 100
 
 
 def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_says_why(arm):
@@ -210,25 +207,14 @@ def test_frames_that_are_not_numbered_can_only_be_counted(arm):
 
 
 def test_by_early_stamps_a_delay_of_0_is_less_than_can_be_told(arm):
+    early = replace(SENT, stamped_early=True)
     frames = [stream_frame(n, src=PATH.src_ip, dst=PATH.dst_ip, delay_ns=5000 * (n > 0)) for n in range(100)]
-    received = measured(arm(TcpdumpHost(content=pcap([*frames, FLUSH]))), replace(SENT, stamped_early=True))
+    received = measured(arm(TcpdumpHost(content=pcap([*frames, FLUSH]))), early)
     assert received.delay is not None
     assert (received.delay.smallest_ns, received.delay.mean_ns, received.delay.median_ns) == (None, None, 5000)
-
-
-def test_without_two_consecutive_frames_early_stamps_tell_nothing(arm):
-    content, last = pcap([FRAMES[7], FLUSH]), REPORT.replace("101", "2")
-    early = replace(SENT, stamped_early=True)
-    received = measured(arm(TcpdumpHost(content=content, last=last)), early)
+    alone = TcpdumpHost(content=pcap([FRAMES[7], FLUSH]), last=REPORT.replace("101", "2"))
+    received = measured(arm(alone), early)
     assert (received.frames, received.delay, received.no_delay) == (1, None, "no two consecutive frames arrived")
-
-
-def test_flush_frames_that_do_not_come_through_are_sent_again_for_a_while(arm):
-    pusher = FakePusher()
-    sink = arm(TcpdumpHost(content=pcap(FRAMES), last=REPORT.replace("101", "100")), pusher, keep=False)
-    received = measured(sink, limit_s=0.3)
-    assert len(pusher.asked) >= 2
-    assert (received.frames, "when tcpdump was stopped" in received.unsettled) == (100, True)
 
 
 def test_a_sink_is_used_for_one_trial_after_the_other(arm, tmp_path):
@@ -304,16 +290,13 @@ def test_a_tcpdump_that_ended_of_its_own_accord_missed_what_came_after(arm):
     assert sink.received(SENT).error == "tcpdump ended before the trial did (exit code 0)"
 
 
-def test_a_full_disk_is_to_blame_for_a_capture_that_is_not_whole(arm, tmp_path):
+def test_a_full_disk_is_to_blame_for_a_capture_that_is_not_whole(arm, tmp_path, monkeypatch):
     last = "tcpdump: x.pcap: No space left on device\n" + REPORT
     received = measured(arm(TcpdumpHost(last=last, exit_code=1)))
     assert received.no_room == f"no space left for {tmp_path / 'x.pcap'}; free some, or write elsewhere with -o"
-
-
-def test_a_full_disk_that_did_the_capture_no_harm_is_no_reason(arm, monkeypatch):
     monkeypatch.setattr("netbench.sinks.tcpdump._free_bytes", lambda path: 0)
     received = measured(arm(TcpdumpHost()))
-    assert (received.frames, received.error, received.no_room) == (100, "", "")
+    assert (received.frames, received.error, received.no_room) == (100, "", ""), "it did this one no harm"
 
 
 def test_one_frame_is_counted_too(arm):
@@ -322,24 +305,28 @@ def test_one_frame_is_counted_too(arm):
     assert (received.frames, received.matched, received.dropped, received.error) == (1, 1, 0, "")
 
 
-def test_flushing_goes_on_until_a_flush_frame_is_in_the_file(arm, tmp_path):
-    pusher = FakePusher(arrives_at=3)
-    received = measured(arm(TcpdumpHost(), pusher), limit_s=4)
-    assert pusher.asked == [(tmp_path / "x.pcap", 0.4)] * 3
-    assert received.unsettled == ""
+@pytest.mark.parametrize(
+    ("arrives_at", "otherwise", "limit_s", "wait_s", "tries"),
+    [(3, False, 4, 0.4, 3), (0, False, 0.1, 0.2, None), (0, None, 20, 2.0, 1)],
+    ids=["at last", "given up", "the NIC is gone"],
+)
+def test_flushing_goes_on_until_a_flush_frame_is_in_the_file(
+    arm, tmp_path, arrives_at, otherwise, limit_s, wait_s, tries
+):
+    pusher = FakePusher(arrives_at, otherwise)
+    received = measured(arm(TcpdumpHost(), pusher), limit_s=limit_s)
+    assert set(pusher.asked) == {(tmp_path / "x.pcap", wait_s)}
+    assert tries in (None, len(pusher.asked))
+    why = "the last frames may still have been in the kernel when tcpdump was stopped"
+    assert (received.frames, received.unsettled) == (100, "" if arrives_at else why)
 
 
-def test_flushing_is_given_up(arm):
-    pusher = FakePusher(arrives_at=0)
-    received = measured(arm(TcpdumpHost(), pusher), limit_s=0.1)
-    assert len(pusher.asked) >= 1
-    assert received.unsettled == "the last frames may still have been in the kernel when tcpdump was stopped"
-
-
-def test_flushing_through_a_nic_that_is_gone_is_not_tried_twice(arm):
-    pusher = FakePusher(arrives_at=0, otherwise=None)
-    assert measured(arm(TcpdumpHost(), pusher), limit_s=20).unsettled
-    assert len(pusher.asked) == 1
+def test_flush_frames_that_do_not_come_through_a_pipe_are_sent_again_for_a_while(arm):
+    pusher = FakePusher()
+    sink = arm(TcpdumpHost(content=pcap(FRAMES), last=REPORT.replace("101", "100")), pusher, keep=False)
+    received = measured(sink, limit_s=0.3)
+    assert len(pusher.asked) >= 2
+    assert (received.frames, "when tcpdump was stopped" in received.unsettled) == (100, True)
 
 
 def test_flushing_returns_when_tcpdump_dies_meanwhile(arm, monkeypatch):
@@ -449,16 +436,17 @@ def test_arming_spawns_that_command_and_a_dry_run_shows_it(arm, tmp_path):
 
 @pytest.mark.parametrize(
     ("path", "keep", "target"),
-    [(PATH, False, None), (PATH, True, "c/x.pcap"), (IN_VM, False, "/tmp/x.pcap"), (IN_VM, True, "/tmp/x.pcap")],
+    [
+        (PATH, False, None),
+        (PATH, True, "c/x.pcap"),
+        (IN_VM, False, "/tmp/x.pcap"),
+        (IN_VM, True, "/tmp/x.pcap"),
+        (replace(PATH, source=IN_VM.source), False, "c/x.pcap"),
+    ],
 )
 def test_where_a_capture_goes(path, keep, target):
+    """Only what begins and ends on this machine is counted while it is made: by one clock, late frames are told."""
     assert target_of(incoming(path=path, keep=keep)) == (None if target is None else Path(target))
-
-
-def test_only_what_begins_and_ends_on_this_machine_is_counted_while_it_is_made():
-    """By one clock, late frames of an earlier trial are told from new ones before the source has said when it sent."""
-    for other in (replace(PATH, source=IN_VM.source), replace(PATH, sink=IN_VM.sink)):
-        assert not is_counted_live(incoming(path=other))
 
 
 def test_what_it_writes_to_a_disk():
@@ -488,8 +476,3 @@ def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
     (argv,) = host.spawned
     assert argv[argv.index("-B") + 1] == "50000", "of 800,000 KiB"
     assert most_ring_bytes("no such line\n", 4) == ring_bytes(1e9, 64), "where nobody knows, as if there were enough"
-
-
-@pytest.mark.parametrize(("limit_s", "wait_s"), [(5.0, 0.5), (0.5, 0.2), (0.0, 0.2), (60.0, 6.0)])
-def test_each_flush_waits_for_a_part_of_the_limit(limit_s, wait_s):
-    assert flush_wait_s(limit_s) == wait_s
