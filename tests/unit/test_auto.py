@@ -55,23 +55,20 @@ def test_pktgen_where_it_works():
     assert host.kernel.devices() == {}
 
 
-def test_afpacket_where_there_is_no_pktgen_and_why():
+@pytest.mark.parametrize(
+    ("host", "interface", "why"),
+    [
+        (without_pktgen("near"), "nb-tx1", "the kernel of host near has no pktgen: neither loaded nor loadable"),
+        (PktgenHost(FakeKernel(), "near"), "lo9", "pktgen does not take `add_device lo9@0` > "),
+    ],
+    ids=["there is none", "it refuses"],
+)
+def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
     with closing(Auto().source()) as source:
-        source.open(without_pktgen("near"), "nb-tx1", ())
-        assert source.remarks() == [
-            "afpacket sends from nb-tx1 of host near: "
-            "the kernel of host near has no pktgen: neither loaded nor loadable"
-        ]
+        source.open(host, interface, ())
+        assert source.remarks()[0].startswith(f"afpacket sends from {interface} of host near: {why}")
         assert source.nearest_fps(3e6, 64) == 3e6
         assert sent_by(source) == (3000, 0)
-
-
-def test_afpacket_where_pktgen_refuses_and_why():
-    host = PktgenHost(FakeKernel(), "near")
-    with closing(Auto().source()) as source:
-        source.open(host, "lo9", ())
-        assert "pktgen does not take `add_device lo9@0`" in source.remarks()[0]
-        assert sent_by(source)[0] == 3000
     assert host.kernel.devices() == {}
 
 

@@ -27,15 +27,7 @@ from tests.unit.capture_files import (
 )
 
 MS = 1_000_000
-EXPECTED = Expected(
-    stream="a",
-    src_ip="198.18.0.1",
-    dst_ip="198.18.0.2",
-    frame_size=128,
-    sent_frames=1000,
-    sent_from_ns=START_NS,
-    sent_until_ns=START_NS + 1000 * MS,
-)
+EXPECTED = Expected("a", "198.18.0.1", "198.18.0.2", 128, 1000, START_NS, START_NS + 1000 * MS)
 
 
 def write(path: Path, frames: list[Frame], **options: Any) -> Path:

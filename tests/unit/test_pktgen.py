@@ -17,18 +17,7 @@ from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeHost
 from tests.unit.pktgen_kernel import OFFSET_NS, FakeKernel, PktgenHost
 
-TRAFFIC = Traffic(
-    stream="s1",
-    src_mac="02:00:00:00:00:0A",
-    dst_mac="02:00:00:00:00:02",
-    src_ip="198.18.0.1",
-    dst_ip="198.18.0.2",
-    frame_size=64,
-    fps=10_000.0,
-    duration_s=0.1,
-    flows=1,
-    seed=1,
-)
+TRAFFIC = Traffic("s1", "02:00:00:00:00:0A", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 10_000.0, 0.1, 1, 1)
 MAX = replace(TRAFFIC, fps=None, duration_s=1.0)
 
 
