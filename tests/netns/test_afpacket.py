@@ -17,6 +17,7 @@ from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frames import flow_ports
 from netbench.hosts.base import Process
+from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Traffic
@@ -127,9 +128,7 @@ class Capture:
     def stop(self, frames: int, frame_size: int) -> Captured:
         """Wait until `frames` frames are in the file, then end."""
         expected_bytes = 24 + frames * (16 + min(SNAP_BYTES, frame_size - 4))
-        deadline = time.monotonic() + 10
-        while self._path.stat().st_size < expected_bytes and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: self._path.stat().st_size >= expected_bytes, 10)
         self._process.send_signal(signal.SIGINT)
         _, report = self._process.communicate()
         assert re.search(r"^0 packets dropped by kernel", report, re.MULTILINE), report
@@ -374,7 +373,4 @@ def test_the_threads_run_on_the_cpus_they_are_given(lab):
 
 def until_sending(lab: Lab) -> None:
     """Wait until the first frames have left."""
-    deadline = time.monotonic() + 10
-    while lab.tx("packets") == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert wait_until(lambda: lab.tx("packets") > 0, 10)

@@ -11,48 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import netbench, rows
+from tests.commands import netbench, rows, settings
 from tests.netns.watching import pids_in, stored, wait_for
 
 pytestmark = pytest.mark.root
 
-SMALL = [
-    "--set",
-    "frame_sizes=64",
-    "--set",
-    "loads=5000fps",
-    "--set",
-    "repetitions=1",
-    "--set",
-    "duration=100ms",
-    "--set",
-    "tolerance=100%",
-    "--set",
-    "max_lateness=1min",
-]
-SIX = [*SMALL, "--set", "repetitions=6"]
+SMALL = settings(
+    frame_sizes=64, loads="5000fps", repetitions=1, duration="100ms", tolerance="100%", max_lateness="1min"
+)
+SIX = [*SMALL, *settings(repetitions=6)]
 
 
 def test_a_campaign_from_one_command(results):
     done = netbench("run", "netns", "quick", "-o", results, *SMALL)
     assert done.returncode == 0, done.stderr
     found = rows(results)
-    assert {row["uut"]: row["lost_frames"] for row in found} == {
-        "bridge": "0",
-        "route": "0",
-        "drops-7-of-100": "35",
-    }
+    lost = {row["uut"]: row["lost_frames"] for row in found}
+    assert lost == {"bridge": "0", "route": "0", "drops-7-of-100": "35"}
     assert {row["sent_frames"] for row in found} == {"500"}
     assert f"report: {results}/report.html" in done.stdout
-    names = {path.name for path in results.iterdir()}
-    assert {
-        "campaign.sqlite",
-        "manifest.json",
-        "topology.yaml",
-        "profile.yaml",
-        "events.jsonl",
-        "report.html",
-    } <= names
+    names = {"campaign.sqlite", "manifest.json", "topology.yaml", "profile.yaml", "events.jsonl", "report.html"}
+    assert names <= {path.name for path in results.iterdir()}
     assert list((results / "captures").iterdir()) == []
     manifest = json.loads((results / "manifest.json").read_text())
     assert manifest["finished"]
@@ -63,22 +42,18 @@ def test_a_campaign_from_one_command(results):
 
 
 def test_three_streams_at_once(results):
-    done = netbench("run", "netns-3", "quick", "-o", results, *SMALL, "--set", "streams=1,2,3", "--uut", "bridge")
+    chosen = [*SMALL, *settings(streams="1,2,3")]
+    done = netbench("run", "netns-3", "quick", "-o", results, "--uut", "bridge", *chosen)
     assert done.returncode == 0, done.stderr
     found = rows(results)
     assert sorted((row["streams"], row["stream"]) for row in found) == [
-        ("1", "s1"),
-        ("2", "s1"),
-        ("2", "s2"),
-        ("3", "s1"),
-        ("3", "s2"),
-        ("3", "s3"),
+        (str(many), f"s{number}") for many in (1, 2, 3) for number in range(1, many + 1)
     ]
     assert {(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found} == {("500", "500", "valid")}
 
 
 def test_captures_are_kept_when_asked_for(results):
-    done = netbench("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "keep_captures=all")
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *SMALL, *settings(keep_captures="all"))
     assert done.returncode == 0, done.stderr
     (capture,) = (results / "captures").iterdir()
     answer = json.loads(netbench("analyze", capture, "--json").stdout)
@@ -86,34 +61,13 @@ def test_captures_are_kept_when_asked_for(results):
 
 
 def test_many_flows_and_the_fastest_load(results):
-    done = netbench(
-        "run",
-        "netns",
-        "quick",
-        "-o",
-        results,
-        *SMALL,
-        "--uut",
-        "route",
-        "--set",
-        "flows=100",
-        "--set",
-        "loads=max",
-    )
+    chosen = [*SMALL, *settings(flows=100, loads="max")]
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "route", *chosen)
     assert done.returncode in (0, 1), done.stderr
     (row,) = rows(results)
     assert (row["intended_fps"], row["unsent_frames"]) == ("", "")
     if row["verdict"] == "valid":
         assert int(row["sent_frames"]) == int(row["received_frames"]) + int(row["lost_frames"]) > 1000
-
-
-def test_dry_run_touches_nothing(tmp_path):
-    done = netbench("run", "netns", "quick", "--dry-run", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "ip netns add nb-netns-uut" in done.stdout
-    assert "108 trials" in done.stdout
-    assert "expected total time" in done.stdout
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
@@ -189,7 +143,7 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
 
 
 def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
-    first = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge", "--set", "duration=1500ms")
+    first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="1500ms"))
     wait_for(lambda: stored(results) >= 1)
     second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *SMALL)
     assert second.returncode == 3
@@ -213,9 +167,8 @@ def small_disk(tmp_path):
 
 def test_a_capture_that_fills_the_disk_is_an_invalid_trial(small_disk):
     results = small_disk / "results"
-    more = ["--set", "loads=[60000fps, max]", "--set", "duration=2500ms", "--set", "retries=0"]
-    keep = ["--set", "keep_captures=all"]
-    done = netbench("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", *more, *keep)
+    more = settings(loads="[60000fps, max]", duration="2500ms", retries=0, keep_captures="all")
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *SMALL, *more)
     assert done.returncode == 1, done.stderr + done.stdout
     found = {row["load"]: row for row in rows(results)}
     assert [row["reasons"] for row in found.values()] == ["capture-disk-full"] * 2
@@ -247,7 +200,7 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
 
 
 def test_a_killed_generator_is_replaced_and_the_trial_repeated(results, start):
-    campaign = start("run", "netns", "quick", "-o", results, *SMALL, "--uut", "bridge", "--set", "duration=1s")
+    campaign = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SMALL, *settings(duration="1s"))
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.3)
     os.kill(pids_in("nb-netns-source", "afpacket")[0], signal.SIGKILL)

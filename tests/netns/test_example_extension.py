@@ -1,25 +1,10 @@
 """The example of an extension in a campaign: installed beside netbench, it sends and receives."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.commands import netbench, rows, settings
 
 pytestmark = pytest.mark.root
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
-
-
-@pytest.fixture
-def installed(tmp_path, monkeypatch):
-    """The example's entry points, as an installation in editable mode has them."""
-    told = "import setuptools; setuptools.setup()"
-    subprocess.run([sys.executable, "-c", told, "-q", "egg_info", "--egg-base", tmp_path], cwd=EXAMPLE, check=True)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (tmp_path, EXAMPLE))))
 
 
 def test_a_source_and_a_sink_from_outside_measure(installed, results):

@@ -1,10 +1,5 @@
 """A VMM from outside: it keeps the contract, and takes part in whatever a campaign does."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from netbench.config.shipped import TOPOLOGIES, find
@@ -15,7 +10,6 @@ from tests.contract.vmm_contract import VmmContract
 
 pytestmark = pytest.mark.root
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "extension"
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
     ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 70}),
@@ -28,17 +22,6 @@ BREAKAGES = [
     ),
     ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 70}),
 ]
-
-
-@pytest.fixture
-def installed(tmp_path_factory, monkeypatch):
-    """The example's entry points, as an installation in editable mode has them."""
-    base = tmp_path_factory.mktemp("installed")
-    told = "import setuptools; setuptools.setup()"
-    subprocess.run([sys.executable, "-c", told, "-q", "egg_info", "--egg-base", base], cwd=EXAMPLE, check=True)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (base, EXAMPLE))))
-    for path in (EXAMPLE, base):
-        monkeypatch.syspath_prepend(path)
 
 
 class TestNamespaces(VmmContract):

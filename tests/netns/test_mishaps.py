@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from netbench.linux.state import STATE_DIRECTORY
-from tests.commands import netbench, rows
+from tests.commands import netbench, rows, settings
 from tests.netns.test_campaign import SMALL
 from tests.netns.watching import events, pids_in, wait_for
 
 pytestmark = pytest.mark.root
 
-LONG = [*SMALL, "--uut", "bridge", "--set", "duration=1500ms", "--set", "retries=0"]
+LONG = ["--uut", "bridge", *SMALL, *settings(duration="1500ms", retries=0)]
 
 
 def test_a_namespace_of_the_same_name_is_left_alone(results):
@@ -54,7 +54,7 @@ def test_the_machine_itself_can_forward_and_is_itself_again_afterwards(results, 
 
 def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, start):
     (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", "route"))
-    campaign = start("run", tmp_path / "local.yaml", "quick", "-o", results, *SMALL, "--set", "duration=20s")
+    campaign = start("run", tmp_path / "local.yaml", "quick", "-o", results, *SMALL, *settings(duration="20s"))
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     assert "table ip nb-drops" in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout
     campaign.kill()
@@ -64,7 +64,7 @@ def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, st
 
 
 def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
-    campaign = start("run", "netns", "quick", "-o", results, *LONG, "--set", "max_lateness=50ms")
+    campaign = start("run", "netns", "quick", "-o", results, *LONG, *settings(max_lateness="50ms"))
     wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
     time.sleep(0.5)
     (source,) = pids_in("nb-netns-source", "afpacket")

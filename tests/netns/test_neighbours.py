@@ -22,7 +22,6 @@ SMALL = settings(
     tolerance="100%",
     max_lateness="1min",
 )
-EXTERNAL = settings(topology__neighbours__0__kind="external", scenarios="cpu-light")
 RUN = ("run", "netns-neighbour", "schlosser2011-short", "--uut", "raw", *SMALL)
 
 
@@ -131,42 +130,3 @@ def test_interrupted_in_every_stage_the_loads_stay_what_they_were(results, start
     assert len([row for row in found if not row["guest"]]) == 2 + 2 + 2 * 2
     for name in ("network-50", "network-95"):
         assert len({row["intended_fps"] for row in found if (row["scenario"], row["guest"]) == (name, "second")}) == 1
-
-
-def test_a_maximum_that_cannot_be_found_costs_what_refers_to_it(results):
-    """A UUT that lets nothing pass has none."""
-    nothing = ("--set", "topology.uuts.1.drop={k: 1, n: 1}")
-    done = netbench("run", "netns-neighbour", "schlosser2011-short", "--uut", "drops", *SMALL, *nothing, "-o", results)
-    assert done.returncode == 1
-    found = reasons(results)
-    assert {name for name, why in found.items() if why} == {"network-50", "network-95"}
-    assert {why for why in found.values() if why} == {"maximum-unknown"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("netns", "schlosser2011-short"), "needs a second guest, and topology netns has no `neighbours`"),
-        (("netns-neighbour", "quick", "--set", "scenarios=busy"), "'busy' is no scenario; there are dedicated"),
-        (
-            ("netns-neighbour", "quick", "--set", "topology.neighbours.0.placement=[999]"),
-            "there is no CPU 999 to use",
-        ),
-        (
-            (
-                "netns-neighbour",
-                "quick",
-                "--set",
-                "topology.neighbours.0.kind=external",
-                "--set",
-                "scenarios=cpu-light",
-            ),
-            "nothing can be run inside a UUT of kind external",
-        ),
-    ],
-)
-def test_what_cannot_be_played_is_refused_before_anything_is_touched(results, arguments, says):
-    done = netbench("run", *arguments, "-o", results)
-    assert done.returncode == 2, done.stderr
-    assert says in done.stderr
-    assert not results.exists()

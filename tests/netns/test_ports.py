@@ -1,11 +1,11 @@
 """Ports of the machine, lent to a testbed: veth ends in this machine's own namespace play them."""
 
 import subprocess
-import time
 
 import pytest
 
-from tests.commands import netbench, rows, start
+from tests.commands import netbench, rows, settings
+from tests.netns.watching import events, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -23,10 +23,9 @@ streams:
 uuts:
   - {name: outside, kind: external}
 """
-SHORT = [
-    *("--set", "frame_sizes=64", "--set", "loads=5000fps", "--set", "repetitions=1"),
-    *("--set", "duration=200ms", "--set", "tolerance=100%", "--set", "max_lateness=1min"),
-]
+SHORT = settings(
+    frame_sizes=64, loads="5000fps", repetitions=1, duration="200ms", tolerance="100%", max_lateness="1min"
+)
 
 
 def ip(*words: str) -> str:
@@ -77,14 +76,11 @@ def test_ports_are_used_and_given_back_as_they_were(topology, tmp_path, kind):
     assert (look("nbt-a0"), look("nbt-b0")) == before
 
 
-def test_ports_come_back_after_a_killed_run(topology, tmp_path):
+def test_ports_come_back_after_a_killed_run(topology, tmp_path, start):
     topology.write_text(TOPOLOGY.replace("KIND", "netns"))
     before = look("nbt-a0"), look("nbt-b0")
-    campaign = start("run", topology, "quick", "-o", tmp_path / "results", *SHORT, "--set", "duration=20s")
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "results" / "events.jsonl").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    campaign = start("run", topology, "quick", "-o", tmp_path / "results", *SHORT, *settings(duration="20s"))
+    wait_for(lambda: events(tmp_path / "results"))
     campaign.kill()
     campaign.communicate()
     assert netbench("clean").returncode == 0

@@ -3,15 +3,13 @@
 import contextlib
 import json
 import subprocess
-import time
 from pathlib import Path
+
+from netbench.hosts.clock import wait_until
 
 
 def wait_for(condition, timeout_s=20.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
+    assert wait_until(condition, timeout_s, every_s=0.005), "it did not happen in time"
 
 
 def events(results: Path) -> list[dict]:

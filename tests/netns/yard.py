@@ -1,7 +1,6 @@
 """Namespaces with the links of two streams, in which UUTs are brought up by hand, side by side."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes
@@ -70,16 +70,9 @@ class Yard:
         send = [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame]
         run_checked(self.hosts["source"], send)
         arrived = before
-        while (now := self._settled(path, arrived)) != arrived:
-            arrived = now
+        while wait_until(lambda: self._arrived(path) != arrived, _SETTLE_S):  # noqa: B023 - asked at once
+            arrived = self._arrived(path)
         return arrived - before
-
-    def _settled(self, path: StreamPath, arrived: int) -> int:
-        """What has arrived after a while; sooner when that is more than before."""
-        deadline = time.monotonic() + _SETTLE_S
-        while (now := self._arrived(path)) == arrived and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return now
 
     def _arrived(self, path: StreamPath) -> int:
         return self.machine.read_nics([path.sink.place])[path.sink.place].rx

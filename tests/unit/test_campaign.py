@@ -226,6 +226,11 @@ def test_a_testbed_that_does_not_come_up_leaves_no_directory(campaign, monkeypat
             profile(),
             "stream s1: this kind of UUT needs an ingress and an egress NIC",
         ),
+        (
+            shared_topology([{"name": "second", "streams": ["s2"], "kind": "external"}]),
+            profile(scenarios=["cpu-light"]),
+            "UUT bridge: neighbour second: nothing can be run inside a UUT of kind external; choose scenarios without",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_else(lab, wanted, why):
