@@ -1,7 +1,7 @@
 """Undoing the compressions of kernels and their modules.
 
-A kernel takes seconds to unpack itself on an emulated CPU. QEMU starts an unpacked one by the PVH entry point that
-Linux has for Xen (CONFIG_PVH; QEMU's docs/specs and hw/i386/x86.c, and Documentation/arch/x86/boot.rst for where the
+A kernel takes seconds to unpack itself on an emulated CPU. A VMM can start an unpacked one by the PVH entry point that
+Linux has for Xen (CONFIG_PVH; include/xen/interface/elfnote.h, and Documentation/arch/x86/boot.rst for where the
 compressed kernel is).
 """
 
@@ -40,7 +40,7 @@ def uncompressed(content: bytes) -> bytes:
 
 
 def directly_bootable(kernel: bytes) -> bytes | None:
-    """The uncompressed kernel (an ELF file) in a bzImage; None where there is none that QEMU could start."""
+    """The uncompressed kernel (an ELF file) in a bzImage; None where there is none that a VMM could start."""
     if kernel[_MAGIC_OFFSET : _MAGIC_OFFSET + 4] != b"HdrS":
         return None
     offset, size = struct.unpack_from("<II", kernel, _PAYLOAD_OFFSET)

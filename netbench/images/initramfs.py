@@ -6,10 +6,8 @@ from pathlib import Path, PurePosixPath
 
 from netbench.errors import TestbedError
 from netbench.images.kernels import Kernel
-from netbench.images.libraries import libraries
 from netbench.images.modules import module_files
-from netbench.images.packed import BUSYBOX, Busybox, packed
-from netbench.images.python import standard_library
+from netbench.images.programs import BUSYBOX, Busybox, libraries, packed, standard_library
 from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS
 from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
 

@@ -10,7 +10,7 @@ from netbench.images.apt import Apt, Package
 from netbench.images.debs import control_field, unpack_kernel
 from netbench.images.library import content_digest, file_digest
 from netbench.images.modules import Selection, select
-from netbench.images.wanted_modules import REQUIRED, WANTED
+from netbench.images.recipe import REQUIRED, WANTED
 
 # The x86 boot protocol (Documentation/arch/x86/boot.rst): a magic, where the version's text is, a flag "64 bit".
 _X86_MAGIC, _X86_MAGIC_OFFSET = b"HdrS", 0x202

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class Image:
     """A guest image. `digest` is the SHA-256 over its compressed kernel and its initrd, in hexadecimal.
 
-    `kernel` is what QEMU starts fastest, `vmlinuz` the same kernel as any boot loader takes it. `manifest` is
+    `kernel` is what starts fastest, `vmlinuz` the same kernel as any boot loader takes it. `manifest` is
     what the image was built from.
     """
 

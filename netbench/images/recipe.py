@@ -1,11 +1,10 @@
-"""What a guest is made of, besides its kernel and the modules of it."""
+"""What a guest is made of: packages, what of them goes in, the modules of its kernel, and netbench's own files."""
 
 import json
 from pathlib import Path
 
 from netbench.hosts.agent import program as agent_program
 from netbench.images.library import content_digest
-from netbench.images.wanted_modules import WANTED
 
 # Raised when the same recipe and packages would give another image.
 BUILDER = 2
@@ -36,6 +35,99 @@ ACCOUNTS = {
     "etc/hosts": "127.0.0.1 localhost netbench-guest\n::1 localhost\n",
 }
 MOUNT_POINTS = ("dev", "proc", "root", "run", "sys", "tmp", "var/log")
+
+# Modules without which nobody can talk to the guest.
+REQUIRED = ("virtio_console", "virtio_pci")
+
+# By what they are for; what they depend on comes by itself. A kernel may have some of them built in, and lack others:
+# only the REQUIRED must be there either way.
+WANTED = {
+    "virtio devices": (
+        "virtio_balloon",
+        "virtio_blk",
+        "virtio_console",
+        "virtio_mmio",
+        "virtio_net",
+        "virtio_pci",
+        "virtio_rng",
+        "virtio_scsi",
+        "vmw_vsock_virtio_transport",
+    ),
+    "network cards that VMMs emulate": (
+        "8139cp",
+        "8139too",
+        "e1000",
+        "e1000e",
+        "igb",
+        "igbvf",
+        "ixgbevf",
+        "ne2k_pci",
+        "pcnet32",
+        "vmxnet3",
+    ),
+    "guests of Xen and Hyper-V": ("hv_netvsc", "hv_vmbus", "xen_blkfront", "xen_netfront"),
+    "sources, sinks and paths": (
+        "8021q",
+        "bonding",
+        "br_netfilter",
+        "bridge",
+        "dummy",
+        "ifb",
+        "ipvlan",
+        "macvlan",
+        "macvtap",
+        "pktgen",
+        "tun",
+        "veth",
+        "vhost_net",
+        "vrf",
+        "vxlan",
+    ),
+    "queueing, shaping, impairment": (
+        "act_gact",
+        "act_mirred",
+        "act_police",
+        "act_skbedit",
+        "cls_basic",
+        "cls_bpf",
+        "cls_flower",
+        "cls_matchall",
+        "cls_u32",
+        "sch_fq",
+        "sch_fq_codel",
+        "sch_htb",
+        "sch_ingress",
+        "sch_mqprio",
+        "sch_multiq",
+        "sch_netem",
+        "sch_prio",
+        "sch_tbf",
+    ),
+    "packet filtering": (
+        "nf_conntrack",
+        "nf_conntrack_bridge",
+        "nf_tables",
+        "nft_chain_nat",
+        "nft_ct",
+        "nft_dup_netdev",
+        "nft_fwd_netdev",
+        "nft_hash",
+        "nft_limit",
+        "nft_masq",
+        "nft_meta_bridge",
+        "nft_nat",
+        "nft_numgen",
+        "nft_objref",
+        "nft_quota",
+        "nft_reject",
+        "nft_reject_bridge",
+        "nft_reject_inet",
+    ),
+    # Asked for by the name of the algorithm, so that no dependency names them.
+    "checksums for the above": ("crc32c_generic", "crc32c_intel"),
+    "where frames die": ("drop_monitor",),
+    "the host's clock": ("ptp_kvm",),
+}
 
 INIT = Path(__file__).parent / "guest" / "init"
 AGENT = Path(agent_program.__file__)

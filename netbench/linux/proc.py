@@ -37,6 +37,11 @@ class ProcessStat(NamedTuple):
     children_ticks: int
     nice: int
 
+    @property
+    def cpu_s(self) -> float:
+        """`ticks` in seconds."""
+        return self.ticks / USER_HZ
+
 
 def parse_cpu_ticks(stat: str) -> CpuTicks:
     """From /proc/stat; ValueError or IndexError for another text."""

@@ -8,11 +8,12 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, Process
 from netbench.linux.changes import Change
 from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.model.fields import BootLimit
+from netbench.model.names import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.vmm.attachment import Attachment, Tap
@@ -56,17 +57,31 @@ class GuestSpec:
         """How messages call it."""
         return f"guest {self.name}"
 
+    @property
+    def own_netns(self) -> str:
+        """What a network namespace of its own is called, where it has one on its machine: no other guest's is."""
+        return f"{PREFIX}{self.directory.name}"
+
 
 class RunningGuest:
-    """A guest that was started: what a driver hands out. By default it costs nothing and says nothing."""
+    """A guest that was started: what a driver hands out. By default it costs nothing and says nothing.
 
+    Where it lives as long as a `process` of its machine, that is all there is to know of its death and its end.
+    """
+
+    process: Process | None = None
     quiet_time_s: float = 0.05  # how long frames may stay in its attachments while no counter moves
 
     def __init__(self, spec: GuestSpec) -> None:
         self.spec = spec
 
     def await_answer(self, limit_s: float) -> None:
-        """Return once its host() runs commands; TestbedError when it does not, as soon as that is known."""
+        """Return once its host() runs commands; TestbedError when it does not, as soon as that is known.
+
+        By default it does at once, unless it is dead.
+        """
+        if death := self.death():
+            raise TestbedError(death)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         """What is run inside it is run here; raises `gone`, with how it died, once it is dead."""
@@ -74,7 +89,8 @@ class RunningGuest:
 
     def death(self) -> str:
         """Why it is not at work (any more): ended, paused, crashed; empty while it is."""
-        return ""
+        code = self.process.poll() if self.process else None
+        return "" if code is None else f"{self.spec.title}: its process ended with exit code {code}"
 
     def cpu_s(self) -> float | None:
         """CPU time it has cost its machine so far, in seconds; None where that cannot be told apart."""
@@ -90,12 +106,16 @@ class RunningGuest:
 
     def stop(self) -> None:
         """End it; harmless when it has ended, and when called twice."""
+        if self.process:
+            self.process.kill()
+            self.process.communicate()
 
 
 class Vmm:
     """A driver: it starts guests of one kind on a machine. What its class does not say is as with most of them."""
 
-    Options: ClassVar[type[GuestOptions]]  # how the topology describes its guests; the only argument of __init__
+    # How the topology describes its guests; the only argument of __init__.
+    Options: ClassVar[type[GuestOptions]] = GuestOptions
     may_need: ClassVar[tuple[Need, ...]] = ()  # what only its guests need: how that is looked for, and added
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()

@@ -11,7 +11,7 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
-from netbench.linux.proc import USER_HZ, read_process
+from netbench.linux.proc import read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qmp import QmpConnection
 
@@ -127,11 +127,10 @@ class QemuProcess:
     def cpu_s(self) -> float:
         """CPU time its process has used on this machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:
-            ticks = read_process(self._pid()).ticks
+            return read_process(self._pid()).cpu_s
         except OSError as error:
             self.require_alive()
             raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
-        return ticks / USER_HZ
 
     def stop(self) -> None:
         """End QEMU at once; harmless when it has ended or was never started."""

@@ -16,7 +16,7 @@ from netbench.hosts.processes import marked_processes
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
-from tests.netns.yard import FRAMES, Yard, fresh_yard
+from tests.netns.yard import FRAMES, Yard, assert_declared, fresh_yard
 
 _NOTICE_S = 20.0
 
@@ -59,6 +59,7 @@ class VmmContract:
             before = active.uut.read()
             assert yard.forwarded(active, path) == FRAMES
             after = active.uut.read()
+            assert_declared(active, path)
             assert isinstance(active.uut.console(), str)
             assert active.ready.quiet_time_s > 0
         grown = {

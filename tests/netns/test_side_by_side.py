@@ -5,6 +5,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import get_args
 
 import pytest
 
@@ -14,11 +15,13 @@ from netbench.linux.changes import SetUp
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
+from netbench.uut.forwarder import Forwarder
+from netbench.uut.impairments import Impairments
 from netbench.uut.raw import Raw, RawOptions
-from netbench.uut.reference import Drop, Reference, ReferenceOptions
+from netbench.uut.reference import At, Drop, Limit, Reference, ReferenceOptions
 from tests.commands import netbench
 from tests.netns.watching import wait_for
-from tests.netns.yard import FRAMES, fresh_yard, groups
+from tests.netns.yard import FRAMES, assert_declared, fresh_yard, groups
 
 pytestmark = pytest.mark.root
 
@@ -39,6 +42,23 @@ def reference(forward: str, k: int, n: int = 100) -> Reference:
 
 def dropped(uut: ActiveGuest) -> dict[str, int | None]:
     return {one.stream: one.frames for one in uut.uut.read().counters}
+
+
+@pytest.mark.parametrize(
+    "uut",
+    [
+        raw("bridge"),
+        *(Reference(ReferenceOptions(drop=Drop(k=1, n=9, at=at))) for at in get_args(At)),
+        Reference(ReferenceOptions(forward="route", limit=Limit(fps=1))),
+        Forwarder(Impairments()),
+    ],
+    ids=["raw", "at ingress", "forwarding", "at egress", "limit", "forwarder"],
+)
+def test_every_counter_is_read_at_a_point_that_is_declared(yard, uut):
+    """As it is of guests (VmmContract)."""
+    for_one = yard.paths[:1]
+    with yard.uut(uut, "u", for_one) as active:
+        assert_declared(active, *for_one)
 
 
 @pytest.mark.parametrize(("one", "other"), [("bridge", "bridge"), ("route", "route"), ("route", "bridge")])

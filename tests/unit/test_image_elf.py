@@ -8,7 +8,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.images.elf import Elf
-from netbench.images.libraries import libraries
+from netbench.images.programs import libraries
 from netbench.images.tree import File, Link, Node, follow, merged
 from tests.unit.image_files import AMD64, ARM64, PVH_NOTE, XEN_VERSION_NOTE, elf, module, program
 
