@@ -7,7 +7,7 @@ from dataclasses import replace
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import StreamCounts
 from netbench.model.profile import Profile
-from netbench.model.scenario import Scenario
+from netbench.model.scenario import Scenario, Stress
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load, line_rate_fps
 from netbench.model.verdict import Reason, ReasonKind
@@ -38,6 +38,7 @@ SCENARIOS = (
     "cpu-heavy",
     {"network": ["25%", "50%", "95%"]},
 )
+STREAM_RATE = 50_000  # frames/s offered to a neighbour of `small_campaign`, at 64 bytes 33.6 Mbit/s
 LOADS = ("100Mbit/s", "400Mbit/s", "800Mbit/s", "max")
 
 
@@ -155,3 +156,43 @@ def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
             unknown = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", "no valid trial in shared-idle tells the maximum")
             return replace(one, guests=(), reasons=(unknown,), machine_cpu_s=None, steps_s={})
     return one
+
+
+def forwarding(received: int, share: int = 50, name: str = "second") -> Neighbour:
+    """A neighbour that forwards at a share of the maximum."""
+    counts = stream_counts("n1", sent=STREAM_RATE, received=received, intended_fps=float(STREAM_RATE))
+    return neighbour(counts, name=name, activity={"network": f"{share}%"})
+
+
+def computing(cpu: int, vm: int = 0) -> Neighbour:
+    """A neighbour that computes."""
+    return neighbour(activity=Stress(cpu, vm), cpu_s={"guest": 1.0, "host": 1.5, "load": 0.5})
+
+
+def twice(scenario: str, received: tuple[int, int], *neighbours: Neighbour, uut: str = "kvm") -> list[TrialResult]:
+    """Two repetitions of 1,000 offered frames; each with its own neighbour where two are given."""
+    return [
+        trial(
+            stream_counts(received=arrived),
+            uut=uut,
+            scenario=scenario,
+            repetition=number,
+            cpu_s={"guest": 0.5, "host": 0.6},
+            machine_cpu_s=2.0,
+            neighbours=(neighbours[(number - 1) % len(neighbours)],) if neighbours else (),
+        )
+        for number, arrived in enumerate(received, start=1)
+    ]
+
+
+def small_campaign() -> CampaignResults:
+    """One UUT beside each kind of neighbour, with numbers that are easily followed, and one without any."""
+    trials = [
+        *twice("dedicated", (900, 902)),
+        *twice("cpu-light", (900, 902), computing(1)),
+        *twice("cpu-heavy", (700, 702), computing(8, 4)),
+        *twice("network-50", (450, 452), forwarding(40_000), forwarding(42_000)),
+        *twice("dedicated", (1000, 1000), uut="raw"),
+    ]
+    maxima = (Maximum("kvm", 64, 100_000.0, "200Mbit/s", 2),)
+    return replace(campaign(trials, uuts=("raw", "kvm")), maxima=maxima)

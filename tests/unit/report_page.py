@@ -9,6 +9,15 @@ from netbench.cli.summary import summary_table
 from netbench.model.campaign import CampaignResults
 from netbench.report.page import report_page
 
+# Sections of a page about guests that share a host.
+OF_SHARED_HOSTS = {
+    "second-guest-forwards",
+    "second-guest-computes",
+    "second-guest-itself",
+    "curves",
+    "isolation",
+    "fairness",
+}
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
@@ -17,6 +26,7 @@ class Page(HTMLParser):
 
     def __init__(self, source: str) -> None:
         super().__init__()
+        self.source = source
         self.open: list[str] = []
         self.pieces: list[str] = []
         self.ids: list[str] = []

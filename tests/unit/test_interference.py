@@ -1,6 +1,9 @@
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netbench.model.counts import StreamCounts
 from netbench.model.scenario import Stress
@@ -9,7 +12,7 @@ from netbench.model.verdict import Reason, ReasonKind
 from netbench.statistics.groups import Group, Victim, group_trials
 from netbench.statistics.interference import curves, matrix, relative_maxima, worst_isolation
 from netbench.statistics.intervals import Interval, Unknown, ratio_of_means, statement
-from netbench.statistics.sharing import background, cpu_use, fairness
+from netbench.statistics.sharing import background, cpu_use, fairness, jain_index
 from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim
 
 INVALID = (Reason(ReasonKind.NEIGHBOUR_FAILED, "", "neighbour second: went away"),)
@@ -334,3 +337,16 @@ def test_cpu_time_of_every_guest_and_the_machine_over_all_valid_trials():
     assert means(second.guest, second.host, second.load) == [1.425, 1.5, 1.35]
     assert (dedicated.scenario, dedicated.neighbours) == ("dedicated", ())
     assert means(dedicated.guest, dedicated.host, dedicated.machine) == [None, None, 0.4]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20).filter(any), st.sampled_from([1.0, 1e-300]))
+def test_fairness_is_jains_index(shares, unit):
+    """Jain, Chiu, Hawe 1984, equation 1, with fractions."""
+    exact = Fraction(sum(shares)) ** 2 / (len(shares) * sum(Fraction(share) ** 2 for share in shares))
+    assert jain_index([unit * share for share in shares]) == pytest.approx(float(exact), rel=1e-12)
+
+
+@pytest.mark.parametrize(("shares", "why"), [([], "no shares"), ([0.5, -0.1], "not -0.1"), ([0.0, 0.0], "all shares")])
+def test_what_has_no_fairness_is_refused(shares, why):
+    with pytest.raises(ValueError, match=why):
+        jain_index(shares)

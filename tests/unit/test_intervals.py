@@ -1,39 +1,174 @@
+"""Means and ratios of means with their intervals: as others compute them, whatever the numbers."""
+
+import random
+from dataclasses import astuple
+from fractions import Fraction
+from math import isclose, sqrt
+from statistics import mean, variance
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from netbench.statistics.intervals import Interval, mean_interval
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, mean_interval, ratio_of_means, statement
+
+THROUGHPUTS = st.lists(st.floats(1, 1e7), min_size=2, max_size=12)
+SAMPLES = st.lists(st.integers(99_000, 101_000), min_size=2, max_size=12).filter(lambda values: len(set(values)) > 1)
+NINE = ([818, 832, 805, 826, 811, 820, 799, 815, 823], [1001, 998, 1004, 997, 1000, 1003, 999, 1002, 996])
+# Micronuclei of mice in a mutagenicity study: cyclophosphamide and vehicle (data set Mutagenicity of mratios).
+MUTAGENICITY = ([15, 20, 32, 33], [1, 2, 2, 2, 3, 3, 5])
 
 
-def test_nine_repetitions_as_in_a_textbook() -> None:
-    # t(0.975; 8) = 2.306004 and s = 2.738613 give 2.306004 × 2.738613 / 3.
-    interval = mean_interval([1, 2, 3, 4, 5, 6, 7, 8, 9])
-    assert interval.mean == 5
-    assert interval.half_width == pytest.approx(2.105084, abs=1e-6)
-    assert interval.n == 9
+@pytest.mark.parametrize(
+    ("values", "mean", "half_width"),
+    [
+        # t(0.975; 8) = 2.306004 and s = 2.738613 give 2.306004 × 2.738613 / 3.
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9], 5, 2.105084),
+        ([42.0], 42.0, None),  # unknown, not empty
+        ([0.1, 0.1, 0.1], 0.1, 0.0),
+    ],
+)
+def test_means_as_in_a_textbook(values, mean, half_width):
+    found = mean_interval(values)
+    assert (found.mean, found.half_width, found.n) == (mean, pytest.approx(half_width, abs=1e-6), len(values))
 
 
-def test_one_repetition_has_an_unknown_interval_not_an_empty_one() -> None:
-    assert mean_interval([42.0]) == Interval(42.0, None, 1)
-
-
-def test_equal_repetitions_have_an_empty_interval() -> None:
-    assert mean_interval([0.1, 0.1, 0.1]) == Interval(0.1, 0.0, 3)
-
-
-def test_no_repetition_has_no_mean() -> None:
-    with pytest.raises(ValueError, match="no repetitions"):
-        mean_interval([])
+def test_without_repetitions_there_is_nothing_to_compute():
+    for compute in (lambda: mean_interval([]), lambda: ratio_of_means([], [1, 2]), lambda: ratio_of_means([1, 2], [])):
+        with pytest.raises(ValueError, match="no repetitions"):
+            compute()
 
 
 @given(st.lists(st.floats(0, 1e10), min_size=2, max_size=30).filter(lambda values: max(values) - min(values) > 1e-3))
-def test_agrees_with_scipy_stats(values: list[float]) -> None:
-    interval = mean_interval(values)
-    low, high = stats.t.interval(0.95, len(values) - 1, loc=interval.mean, scale=stats.sem(values))
-    assert interval.half_width == pytest.approx((high - low) / 2, rel=1e-6)
+def test_the_mean_is_the_exact_one_and_its_interval_that_of_scipy(values):
+    found = mean_interval(values)
+    assert isclose(found.mean, sum(map(Fraction, values)) / len(values), rel_tol=1e-15)
+    low, high = stats.t.interval(0.95, len(values) - 1, loc=found.mean, scale=stats.sem(values))
+    assert found.half_width == pytest.approx((high - low) / 2, rel=1e-6)
 
 
-def test_scaling_changes_the_unit_of_both_numbers() -> None:
-    assert Interval(1000.0, 10.0, 3).scaled(1e-3) == Interval(1.0, 0.01, 3)
-    assert Interval(1000.0, None, 1).scaled(1e-3) == Interval(1.0, None, 1)
+@given(THROUGHPUTS, st.sampled_from([1e-6, 0.5, 8.0, 672.0, 1e6]))
+def test_the_unit_of_a_mean_does_not_matter(values, factor):
+    expected, found = mean_interval(values).scaled(factor), mean_interval([factor * value for value in values])
+    assert found.mean == pytest.approx(expected.mean, rel=1e-9)
+    assert found.half_width == pytest.approx(expected.half_width, rel=1e-6, abs=1e-9 * abs(found.mean))
+    assert mean_interval(values[:1]).scaled(factor) == Interval(values[0] * factor, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("new", "base", "ratio", "low", "high"),
+    [
+        (*MUTAGENICITY, 9.7222222222, 5.1716481400, 18.6595269565),
+        (*reversed(MUTAGENICITY), 0.1028571429, 0.0535919267, 0.1933619560),
+        (*NINE, 0.8165555556, 0.8085332252, 0.8245849127),
+        ([3, 5, 9], [100, 90, 110, 95], 0.0573839662, -0.0168500264, 0.1354407972),
+        ([10, 20, 30], [2, 9, 4, 5, 8], 3.5714285714, 0.7783837372, 10.6890130347),
+    ],
+)
+def test_ratios_agree_with_ttestratio_of_r_mratios(new, base, ratio, low, high):
+    # R 4.2.2, mratios 1.4.4: ttestratio(new, base, var.equal = FALSE)
+    found = ratio_of_means(new, base)
+    assert (found.ratio, found.low, found.high) == pytest.approx((ratio, low, high), abs=1e-10)
+    assert (found.n_new, found.n_base, found.unknown) == (len(new), len(base), None)
+
+
+@pytest.mark.parametrize("truth", [0.8, 1.0])  # of 1.0 all others are called a significant change
+def test_the_interval_covers_the_true_ratio_19_times_of_20(truth):
+    for n_new, n_base, spread_new, spread_base in ((9, 9, 0.1, 0.03), (3, 9, 0.02, 0.1), (5, 4, 0.05, 0.05)):
+        draw = random.Random(2011)
+        covered = 0
+        for _ in range(1000):
+            found = ratio_of_means(
+                [draw.gauss(100 * truth, 100 * truth * spread_new) for _ in range(n_new)],
+                [draw.gauss(100, 100 * spread_base) for _ in range(n_base)],
+            )
+            assert found.low is not None
+            assert found.high is not None
+            covered += found.low <= truth <= found.high
+        assert 0.93 < covered / 1000 < 0.97, (n_new, n_base, spread_new, spread_base)
+
+
+@given(SAMPLES, SAMPLES, st.sampled_from([-1e6, -1.0, 1e-9, 672.0]), st.randoms(use_true_random=False))
+def test_the_limits_are_where_the_difference_is_just_significant(new, base, factor, rng):
+    found = ratio_of_means(new, base)
+    assert found.ratio is not None
+    assert found.low is not None
+    assert found.high is not None
+    of_new, of_base = variance(new) / len(new), variance(base) / len(base)
+    own, other = of_new, found.ratio**2 * of_base
+    degrees = (own + other) ** 2 / (own**2 / (len(new) - 1) + other**2 / (len(base) - 1))
+    for limit in (found.low, found.high):
+        deviation = abs(mean(new) - limit * mean(base)) / sqrt(of_new + limit**2 * of_base)
+        assert deviation == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-6)
+    # Neither the unit nor the order of the repetitions matters.
+    other_unit = [[factor * one for one in rng.sample(values, len(values))] for values in (new, base)]
+    scaled = ratio_of_means(*other_unit)
+    assert (scaled.ratio, scaled.low, scaled.high) == pytest.approx((found.ratio, found.low, found.high), rel=1e-9)
+
+
+@given(THROUGHPUTS)
+def test_what_is_compared_with_itself_has_not_changed(values):
+    found = ratio_of_means(values, values)
+    assert found.ratio == pytest.approx(1)
+    assert not found.significant
+
+
+def test_constants_have_an_interval_without_width():
+    same, less = ratio_of_means([0.1] * 3, [0.1] * 4), ratio_of_means([90.0, 90.0], [100.0, 100.0])
+    assert (same.ratio, same.low, same.high, same.significant, same.excluded) == (1.0, 1.0, 1.0, False, 0.0)
+    assert (less.ratio, less.low, less.high, less.significant, less.excluded) == (0.9, 0.9, 0.9, True, None)
+
+
+@pytest.mark.parametrize("constant", [100.0, 0.0])
+def test_where_only_one_side_varies_it_alone_makes_the_interval(constant):
+    varying = [98.0, 100.0, 104.0, 99.0]
+    low, high = stats.t.interval(0.95, 3, loc=mean(varying), scale=stats.sem(varying))
+    found = ratio_of_means([constant] * 20, varying)
+    assert (found.low, found.high) == pytest.approx((constant / high, constant / low))
+    found = ratio_of_means(varying, [50.0] * 20)
+    assert (found.low, found.high) == pytest.approx((low / 50, high / 50))
+
+
+@pytest.mark.parametrize(
+    ("new", "base", "ratio", "unknown"),
+    [
+        ([90.0], [100.0, 101.0], 90 / 100.5, Unknown.ONE_REPETITION),
+        ([90.0, 91.0], [100.0], 0.905, Unknown.ONE_REPETITION),
+        ([90.0, 91.0], [0.0, 0.0], None, Unknown.BASE_IS_ZERO),
+        ([90.0], [0.0], None, Unknown.BASE_IS_ZERO),
+        ([10, 20, 30], [1, 19, 4, 5, 8], 20 / 7.4, Unknown.BASE_MAY_BE_ZERO),  # R: "Confidence set unbounded."
+    ],
+)
+def test_what_has_no_interval_says_why(new, base, ratio, unknown):
+    found = ratio_of_means(new, base)
+    assert astuple(found) == (pytest.approx(ratio), None, None, len(new), len(base), unknown)
+    assert (found.change_low, found.change_high, found.significant, found.excluded) == (None, None, None, None)
+
+
+def test_relative_change_and_what_is_excluded():
+    lower = RatioOfMeans(0.8, 0.75, 0.875, 9, 9)
+    assert (lower.change, lower.change_low, lower.change_high) == pytest.approx((-0.2, -0.25, -0.125))
+    assert (lower.significant, lower.excluded) == (True, None)
+    unclear = RatioOfMeans(1.0, 0.96875, 1.015625, 9, 9)
+    assert (unclear.significant, unclear.excluded) == (False, 0.03125)
+    assert RatioOfMeans(1.0, 0.99, 1.25, 9, 9).excluded == 0.25
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (RatioOfMeans(0.818, 0.79, 0.847, 9, 9), "−18.2 % (−21.0 … −15.3 %)"),
+        (RatioOfMeans(9.7, 5.2, 18.66, 9, 9), "+870.0 % (+420.0 … +1,766.0 %)"),
+        (RatioOfMeans(0.9996, 0.9994, 0.9998, 9, 9), "−0.04 % (−0.06 … −0.02 %)"),
+        (RatioOfMeans(1.01, 0.98, 1.031, 9, 9), "no significant change: one above 3.1 % can be excluded"),
+        (RatioOfMeans(1.01, 0.98, 1.0311, 9, 9), "no significant change: one above 3.2 % can be excluded"),
+        (RatioOfMeans(1.0, 0.971, 1.0, 9, 9), "no significant change: one above 2.9 % can be excluded"),
+        (RatioOfMeans(1.0, 0.9998, 1.0001, 9, 9), "no significant change: one above 0.02 % can be excluded"),
+        (RatioOfMeans(1.0, 1.0, 1.0, 9, 9), "no change: all repetitions alike"),
+        (RatioOfMeans(0.818, None, None, 1, 9, Unknown.ONE_REPETITION), "unknown: one repetition (−18.2 % measured)"),
+        (RatioOfMeans(None, None, None, 9, 9, Unknown.BASE_IS_ZERO), "unknown: the baseline is 0"),
+    ],
+)
+def test_what_may_be_said(ratio, words):
+    assert statement(ratio) == words

@@ -1,12 +1,11 @@
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import plotly.graph_objects as go
 import pytest
 
 from netbench.errors import UsageError
+from netbench.model.campaign import Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
@@ -14,12 +13,12 @@ from netbench.report.axes import LossScale
 from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
 from netbench.report.page import report_page, write_report
 from netbench.report.published import schlosser2011
-from netbench.report.styles import Style, styles
-from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.intervals import Interval
+from netbench.report.styles import styles
+from netbench.statistics.groups import group_trials
+from netbench.statistics.intervals import Interval, ratio_of_means
 from tests.unit.points import count
-from tests.unit.report_page import Page, page_of, printed
-from tests.unit.results_factory import GUESTS, MANIFEST, campaign, comparison, guests, stream_counts, trial
+from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
+from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, neighbour, stream_counts, trial
 
 SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames of others"),)
 INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
@@ -33,13 +32,19 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
         trial(stream_counts(), repetition=3, reasons=SUSPICIOUS),
         trial(stream_counts(), repetition=4, reasons=INVALID),
     ]
-    page = page_of(campaign(trials, planned=6))
+    warning = Warning(WarningKind.FEW_REPETITIONS, "Only 2 repetitions: the intervals are wide.")
+    page = page_of(campaign(trials, planned=6, warnings=(warning,)))
     assert "2 of 4 trials valid, 1 suspicious, 1 invalid; 2 of 6 planned missing" in page.text
-    assert "#verdicts" in page.links
+    assert {"#verdicts", "#warnings"} <= set(page.links)
+    for found in ("foreign-frames – 1 time", "3 frames of others", "link-down – 1 time", "egress NIC was down"):
+        assert found in page.text
+    assert "few-repetitions : Only 2 repetitions: the intervals are wide." in page.text
 
 
-def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded_from_elsewhere() -> None:
+def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded() -> None:
     page = page_of(comparison(sizes=(64,), repetitions=1))
+    assert not ({"uuts", "cpu", "counters"} | OF_SHARED_HOSTS) & set(page.ids)  # there are no guests
+    assert "(emulated)" not in page.text
     elsewhere = {link for link in page.links if not link.startswith("#")}
     assert elsewhere == {f"https://doi.org/{schlosser2011().doi}"}
     assert {link.removeprefix("#") for link in page.links} - elsewhere <= set(page.ids)
@@ -47,25 +52,10 @@ def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded_from_else
     assert page.loaded == ["data:,"]
 
 
-def test_suspicious_and_invalid_trials_are_listed_with_kind_and_detail() -> None:
-    bad = [trial(stream_counts(), reasons=SUSPICIOUS), trial(stream_counts(), repetition=2, reasons=INVALID)]
-    text = page_of(campaign(bad)).text
-    assert "foreign-frames – 1 time" in text
-    assert "3 frames of others" in text
-    assert "link-down – 1 time" in text
-    assert "egress NIC was down" in text
-
-
 def test_a_long_list_of_reasons_starts_folded_and_a_short_one_open() -> None:
     many = [trial(stream_counts(), repetition=number, reasons=SUSPICIOUS) for number in range(1, 14)]
     assert "<details><summary>" in report_page(campaign(many))
     assert '<details open="open"><summary>' in report_page(campaign(many[:2]))
-
-
-def test_warnings_are_shown_with_their_kind() -> None:
-    warning = Warning(WarningKind.FEW_REPETITIONS, "Only 2 repetitions: the intervals are wide.")
-    text = page_of(campaign([trial(stream_counts())], warnings=(warning,))).text
-    assert "few-repetitions : Only 2 repetitions: the intervals are wide." in text
 
 
 def test_text_of_users_is_escaped_everywhere() -> None:
@@ -75,9 +65,11 @@ def test_text_of_users_is_escaped_everywhere() -> None:
     trials = [
         trial(stream_counts(name), uut=name, reasons=reasons),
         trial(stream_counts(name), uut=name, repetition=2),
+        trial(stream_counts(name), uut=name, scenario=name, neighbours=(neighbour(stream_counts("n1"), name=name),)),
     ]
     warnings = (Warning(WarningKind.SHARED_CPUS, name),)
-    source = report_page(campaign(trials, uuts=(name,), manifest=manifest, warnings=warnings))
+    maxima = (Maximum(name, 64, 1.0, name, 1),)
+    source = report_page(campaign(trials, uuts=(name,), manifest=manifest, warnings=warnings, maxima=maxima))
     assert "<img" not in source
     page = Page(source)
     assert page.text.count(name) >= 8
@@ -137,31 +129,6 @@ def test_a_line_is_made_of_valid_trials_and_the_others_are_marked() -> None:
     assert "foreign-frames: 3 frames of others" in marks.hovertext[0]
 
 
-def test_an_unknown_interval_draws_no_error_bar() -> None:
-    groups = group_trials(campaign([trial(stream_counts(sent=1000, received=900))]))
-    for draw in (offered_against_throughput, loss_against_offered):
-        (line,) = [trace for trace in draw(groups, styles(["raw"])).data if trace.hovertext]
-        assert list(line.error_y.array) == ["none"]
-
-
-def test_a_uut_keeps_its_colour_in_every_figure() -> None:
-    groups = group_trials(comparison(sizes=(64,), sources=(1,), repetitions=1))
-    looks = styles(["raw", "kvm", "openvz", "xen"])
-    for draw in (offered_against_throughput, loss_against_offered):
-        colours = {trace.legendgroup: trace.line.color for trace in draw(groups, looks).data if trace.hovertext}
-        assert {name: look.colour for name, look in looks.items()}.items() >= {
-            name: colour for name, colour in colours.items() if colour
-        }.items()
-    bars = {trace.legendgroup: trace.marker.color for trace in most_throughput(groups, looks).data}
-    assert bars == {name: look.colour for name, look in looks.items()}
-
-
-def test_more_uuts_than_colours_still_look_different() -> None:
-    looks = styles([f"uut{number}" for number in range(20)])
-    assert len({(look.colour, look.dash) for look in looks.values()}) == 20
-    assert len({(look.colour, look.pattern) for look in looks.values()}) == 20
-
-
 def test_panels_have_the_largest_frames_first_and_equal_axes() -> None:
     groups = group_trials(comparison(uuts=("raw",), sources=(1,), repetitions=1))
     figure = offered_against_throughput(groups, styles(["raw"]))
@@ -214,15 +181,32 @@ def test_only_no_loss_reads_as_zero_and_only_total_loss_as_all(ratio: float | No
 
 
 def test_numbers_have_separators_units_and_honest_unknowns() -> None:
-    assert formats.mbps(1234.56) == "1,234.6"
-    assert formats.mbps(0.000672) == "0.000672"
-    assert formats.mbps(None) == "–"
+    assert [formats.mbps(value) for value in (1234.56, 0.000672, None)] == ["1,234.6", "0.000672", "–"]
     assert formats.kfps(1_488_095.2) == "1,488.1"
     assert formats.mbps_interval(Interval(400.04, 0.31, 9)) == "400.0 ± 0.3"
     assert formats.mbps_interval(Interval(400.04, None, 1)) == "400.0"
     assert formats.percent_interval(Interval(0.07, 0.0, 9)) == "7.000 % ± 0"
-    assert formats.count(1, "trial") == "1 trial"
-    assert formats.count(1000, "trial") == "1,000 trials"
+    assert [formats.count(number, "trial") for number in (1, 1000)] == ["1 trial", "1,000 trials"]
+    assert [formats.change(change) for change in (-0.182, None)] == ["−18.2 %", "–"]
+
+
+def test_limits_of_a_significant_change_never_hide_it() -> None:
+    tiny, same = (ratio_of_means([new, new], [100.0, 100.0]) for new in (100.01, 100.0))
+    assert formats.change(tiny.change) == "0.0 %"
+    assert [formats.change_limits(one) for one in (tiny, same)] == ["+0.01 … +0.01", "0.0 … 0.0"]
+    assert [formats.index_limits(one) for one in (tiny, same)] == ["1.0001 … 1.0001", "1.000 … 1.000"]
+
+
+def test_a_uut_keeps_its_colour_in_every_figure_and_none_looks_like_another() -> None:
+    groups = group_trials(comparison(sizes=(64,), sources=(1,), repetitions=1))
+    looks = styles(["raw", "kvm", "openvz", "xen"])
+    colours = {name: look.colour for name, look in looks.items()}
+    for draw in (offered_against_throughput, loss_against_offered):
+        lines = [trace for trace in draw(groups, looks).data if trace.hovertext and trace.line.color]
+        assert {trace.legendgroup: trace.line.color for trace in lines} == colours
+    assert {bar.legendgroup: bar.marker.color for bar in most_throughput(groups, looks).data} == colours
+    many = styles([f"uut{number}" for number in range(20)]).values()
+    assert len({(look.colour, look.dash) for look in many}) == len({(look.colour, look.pattern) for look in many}) == 20
 
 
 def test_where_frames_were_lost_is_summed_per_uut() -> None:
@@ -237,32 +221,6 @@ def test_where_frames_were_lost_is_summed_per_uut() -> None:
     assert "kvm uut 300 100.0 % 15.000 % 10" in text
 
 
-FIGURES = (offered_against_throughput, most_throughput, loss_against_offered)
-
-
-def notes_in(figure: go.Figure) -> list[str]:
-    texts = [annotation.text.replace("<br>", " ") for annotation in figure.layout.annotations]
-    return [text for text in texts if "emulat" in text]
-
-
-@pytest.mark.parametrize("draw", FIGURES)
-def test_every_figure_with_an_emulated_uut_says_so_and_names_it(
-    draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure],
-) -> None:
-    results = guests()
-    groups, looks = group_trials(results), styles(results.uuts, results.emulated)
-    figure = draw(groups, looks)
-    assert notes_in(figure) == [f"virtio, e1000, vmxnet3: {NOTE}"]
-    legend = [trace for trace in figure.data if trace.showlegend is not False]
-    named = {trace.legendgroup: trace.name for trace in legend if trace.legendgroup in results.uuts}
-    assert named == {"raw": "raw", **{uut: f"{uut} (emulated)" for uut in GUESTS}}
-    with_one = draw([group for group in groups if group.uut in ("raw", "e1000")], looks)
-    assert notes_in(with_one) == [f"e1000: {NOTE}"]
-    bare = draw([group for group in groups if group.uut == "raw"], looks)
-    assert notes_in(bare) == []
-    assert figure.layout.margin.b > bare.layout.margin.b  # the note has room of its own
-
-
 def test_a_page_about_guests_marks_them_everywhere_and_tells_their_facts() -> None:
     results = guests()
     page = page_of(results)
@@ -272,12 +230,6 @@ def test_a_page_about_guests_marks_them_everywhere_and_tells_their_facts() -> No
     assert "guest kernel – 6.1.0-56-amd64 6.1.0-56-amd64 6.1.0-56-amd64" in page.text
     assert "vhost – off: no /dev/vhost-net – –" in page.text
     assert "vmxnet3 (emulated) 1,518 B 32000fps 1 3 all the guest did not come up within 60 s" in page.text
-
-
-def test_a_page_without_guests_says_nothing_of_them() -> None:
-    page = page_of(comparison(sizes=(64,), repetitions=1))
-    assert not {"uuts", "cpu", "counters"} & set(page.ids)
-    assert "(emulated)" not in page.text
 
 
 def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
@@ -326,45 +278,3 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     with pytest.raises(UsageError, match="no directory"):
         write_report(campaign(), tmp_path / "missing" / "report.html")
-
-
-def test_the_summary_shows_loads_loss_and_verdicts() -> None:
-    trials = [
-        trial(
-            stream_counts(sent=100_000, received=93_000, intended_fps=100_000.0),
-            load="100000fps",
-            repetition=1,
-        ),
-        trial(stream_counts(), load="100000fps", repetition=2, reasons=SUSPICIOUS),
-        trial(stream_counts(), load="100000fps", repetition=3, reasons=INVALID),
-    ]
-    lines = printed(campaign(trials)).splitlines()
-    (first,) = [line.split() for line in lines if line.strip().startswith("raw")]
-    assert first == ["raw", "64", "67.2", "67.2", "62.5", "93.0", "7.000", "1", "valid"]
-    assert any("1 suspicious" in line for line in lines)
-    assert any("link-down" in line for line in lines)
-
-
-def test_the_summary_of_a_group_without_valid_trials_has_no_numbers() -> None:
-    text = printed(campaign([trial(stream_counts(), reasons=INVALID)]))
-    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("raw")]
-    assert line[:7] == ["raw", "64", "0.672", "–", "–", "–", "–"]
-
-
-def test_the_summary_marks_emulated_uuts_and_says_what_that_means() -> None:
-    text = printed(guests(), width=100)
-    assert text.count("virtio (emulated)") == 12
-    assert "raw (emulated)" not in text
-    assert "(emulated): the CPU is emulated; these numbers describe the emulator, not the VMM" in text
-    assert "emulated" not in printed(campaign([trial(stream_counts())]))
-
-
-def test_the_summary_takes_names_as_text_and_tells_sources_apart() -> None:
-    trials = [
-        trial(stream_counts("s1"), uut="[red]kvm"),
-        trial(stream_counts("s1"), stream_counts("s2"), uut="[red]kvm"),
-    ]
-    text = printed(campaign(trials, uuts=("[red]kvm",)), width=100)
-    assert text.count("[red]kvm") == 2
-    assert "Sources" in text
-    assert "Sources" not in printed(campaign(trials[:1]))

@@ -1,0 +1,82 @@
+"""The table at the end of a run."""
+
+from netbench.model.verdict import Reason, ReasonKind
+from tests.unit.interference_factory import paper_campaign, small_campaign
+from tests.unit.points import loss
+from tests.unit.report_page import printed
+from tests.unit.results_factory import campaign, guests, stream_counts, trial
+
+SUSPICIOUS = (Reason(ReasonKind.FOREIGN_FRAMES, "s1", "3 frames of others"),)
+INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
+
+
+def test_it_shows_loads_loss_and_verdicts() -> None:
+    trials = [
+        trial(
+            stream_counts(sent=100_000, received=93_000, intended_fps=100_000.0),
+            load="100000fps",
+            repetition=1,
+        ),
+        trial(stream_counts(), load="100000fps", repetition=2, reasons=SUSPICIOUS),
+        trial(stream_counts(), load="100000fps", repetition=3, reasons=INVALID),
+    ]
+    lines = printed(campaign(trials)).splitlines()
+    (first,) = [line.split() for line in lines if line.strip().startswith("raw")]
+    assert first == ["raw", "64", "67.2", "67.2", "62.5", "93.0", "7.000", "1", "valid"]
+    assert any("1 suspicious" in line for line in lines)
+    assert any("link-down" in line for line in lines)
+
+
+def test_it_of_a_group_without_valid_trials_has_no_numbers() -> None:
+    text = printed(campaign([trial(stream_counts(), reasons=INVALID)]))
+    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("raw")]
+    assert line[:7] == ["raw", "64", "0.672", "–", "–", "–", "–"]
+
+
+def test_it_marks_emulated_uuts_and_says_what_that_means() -> None:
+    text = printed(guests(), width=100)
+    assert text.count("virtio (emulated)") == 12
+    assert "raw (emulated)" not in text
+    assert "(emulated): the CPU is emulated; these numbers describe the emulator, not the VMM" in text
+    assert "emulated" not in printed(campaign([trial(stream_counts())]))
+
+
+def test_it_takes_names_as_text_and_tells_sources_apart() -> None:
+    trials = [
+        trial(stream_counts("s1"), uut="[red]kvm"),
+        trial(stream_counts("s1"), stream_counts("s2"), uut="[red]kvm"),
+    ]
+    text = printed(campaign(trials, uuts=("[red]kvm",)), width=100)
+    assert text.count("[red]kvm") == 2
+    assert "Sources" in text
+    assert "Sources" not in printed(campaign(trials[:1]))
+
+
+def test_it_has_columns_of_neighbours_where_one_forwards() -> None:
+    text = printed(small_campaign())
+    rows = [line.split() for line in text.splitlines()]
+    assert "and out" in text
+    assert "kfps" not in text
+    assert ["network-50", "64", "0.672", "0.303", "54.900", "33.6", "27.6", "2", "valid"] in rows
+    assert ["cpu-heavy", "64", "0.672", "0.471", "29.900", "–", "–", "2", "valid"] in rows
+    assert ["kvm"] in rows
+    without = [one for one in small_campaign().trials if one.spec.scenario != "network-50"]
+    assert "and out" not in printed(campaign(without, uuts=("raw", "kvm")))
+
+
+def test_it_fits_a_narrow_console() -> None:
+    text = printed(paper_campaign(mishaps=False))
+    assert "…" not in text
+    table = text.partition("means of the valid trials")[0]
+    assert len([line for line in table.splitlines() if line.split()[:1] == ["network-95"]]) == 4 * 4 * 4
+
+
+def test_it_names_where_most_frames_of_a_uut_were_lost() -> None:
+    lost_at = (loss("ingress tap (tx_dropped)", 300), loss("guest IP layer (InDiscards)", 100))
+    trials = [
+        trial(stream_counts(received=600, lost_at=lost_at), uut="kvm"),
+        trial(stream_counts(received=100), uut="kvm", repetition=2, reasons=SUSPICIOUS),
+    ]
+    text = " ".join(printed(campaign(trials, uuts=("kvm",))).split())
+    assert "most lost of kvm: ingress tap (tx_dropped), 75.0 % of 400" in text
+    assert "most lost" not in printed(campaign([trial(stream_counts())]))
