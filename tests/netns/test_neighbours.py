@@ -114,19 +114,3 @@ def test_stopped_under_load_nothing_is_left_and_it_goes_on_later(results, start,
     assert done.returncode == 0, done.stdout + done.stderr
     assert before < stored(results) == 2
     assert set(reasons(results).values()) == {""}
-
-
-@pytest.mark.parametrize("trials", [1, 4])
-def test_interrupted_in_every_stage_the_loads_stay_what_they_were(results, start, trials):
-    """The first trial finds the maximum, the others follow; the order of UUTs and scenarios is that of the plan."""
-    wanted = ("--scenario", "network", "--scenario", "dedicated", *settings(loads="2000fps,3000fps", repetitions=1))
-    campaign = start(*RUN, "-o", results, *wanted)
-    wait_for(lambda: stored(results) > trials or campaign.poll() is not None, 60)
-    campaign.send_signal(signal.SIGINT)
-    assert campaign.wait(timeout=60) in (0, 130)
-    done = netbench("resume", results)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = rows(results)
-    assert len([row for row in found if not row["guest"]]) == 2 + 2 + 2 * 2
-    for name in ("network-50", "network-95"):
-        assert len({row["intended_fps"] for row in found if (row["scenario"], row["guest"]) == (name, "second")}) == 1

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.linux.nics import NicCounters
 from netbench.model.counts import Spread, StreamCounts
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
@@ -275,36 +274,6 @@ def test_frames_that_cannot_be_told_apart_are_counted_only():
     assert lost_at(counts) == {IN_UUT: 100}
     unknown = counts.duplicate_frames, counts.reordered_frames, counts.loss_runs, counts.longest_loss_run_frames
     assert unknown == (None, None, None, None)
-
-
-COUNTERS = NicCounters(9, 9, 9, 9, 9, 9, up=True, carrier_changes=7, mac="02:00:00:00:00:01", index=9, master=3)
-
-
-def test_growth_between_two_readings():
-    before = replace(COUNTERS, rx=1, tx=2, rx_dropped=3, tx_dropped=4, rx_errors=5, tx_errors=6)
-    after = replace(COUNTERS, rx=11, tx=22, rx_dropped=33, tx_dropped=44, rx_errors=55, tx_errors=66)
-    delta = NicDelta.between(before, after)
-    assert delta == NicDelta(10, 20, 30, 40, 50, 60, up=True, carrier_changes=0, trustworthy=True)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({name: 8} for name in ("rx", "tx", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors")),
-        {"index": 10},
-        {"mac": "02:00:00:00:00:02"},
-        {"master": 0},
-    ],
-)
-def test_a_counter_that_went_backwards_or_is_that_of_another_nic_is_not_trusted(change):
-    assert not NicDelta.between(COUNTERS, replace(COUNTERS, **change)).trustworthy
-
-
-@pytest.mark.parametrize(("was_up", "is_up", "up"), [(True, True, True), (False, True, False), (True, False, False)])
-def test_a_link_is_up_that_was_up_before_and_after(was_up, is_up, up):
-    before = replace(COUNTERS, up=was_up, carrier_changes=3)
-    delta = NicDelta.between(before, replace(before, up=is_up, carrier_changes=5))
-    assert (delta.up, delta.carrier_changes) == (up, 2)
 
 
 DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)

@@ -17,6 +17,7 @@ from netbench.model.events import (
 )
 
 KEY = "bridge/dedicated/s1/64/1000fps/1"
+AGAIN = TrialStarted(KEY, 0, 2)
 
 
 def started(planned=4, done=0, expected_s=12.4):
@@ -40,17 +41,26 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
 
 
-def test_a_line_for_each_trial_where_there_is_no_terminal():
-    ready = UutReady("bridge")
-    trial = TrialStarted(KEY, 0, 1)
-    finished = CampaignFinished(4)
-    assert shown(started(), ready, trial, stored(), stored("invalid"), finished) == (
-        f"4 of 4 trials to measure, about 12 s\n1/4 {KEY} valid\n2/4 {KEY} invalid\n"
-    )
+ENDLESS = {"planned": None, "expected_s": None}  # results decide what comes next: nobody knows how many there will be
 
 
-def test_what_is_done_already_counts():
-    assert shown(started(planned=10, done=7), stored()) == f"3 of 10 trials to measure, about 12 s\n8/10 {KEY} valid\n"
+@pytest.mark.parametrize(
+    ("events", "lines"),
+    [
+        (
+            [started(), UutReady("bridge"), AGAIN, stored(), stored("invalid"), CampaignFinished(4)],
+            ["4 of 4 trials to measure, about 12 s", f"1/4 {KEY} valid", f"2/4 {KEY} invalid"],
+        ),
+        ([started(planned=10, done=7), stored()], ["3 of 10 trials to measure, about 12 s", f"8/10 {KEY} valid"]),
+        (
+            [started(**ENDLESS, done=2), stored()],
+            ["as many trials to measure as results ask for; 2 are done", f"3 {KEY} valid"],
+        ),
+        ([], []),
+    ],
+)
+def test_a_line_for_each_trial_where_there_is_no_terminal(events, lines):
+    assert shown(*events) == "".join(f"{line}\n" for line in lines)
 
 
 def test_a_line_is_not_broken_however_narrow_the_console_seems():
@@ -58,33 +68,16 @@ def test_a_line_is_not_broken_however_narrow_the_console_seems():
 
 
 def test_a_bar_on_a_terminal():
-    again = TrialStarted(KEY, 0, 2)
-    text = plain(shown(started(), again, stored("invalid"), terminal=True))
+    text = plain(shown(started(), AGAIN, stored("invalid"), terminal=True))
     assert "ends about" in text
     assert f"{KEY} (attempt 2)" in text
     assert "1/4" in text
     assert "1 invalid" in text
-
-
-def test_a_first_attempt_is_not_numbered():
-    trial = TrialStarted(KEY, 0, 1)
-    assert "attempt" not in shown(started(), trial, stored(), terminal=True)
+    assert f"{KEY} (attempt 2)" in plain(shown(started(**ENDLESS), AGAIN, terminal=True))
+    assert "attempt" not in shown(started(), TrialStarted(KEY, 0, 1), stored(), terminal=True), "the first is not told"
 
 
 @pytest.mark.parametrize("last", [stored(), CampaignStopped("SIGINT")])
 def test_the_cursor_is_back_when_it_is_over(last):
     text = shown(started(), last, terminal=True)
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
-
-
-def test_closing_what_never_began_shows_nothing():
-    assert shown() == ""
-
-
-def test_where_results_decide_what_comes_next_nobody_knows_how_many_there_will_be():
-    assert shown(started(planned=None, done=2, expected_s=None), stored()) == (
-        f"as many trials to measure as results ask for; 2 are done\n3 {KEY} valid\n"
-    )
-    assert f"{KEY} (attempt 2)" in plain(
-        shown(started(planned=None, expected_s=None), TrialStarted(KEY, 0, 2), terminal=True)
-    )
