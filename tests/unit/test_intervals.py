@@ -31,7 +31,8 @@ MUTAGENICITY = ([15, 20, 32, 33], [1, 2, 2, 2, 3, 3, 5])
 )
 def test_means_as_in_a_textbook(values, mean, half_width):
     found = mean_interval(values)
-    assert (found.mean, found.half_width, found.n) == (mean, pytest.approx(half_width, abs=1e-6), len(values))
+    assert (found.mean, found.n) == (mean, len(values))
+    assert found.half_width == pytest.approx(half_width, abs=1e-6)
 
 
 def test_without_repetitions_there_is_nothing_to_compute():
