@@ -53,11 +53,11 @@ def test_no_two_of_the_most_streams_share_an_address_a_network_or_a_name():
     # A router has one network on each side of a stream.
     sides = [ends for path in paths for ends in ((path.src_ip, path.ingress_ip), (path.dst_ip, path.egress_ip))]
     assert len({ip for ends in sides for ip in ends}) == 4 * MAX_STREAMS
-    networks = {ipaddress.ip_interface(f"{ip}/{PREFIX_LENGTH}").network for ends in sides for ip in ends}
+    networks = {ipaddress.IPv4Interface(f"{ip}/{PREFIX_LENGTH}").network for ends in sides for ip in ends}
     assert len(networks) == len(sides)
     for ends in sides:
-        assert len({ipaddress.ip_interface(f"{ip}/{PREFIX_LENGTH}").network for ip in ends}) == 1
-    assert all(network.subnet_of(ipaddress.ip_network("198.18.0.0/15")) for network in networks)
+        assert len({ipaddress.IPv4Interface(f"{ip}/{PREFIX_LENGTH}").network for ip in ends}) == 1
+    assert all(network.subnet_of(ipaddress.IPv4Network("198.18.0.0/15")) for network in networks)
 
 
 def test_a_path_inside_a_vm_differs_from_one_here_by_its_machine_alone():
