@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from netbench.errors import MissingError, TestbedError
 from netbench.images.library import Image
@@ -70,58 +68,38 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
     return here
 
 
-@pytest.mark.parametrize("found", [Acceleration("kvm"), DIES])
-def test_what_was_found_is_remembered(cache, boot_id, found):
+def test_what_was_found_is_remembered_of_each_image_until_the_next_boot(cache, boot_id):
     assert remembered(cache, image()) is None
-    remember(cache, image(), found)
-    assert remembered(cache, image()) == found
-    assert [path.name for path in cache.parent.iterdir()] == [cache.name], "nothing half-written is left"
-
-
-def test_after_another_boot_it_is_tried_anew(cache, boot_id):
     remember(cache, image(), DIES)
+    remember(cache, image("d2"), Acceleration("kvm"))
+    assert [remembered(cache, image(digest)) for digest in ("d1", "d2", "d3")] == [DIES, Acceleration("kvm"), None]
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name], "nothing half-written is left"
     boot_id.write_text("boot-2\n")
     assert remembered(cache, image()) is None
 
 
-def test_another_image_is_tried_for_itself(cache, boot_id):
-    remember(cache, image("d1"), DIES)
-    assert remembered(cache, image("d2")) is None
+NOTE = {"boot": "boot-1", "found": {"d1": {"accelerator": "kvm", "why": ""}}}
+WHOLE = json.dumps(NOTE)
+DAMAGED = [
+    *(WHOLE[:length] for length in range(len(WHOLE))),
+    *("[]", "5", "null", "\udcff", *(json.dumps({key: NOTE[key]}) for key in NOTE)),
+    *(json.dumps({**NOTE, key: None}) for key in NOTE),
+    *(
+        json.dumps({**NOTE, "found": {"d1": found}})
+        for found in (None, 5, {"why": "x"}, {"accelerator": "kvm", "colour": "red"})
+    ),
+]
 
 
-WHOLE = {"key": ["boot-1", "d1"], "found": {"accelerator": "kvm", "why": ""}}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "5",
-        "null",
-        json.dumps({**WHOLE, "key": None}),
-        json.dumps({"found": WHOLE["found"]}),
-        json.dumps({"key": WHOLE["key"]}),
-        json.dumps({**WHOLE, "found": None}),
-        json.dumps({**WHOLE, "found": {"accelerator": "kvm", "colour": "red"}}),
-        json.dumps({**WHOLE, "found": {"why": "x"}}),
-        "\udcff",
-    ],
-)
-def test_a_damaged_note_is_no_note(cache, boot_id, text):
+def test_a_damaged_note_is_no_note(cache, boot_id):
     cache.parent.mkdir()
-    cache.write_bytes(text.encode(errors="surrogateescape"))
-    assert remembered(cache, image()) is None
-    remember(cache, image(), Acceleration("kvm"))
+    cache.write_text(WHOLE)
     assert remembered(cache, image()) == Acceleration("kvm")
-
-
-@given(st.integers(0, len(json.dumps(WHOLE)) - 1))
-def test_a_note_that_was_cut_is_no_note(tmp_path_factory, length):
-    cache = tmp_path_factory.mktemp("state") / "acceleration.json"
-    cache.write_text(json.dumps(WHOLE)[:length])
-    assert remembered(cache, image()) is None
+    for text in DAMAGED:
+        cache.write_bytes(text.encode(errors="surrogateescape"))
+        assert remembered(cache, image()) is None, text
+        remember(cache, image(), DIES)
+        assert remembered(cache, image()) == DIES, text
 
 
 def test_a_note_that_cannot_be_written_is_only_not_there(tmp_path, boot_id):
@@ -131,10 +109,13 @@ def test_a_note_that_cannot_be_written_is_only_not_there(tmp_path, boot_id):
     assert remembered(cache, image()) is None
 
 
-def test_emulation_that_is_asked_for_needs_nothing(machine):
+@pytest.mark.parametrize(
+    ("wanted", "why"), [("tcg", "the topology asks for emulation"), ("auto", "this host has no /dev/kvm")]
+)
+def test_without_a_device_nothing_is_tried(machine, wanted, why):
     machine.device.unlink()
     machine.images.clear()
-    assert machine.choose("tcg") == Acceleration("tcg", "the topology asks for emulation")
+    assert machine.choose(wanted) == Acceleration("tcg", why)
     assert machine.probed == []
 
 
@@ -153,36 +134,22 @@ def test_it_is_the_image_in_use_that_is_tried(machine):
     assert machine.probed == ["d2"]
 
 
-def test_without_a_device_nothing_is_tried(machine):
-    machine.device.unlink()
-    assert machine.choose() == Acceleration("tcg", "this host has no /dev/kvm")
-    assert machine.probed == []
-
-
 def test_without_an_image_it_cannot_be_tried_and_that_is_not_remembered(machine):
-    images = dict(machine.images)
-    machine.images.clear()
-    found = machine.choose()
-    assert (found.emulated, found.why) == (
-        True,
-        "/dev/kvm is there, but cannot be tried: the guest image 'micro' is not built",
-    )
-    machine.images.update(images)
-    assert machine.choose() == Acceleration("kvm")
+    found = machine.choose(name="gone")
+    assert found.emulated
+    assert found.why == "/dev/kvm is there, but cannot be tried: the guest image 'gone' is not built"
+    machine.images["gone"] = image("d3")
+    assert machine.choose(name="gone") == Acceleration("kvm")
 
 
-def test_kvm_that_is_wanted_and_does_not_work_is_an_error(machine):
+def test_kvm_that_is_wanted_works_or_is_an_error(machine):
+    assert machine.choose("kvm") == Acceleration("kvm")
     machine.found = DIES
     with pytest.raises(MissingError, match="accelerator: kvm is wanted, but .* no guest boots under it: it died; use"):
-        machine.choose("kvm")
+        machine.choose("kvm", "new")
     machine.device.unlink()
     with pytest.raises(MissingError, match="accelerator: kvm is wanted, but this host has no /dev/kvm; use auto or"):
         machine.choose("kvm")
-
-
-def test_kvm_that_is_wanted_and_works(machine):
-    assert machine.choose("kvm") == Acceleration("kvm")
-    assert not machine.choose("kvm").emulated
 
 
 def test_a_probe_that_cannot_even_start_says_so(tmp_path):

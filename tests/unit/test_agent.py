@@ -1,0 +1,313 @@
+"""A machine reached through its agent, here the real one as a process: the channel to it, and the host that it is."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.agent import host
+from netbench.hosts.agent import program as agent
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.agent.messages import Decoder, Message
+from netbench.hosts.agent.process import GuestProcess
+from netbench.hosts.base import run_checked
+from netbench.hosts.composed import Explained, Namespaced
+
+DEATH = "guest g: QEMU was killed by signal 9: Kernel panic - not syncing: Out of memory"
+
+
+class Guest:
+    """An agent as it runs in a guest, the host it is, and how it died: empty while it lives."""
+
+    def __init__(self) -> None:
+        self.socket, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-S", agent.__file__, f"fd:{theirs.fileno()}"]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.death = ""
+
+    def connect(self) -> None:
+        """Greet it; what was sent before is an earlier controller's."""
+        self.channel = AgentChannel("guest g", self.socket)
+        self.host = Explained(AgentHost("uut", self.channel), lambda: self.death, MachineGoneError)
+        self.host.await_answer(20, str)
+
+    def die(self, death=DEATH) -> None:
+        """End the agent, and with it the channel."""
+        self.process.kill()
+        self.process.wait()
+        self.death = death
+
+
+@pytest.fixture
+def newborn():
+    guest = Guest()
+    yield guest
+    guest.host.close()
+    guest.process.kill()
+    guest.process.wait(20)
+
+
+@pytest.fixture
+def guest(newborn):
+    newborn.connect()
+    return newborn
+
+
+@pytest.fixture
+def channel(guest):
+    return guest.channel
+
+
+def test_a_command_its_output_and_its_exit_code(channel):
+    done = channel.run(["sh", "-c", "cat; echo out; echo err >&2; exit 7"], b"in\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (7, "in\nout\n", "err\n")
+
+
+def test_a_command_that_a_signal_ends(channel):
+    assert channel.run(["sh", "-c", "kill -TERM $$"]).exit_code == -signal.SIGTERM
+
+
+def test_what_is_no_command_says_so(channel):
+    with pytest.raises(TestbedError, match=r"guest g: `no-such-command x` cannot start: No such file or directory"):
+        channel.run(["no-such-command", "x"])
+
+
+def test_text_of_any_length_comes_through_both_ways(channel):
+    text = "".join(map(chr, range(256))) * 16_384  # more than any pipe or socket holds at once
+    assert channel.run(["cat"], text.encode()).stdout == text
+
+
+def test_words_are_not_interpreted(channel):
+    words = ["a b", "$HOME", "*", "", "ü"]
+    assert channel.run(["printf", "%s\\n", *words]).stdout == "".join(f"{word}\n" for word in words)
+
+
+def test_a_command_that_takes_too_long_is_ended_and_named(channel):
+    with pytest.raises(TestbedError, match=r"guest g: `sleep 60` did not end within 0.2 s"):
+        channel.run(["sleep", "60"], timeout_s=0.2)
+    assert channel.run(["true"]).exit_code == 0, "the channel goes on"
+
+
+def test_many_commands_at_once_keep_apart(channel):
+    processes = [GuestProcess(channel, ["sh", "-c", f"sleep 0.0{9 - n}; seq {n} {n + 20000}"]) for n in range(8)]
+    outputs = [process.communicate(timeout=20)[0] for process in processes]
+    assert outputs == ["".join(f"{number}\n" for number in range(n, n + 20001)) for n in range(8)]
+
+
+def test_files_come_and_go(channel, tmp_path):
+    data = os.urandom(300_000)
+    channel.put(str(tmp_path / "file"), data)
+    assert (tmp_path / "file").read_bytes() == data
+    assert channel.get(str(tmp_path / "file")) == data
+    channel.put(str(tmp_path / "file"), b"")
+    assert channel.get(str(tmp_path / "file")) == b""
+
+
+def test_files_that_cannot_be_read_or_written_say_why(channel, tmp_path):
+    with pytest.raises(TestbedError, match="nothing cannot be read: No such file or directory"):
+        channel.get(str(tmp_path / "nothing"))
+    with pytest.raises(TestbedError, match="cannot be written: Is a directory"):
+        channel.put(str(tmp_path), b"x")
+
+
+def test_clocks_are_those_of_the_guest(channel):
+    earlier = time.monotonic_ns(), time.time_ns()
+    clocks = channel.clocks()
+    assert earlier[0] <= clocks.monotonic_ns <= time.monotonic_ns()
+    assert earlier[1] - 1000 <= clocks.realtime_ns <= time.time_ns() + 1000
+
+
+def test_a_process_talks_while_it_runs(channel):
+    process = GuestProcess(channel, ["sh", "-c", "while read word; do echo got $word; done; exit 3"])
+    assert process.poll() is None
+    for word in ("one", "two"):
+        process.stdin.write(f"{word}\n")
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 10)[0], "its pipe can be waited for"
+        assert process.stdout.readline() == f"got {word}\n"
+    process.stdin.close()
+    assert process.wait(10) == 3
+    assert (process.poll(), process.returncode) == (3, 3)
+    assert process.stdout.read() == ""
+
+
+def test_a_process_is_sent_signals(channel):
+    process = GuestProcess(
+        channel, ["sh", "-c", "trap 'echo bye; exit 5' INT; echo ready; while :; do sleep 0.01; done"]
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10) == ("bye\n", "")
+    assert process.returncode == 5
+    process.kill()  # it has ended: nothing happens
+
+
+def test_a_process_that_does_not_end_in_time(channel):
+    process = GuestProcess(channel, ["sleep", "60"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.1)
+    process.kill()
+    assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_process_that_cannot_start_ends_as_in_a_shell(channel):
+    process = GuestProcess(channel, ["no-such-command"])
+    assert process.communicate(timeout=10) == ("", "No such file or directory\n")
+    assert process.returncode == 127
+
+
+def test_nobody_has_to_read_what_a_process_writes(channel):
+    process = GuestProcess(channel, ["sh", "-c", "seq 1 200000; echo done >&2"])
+    assert process.stderr.readline() == "done\n"
+    assert process.wait(10) == 0
+    assert channel.run(["echo", "x"]).stdout == "x\n"
+
+
+def test_a_guest_that_never_answers():
+    ours, theirs = socket.socketpair()
+    channel = AgentChannel("guest g", ours)
+    with pytest.raises(TestbedError, match=r"guest g did not answer within 0.3 s"):
+        channel.hello(0.3)
+    with pytest.raises(TestbedError, match="it has died"):
+        channel.hello(60, hopeless=lambda: "it has died")
+    channel.close()
+    theirs.close()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(b"HREOS"), st.integers(0, 2**32 - 1), st.binary(max_size=50))),
+    st.integers(1, 60),
+)
+def test_messages_survive_any_cut(messages, step):
+    sent = [Message(bytes([kind]), number, body) for kind, number, body in messages]
+    data = b"".join(message.encode() for message in sent)
+    decoder, received = Decoder(), []
+    for start in range(0, len(data), step):
+        decoder.take(data[start : start + step])
+        received += decoder.messages()
+    assert received == sent
+
+
+def test_a_guest_that_dies_is_noticed_by_all_who_wait(guest):
+    channel, process = guest.channel, GuestProcess(guest.channel, ["sleep", "60"])
+    guest.process.kill()
+    with pytest.raises(TestbedError, match="guest g: it is gone"):
+        channel.run(["sleep", "60"])
+    assert process.wait(10) == -signal.SIGKILL
+    assert process.communicate(timeout=10) == ("", "")
+    for ask in (lambda: channel.run(["true"]), lambda: channel.get("/x"), channel.clocks, lambda: channel.hello(1)):
+        with pytest.raises(TestbedError, match="guest g: it is gone"):
+            ask()
+
+
+def test_a_controller_that_comes_anew_finds_nothing_of_the_one_before(newborn):
+    """What an earlier one started has ended, and answers meant for it are not taken for the new one's."""
+    ours = newborn.socket
+    ours.sendall(Message(b"R", 5, b"sh\0-c\0echo $$; exec sleep 60\0").encode() + b"noise of a terminal \r\n")
+    pid = int(ours.recv(100)[9:])
+    ours.sendall(Message(b"G", 6, b"/proc/self/cmdline").encode())
+    newborn.connect()
+    assert not Path(f"/proc/{pid}").exists()
+    assert newborn.channel.run(["echo", "x"]).stdout == "x\n"
+
+
+def test_a_host_speaks_text(guest):
+    assert (guest.host.name, guest.host.netns, guest.host.shares_files) == ("uut", None, False)
+    done = guest.host.run(["sh", "-c", "cat; echo wrong >&2; exit 3"], stdin="ä\n")
+    assert (done.argv[0], done.exit_code, done.stdout, done.stderr) == ("sh", 3, "ä\n", "wrong\n")
+    with pytest.raises(TestbedError, match="guest g: `sh -c exit 3` failed with exit code 3: no message"):
+        run_checked(guest.host, ["sh", "-c", "exit 3"])
+    assert guest.host.run(["printf", r"\377"]).stdout == "\N{REPLACEMENT CHARACTER}", "whatever a guest prints is text"
+    process = guest.host.spawn(["cat"])
+    assert (process.communicate("hello\n", timeout=20), process.returncode) == (("hello\n", ""), 0)
+
+
+def test_files_of_a_host(guest, tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    guest.host.write(str(there), "ä\n")
+    assert guest.host.read(str(there)) == "ä\n"
+    there.write_bytes(bytes(range(256)))
+    guest.host.fetch(str(there), here)
+    assert here.read_bytes() == bytes(range(256))
+    with pytest.raises(TestbedError, match="/no/place cannot be written: No such file or directory"):
+        guest.host.fetch(str(there), tmp_path / "no/place")
+
+
+EVERY_WAY = [
+    lambda host, here: host.run(["true"]),
+    lambda host, here: host.spawn(["true"]),
+    lambda host, here: host.read("/proc/version"),
+    lambda host, here: host.write("/proc/sys/kernel/hostname", "x"),
+    lambda host, here: host.fetch("/proc/version", here),
+]
+
+
+@pytest.mark.parametrize("ask", EVERY_WAY, ids=["run", "spawn", "read", "write", "fetch"])
+def test_how_a_guest_died_is_said_instead_of_what_it_did_not_answer(guest, ask, tmp_path):
+    guest.die()
+    with pytest.raises(MachineGoneError, match=f"^{DEATH}$"):
+        ask(guest.host, tmp_path / "x")
+    guest.death = ""
+    with pytest.raises(MachineGoneError, match="^guest g: it is gone$"):
+        ask(guest.host, tmp_path / "x")
+
+
+@pytest.fixture
+def commands(guest, monkeypatch, tmp_path):
+    """A stand-in for `ip` in the guest, which only says what it was asked for."""
+    seen = tmp_path / "seen"
+    stand_in = tmp_path / "ip"
+    stand_in.write_text(f'#!/bin/sh\necho "$@" >> {seen}\nshift 3\nexec "$@"\n')
+    stand_in.chmod(0o755)
+    run = guest.channel.run
+    monkeypatch.setattr(guest.channel, "run", lambda argv, *more: run([str(stand_in), *argv[1:]], *more))
+    return seen
+
+
+def test_a_namespace_inside_a_guest(guest, commands, tmp_path):
+    inside = Namespaced(AgentHost("sink", guest.channel), "nb-lab-sink")
+    assert (inside.name, inside.netns, inside.shares_files) == ("sink", "nb-lab-sink", False)
+    done = inside.run(["echo", "hello"])
+    assert (done.argv, done.stdout) == (("echo", "hello"), "hello\n")
+    file = str(tmp_path / "file")
+    inside.write(file, "x")
+    assert inside.read(file) == "x"
+    assert commands.read_text().splitlines() == [
+        "netns exec nb-lab-sink echo hello",
+        f"netns exec nb-lab-sink dd of={file} bs=1M iflag=fullblock status=none",
+        f"netns exec nb-lab-sink cat {file}",
+    ]
+    with pytest.raises(TestbedError, match="host sink: `cat /no/file` failed with exit code 1: .*No such file"):
+        inside.read("/no/file")
+
+
+def test_a_guest_that_hangs_is_given_up_and_nobody_waits_for_it_again(guest, monkeypatch):
+    monkeypatch.setattr(host, "_SIGN_OF_LIFE_S", 0.2)
+    begin = time.monotonic()
+    guest.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(MachineGoneError, match=r"guest g: `true` did not end within 0.2 s, and it hangs"):
+            guest.host.run(["true"], timeout_s=0.2)
+        with pytest.raises(MachineGoneError, match=r"guest g: it hangs: no sign of life"):
+            guest.host.run(["true"], timeout_s=3600)
+    finally:
+        guest.process.send_signal(signal.SIGCONT)
+    assert time.monotonic() - begin < 60
+
+
+def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
+    with pytest.raises(TestbedError, match=r"`sleep 60` did not end within 0.2 s") as caught:
+        guest.host.run(["sleep", "60"], timeout_s=0.2)
+    assert not isinstance(caught.value, MachineGoneError)
+    assert guest.host.run(["echo", "well"]).stdout == "well\n"
