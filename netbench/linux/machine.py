@@ -7,13 +7,13 @@ from netbench.hosts.base import Host
 from netbench.hosts.composed import Named, Namespaced
 from netbench.linux.changes import AddNamespace, Change, Look, MovePort, Request
 from netbench.linux.changes.base import is_gone, tell
-from netbench.linux.drops import Counted
-from netbench.linux.drops_by_command import count_by_command
-from netbench.linux.drops_here import read_local_counters
+from netbench.linux.count_by_command import count_by_command
+from netbench.linux.count_here import read_local_counters
 from netbench.linux.journal import Record
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
 from netbench.linux.proc import busy_s
+from netbench.linux.readings import Counted
 from netbench.model.paths import Place
 from netbench.model.points import CounterReading, Points
 

@@ -2,10 +2,8 @@
 
 import pytest
 
-from netbench.linux.drops import NamespaceCounters, counter_readings
-from netbench.linux.ip_layer import ip_counters
 from netbench.linux.pause import PauseFrames
-from netbench.linux.queues import Queue
+from netbench.linux.readings import NamespaceCounters, Queue, counter_readings, ip_counters
 from netbench.linux.rules import Dropper, Hook
 from netbench.model.paths import Place
 from netbench.model.points import CounterReading, CountingPoint, Kind, Where

@@ -1,27 +1,55 @@
 """What one machine counts: from what was read there to readings.
 
 Where each is met on the way, with no NIC counter repeating it (net/core/dev.c): a program of XDP, classifiers at
-ingress and rules at ingress come after a NIC has counted a frame as received, and after tcpdump has seen it there,
+ingress and rules at ingress come after a NIC has counted a frame as received, and after a capture has seen it there,
 except for XDP; rules at egress, classifiers at egress and the queueing discipline come before it counts it as sent.
+
+Of the IPv4 layer: RFC 4293's ipSystemStatsTable, and what Linux counts beyond it (net/ipv4/proc.c). `InNoRoutes`: no
+route at all. Routes of the types blackhole, unreachable and prohibit, and multicast that nobody routes, are counted
+nowhere. `NoPorts` of UDP: frames for this machine itself, for which nobody waits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from netbench.linux.ip_layer import ip_counters
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
-from netbench.linux.queues import CLASSIFIERS, Queue
 from netbench.linux.rules import Dropper, Hook
 from netbench.model.points import UUT, CounterReading, CountingPoint, Kind, Points, Where
 
+FORWARDED = "ForwDatagrams"
+_IP_DROPS = {
+    "Ip": (
+        *("InHdrErrors", "InAddrErrors", "InUnknownProtos", "InDiscards"),
+        *("OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails"),
+    ),
+    "IpExt": ("InNoRoutes", "InTruncatedPkts"),
+    "TcpExt": ("IPReversePathFilter",),
+    "Udp": ("NoPorts",),
+}
+CLASSIFIERS = ("ingress", "clsact")
 _STACKS = (Kind.BRIDGE, Kind.IP_LAYER)
 _ON_DEVICE = {"rx": "ingress", "tx": "egress"}
 _ON_THE_WAY = ("prerouting", "forward", "postrouting")
 _NO_QUEUE = ("noqueue", "noop")
 # Those that only queue; one that shapes, limits or impairs is in the way.
 _PLAIN_QUEUES = ("mq", "pfifo", "pfifo_fast", "fq", "fq_codel", "mqprio")
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The root discipline of an interface, or (one of CLASSIFIERS) what is hooked in beside it; `dropped` in frames.
+
+    What a classful discipline counts as dropped holds the drops of all below it: each passes on its children's failures
+    to enqueue (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c),
+    and `mq` sums its queues up when asked (net/sched/sch_mq.c). So only the root of each device is read. No NIC counter
+    repeats these drops.
+    """
+
+    interface: str
+    kind: str
+    dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +229,22 @@ def _ip_layer(stack: CountingPoint | None, there: NamespaceCounters) -> Iterator
         prefix = "br_netfilter: " if stack.kind is Kind.BRIDGE else ""
         for name, role, frames in ip_counters(there.ip):
             yield CounterReading("", stack.name, f"{prefix}{name}", role, frames)
+
+
+def ip_counters(text: str) -> Iterator[tuple[str, str, int]]:
+    """Name, role (`passed` or `dropped`) and frames of each counter in /proc/net/snmp and, after it, netstat.
+
+    One that this kernel does not have is left out. ValueError for what are no such files.
+    """
+    counted: dict[tuple[str, str], int] = {}
+    lines = text.splitlines()
+    for names, values in zip(lines[::2], lines[1::2], strict=True):
+        group, *columns = names.split()
+        for name, value in zip(columns, values.split()[1:], strict=True):
+            counted[group.removesuffix(":"), name] = int(value)
+    if ("Ip", FORWARDED) in counted:
+        yield FORWARDED, "passed", counted["Ip", FORWARDED]
+    for group, drops in _IP_DROPS.items():
+        for name in drops:
+            if (group, name) in counted:
+                yield f"UDP {name}" if group == "Udp" else name, "dropped", counted[group, name]

@@ -1,15 +1,22 @@
 """What a VM or a guest counts, all by one command: it answers slowly, and starts programs slowly."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.drops import Counted, NamespaceCounters, by_namespace, counter_readings
-from netbench.linux.ip_layer import FORWARDED
 from netbench.linux.nics import list_command, parse_links
 from netbench.linux.proc import busy_s
-from netbench.linux.queues import parse_queues
+from netbench.linux.readings import (
+    CLASSIFIERS,
+    FORWARDED,
+    Counted,
+    NamespaceCounters,
+    Queue,
+    by_namespace,
+    counter_readings,
+)
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
 from netbench.model.names import PREFIX
 from netbench.model.points import CountingPoint, Kind, Points
@@ -104,13 +111,20 @@ def _counters(look: str, points: Sequence[CountingPoint]) -> NamespaceCounters:
         raise ValueError("nothing is said of forwarding")
     drivers = dict(_driver(block) for block in told.get("drivers", "").split(_NIC)[1:])
     return NamespaceCounters(
-        queues=tuple(parse_queues(told.get("queues", ""))),
+        queues=tuple(_queues(told.get("queues", ""))),
         rules=_rules(told.get("rules", ""), told.get("chains", "")),
         ip=told.get("ip", ""),
         bridged_ip=any(answer not in ("", "0") for answer in told.get("asked", "").split()),
         nics=parse_links(told["links"]) if "links" in told else {},
         out_of_buffers={name: sum(counted) for name, counted in drivers.items() if counted},
     )
+
+
+def _queues(text: str) -> Iterator[Queue]:
+    """Those of all interfaces, from what `tc -s -j qdisc show` prints."""
+    for one in json.loads(text or "[]"):
+        if one.get("root") or one["kind"] in CLASSIFIERS:
+            yield Queue(one["dev"], one["kind"], int(one["drops"]))
 
 
 def _driver(block: str) -> tuple[str, list[int]]:

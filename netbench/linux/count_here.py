@@ -1,0 +1,162 @@
+"""What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules.
+
+What is attached to interfaces is asked from inside their namespace (linux/rtnetlink.h, linux/if_link.h), and not by
+pyroute2, which asks for an acknowledgement beside the answer and keeps it in its queue for ever: some 15 kB of memory
+with what lies around it.
+"""
+
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.linux.netlink import Netlink, ask, attributes
+from netbench.linux.netns import within_each
+from netbench.linux.pause import PauseFrames, read_pause_frames
+from netbench.linux.readings import NamespaceCounters, Queue, bridges, by_namespace, counter_readings
+from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers, has_foreign_tables
+from netbench.model.points import CounterReading, CountingPoint, Kind, Points
+
+_PROC_NET = Path("/proc/thread-self/net")
+_BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+_TC_H_ROOT, _TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1  # linux/pkt_sched.h
+_RTM_GETLINK = 18
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
+_IFLA_INFO_DATA, _IFLA_XDP_ATTACHED, _IFLA_BR_NF_CALL_IPTABLES = 2, 2, 36
+
+
+class _Attached(NamedTuple):
+    """Which of some interfaces have an XDP program, and whether a bridge of theirs asks for br_netfilter by itself.
+
+    The latter is `nf_call_iptables` of ip-link(8).
+    """
+
+    xdp: frozenset[str]
+    bridged_ip: bool
+
+
+class _Inside(NamedTuple):
+    """What can be seen from inside a namespace only."""
+
+    indices: dict[str, int]
+    ip: str
+    bridged_ip: bool
+    has_rules: bool
+    pause: dict[str, PauseFrames]
+    attached: _Attached
+
+
+def read_local_counters(
+    netlink: Netlink, host: Callable[[str | None], Host], points: Points
+) -> tuple[CounterReading, ...]:
+    """The counters of `Machine.count`, on this machine; TestbedError when a namespace is gone."""
+    by_netns = by_namespace(points)
+    insides = within_each(by_netns, lambda netns: _look(by_netns[netns]))
+    counted = {netns: _read(netlink, host(netns), netns, here, insides[netns]) for netns, here in by_netns.items()}
+    return counter_readings(points, counted, Path("/proc/net/softnet_stat").read_text())
+
+
+def _read(
+    netlink: Netlink,
+    host: Host,
+    netns: str | None,
+    points: Sequence[CountingPoint],
+    inside: _Inside,
+) -> NamespaceCounters:
+    iproute = netlink.socket(netns)
+    try:
+        queues = tuple(_queues(iproute, {index: name for name, index in inside.indices.items()}))
+    except (NetlinkError, OSError) as error:
+        raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
+    return NamespaceCounters(
+        queues=queues,
+        rules=_rules(host) if inside.has_rules else (),
+        ip=inside.ip,
+        bridged_ip=inside.bridged_ip or (bridges(points) and inside.attached.bridged_ip),
+        pause=inside.pause,
+        xdp=inside.attached.xdp,
+    )
+
+
+def _look(points: Sequence[CountingPoint]) -> _Inside:
+    indices = dict(_indices(points))
+    entries = _interfaces(point for point in points if point.direction == "rx")
+    return _Inside(
+        indices=indices,
+        ip=(_PROC_NET / "snmp").read_text() + (_PROC_NET / "netstat").read_text(),
+        bridged_ip=_BRIDGED_IP.exists() and _BRIDGED_IP.read_text().strip() != "0",
+        has_rules=has_foreign_tables(),
+        pause=read_pause_frames(_interfaces(points)),
+        attached=_read_attached({name: index for name, index in indices.items() if name in entries}),
+    )
+
+
+def _indices(points: Iterable[CountingPoint]) -> Iterator[tuple[str, int]]:
+    """Of each interface, by name; one that is gone is left out."""
+    for interface in _interfaces(points):
+        with suppress(OSError):  # gone: there is nothing to ask of it
+            yield interface, socket.if_nametoindex(interface)
+
+
+def _interfaces(points: Iterable[CountingPoint]) -> set[str]:
+    return {point.place.interface for point in points if point.place and point.kind is Kind.INTERFACE}
+
+
+def _rules(host: Host) -> tuple[Dropper, ...] | None:
+    """None when there is nothing to ask with."""
+    try:
+        return tuple(droppers(run_checked(host, LIST_RULES), run_checked(host, LIST_CHAINS)))
+    except (MissingError, TestbedError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _queues(iproute: Any, names: Mapping[int, str]) -> Iterator[Queue]:  # noqa: ANN401 - pyroute2 is untyped
+    """Those of some interfaces, by index, as an IPRoute tells them."""
+    for one in iproute.get_qdiscs():
+        if one["index"] in names and one["parent"] in (_TC_H_ROOT, _TC_H_INGRESS):
+            stats = one.get_nested("TCA_STATS2", "TCA_STATS_QUEUE")
+            yield Queue(names[one["index"]], one.get_attr("TCA_KIND"), stats["drops"] if stats else 0)
+
+
+def _read_attached(indices: dict[str, int]) -> _Attached:
+    """What is attached to interfaces, given by name and index; one that is gone has nothing attached."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+        links = {name: _link(asked, index) for name, index in indices.items()}
+        bridges = {_number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
+        return _Attached(
+            xdp=frozenset(
+                name for name, link in links.items() if _number(_nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+            ),
+            bridged_ip=any(_calls_iptables(_link(asked, index)) for index in bridges),
+        )
+
+
+def _link(asked: socket.socket, index: int) -> dict[int, bytes]:
+    try:
+        (answer,) = ask(asked, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0))
+    except OSError:
+        return {}  # it is gone
+    return attributes(answer[_LINK.size :])
+
+
+def _calls_iptables(bridge: dict[int, bytes]) -> bool:
+    return _number(_nested(bridge, _IFLA_LINKINFO, _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES)) != 0
+
+
+def _nested(link: dict[int, bytes], *path: int) -> bytes:
+    content = link.get(path[0], b"")
+    for kind in path[1:]:
+        content = attributes(content).get(kind, b"")
+    return content
+
+
+def _number(content: bytes) -> int:
+    return int.from_bytes(content, sys.byteorder)
