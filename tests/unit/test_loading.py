@@ -1,6 +1,7 @@
 """Everything a user can get wrong in a file or on the command line: one clear message each, with its place."""
 
 import pytest
+import yaml
 from pydantic import BaseModel, ConfigDict
 
 from netbench.config.loading import load_profile, load_topology
@@ -41,44 +42,24 @@ def read_topology(*settings, path=None):
     return load_topology(path or find(TOPOLOGIES, "netns"), UUT_KINDS, settings)
 
 
-@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
-def test_shipped_topologies_are_right(name):
-    assert read_topology(path=shipped(TOPOLOGIES)[name]).name == name
-
-
-def test_shipped_profiles_are_right():
-    assert [str(load) for load in read_profile().loads] == ["10Mbit/s", "50Mbit/s", "100Mbit/s", "max"]
+def test_the_profile_of_the_paper_is_that_of_the_paper():
     paper = read_profile(path=shipped(PROFILES)["schlosser2011-dedicated"])
     assert paper.frame_sizes == (64, 500, 1000, 1500)
-    assert [str(load) for load in paper.loads[:8]] == [
-        f"{rate}"
-        for rate in (
-            "10Mbit/s",
-            "100Mbit/s",
-            "200Mbit/s",
-            "400Mbit/s",
-            "600Mbit/s",
-            "800Mbit/s",
-            "900Mbit/s",
-            "1Gbit/s",
-        )
-    ]
+    rates = "10Mbit/s 100Mbit/s 200Mbit/s 400Mbit/s 600Mbit/s 800Mbit/s 900Mbit/s 1Gbit/s"
+    assert [str(load) for load in paper.loads[:8]] == rates.split()
     assert (paper.repetitions, paper.streams) == (9, (1, 2, 3))
 
 
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_a_resolved_topology_reads_back_the_same(name, tmp_path):
-    import yaml
-
     topology = read_topology(path=shipped(TOPOLOGIES)[name])
+    assert topology.name == name
     path = tmp_path / "topology.yaml"
     path.write_text(yaml.safe_dump(topology.model_dump(mode="json", exclude_none=True)))
     assert read_topology(path=path) == topology
 
 
 def test_a_resolved_profile_reads_back_the_same(tmp_path):
-    import yaml
-
     profile = read_profile("loads=33.3%,1234567fps,max", "tolerance=0.7%", "duration=1.5ms", "streams=1,2")
     path = tmp_path / "profile.yaml"
     path.write_text(yaml.safe_dump(profile.model_dump(mode="json", exclude_none=True)))
@@ -102,7 +83,6 @@ def test_settings_override():
         ("frame_sizes=64.5", "frame_sizes[0]: 64.5 is not allowed"),
         ("frame_sizes=64,64", "64 is there twice"),
         ("frame_sizes=[]", "at least 1"),
-        ("frame_sizes=yes", "frame_sizes[0]"),
         ("repetitions=0", "repetitions: 0 is not allowed"),
         ("repetitions=1000000000000", "repetitions: 1000000000000 is not allowed"),
         ("loads=-5Mbit/s", "'-5Mbit/s' is not allowed"),
@@ -111,7 +91,6 @@ def test_settings_override():
         ("loads=101%", "at most 100%"),
         ("duration=.nan", "duration: nan is not allowed"),
         ("duration=.inf", "duration: inf is not allowed"),
-        ("duration=0", "duration: 0 is not allowed"),
         ("duration=-3s", "duration: '-3s' is not allowed"),
         ("seed=-1", "seed: -1 is not allowed"),
         ("tolerance=5", "write for example 0.5%"),
@@ -156,8 +135,8 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
         ("- 1\n- 2\n", "not a mapping"),
         ("", "is empty"),
         ("a: [1, 2\nb: 3", "is not valid YAML"),
-        ("a: {b: 1\n", "is not valid YAML"),
         ("\ta: 1\n", "is not valid YAML"),
+        ("a: \x00\n", "is not valid YAML"),
         ("? [a, b]\n: 1\n", "a key must be plain text"),
         ('"a\\nb": 1\n', ":1: 'a\\nb' is no key"),
         ("a" * 101 + ": 1\n", "… is no key"),
@@ -184,21 +163,15 @@ def test_files_that_are_no_text_are_refused(tmp_path):
     binary, huge = tmp_path / "binary.yaml", tmp_path / "huge.yaml"
     binary.write_bytes(bytes(range(256)))
     huge.write_bytes(b"#" * (2 << 20))
-    for path, says in (
-        (binary, "not text"),
-        (huge, "larger than 256 KiB"),
-        (tmp_path, "cannot be read"),
-        (tmp_path / "no", "cannot be read"),
-    ):
+    told = {
+        binary: "not text",
+        huge: "larger than 256 KiB",
+        tmp_path: "cannot be read",
+        tmp_path / "no": "cannot be read",
+    }
+    for path, says in told.items():
         with pytest.raises(UsageError, match=says):
             read_profile(path=path)
-
-
-def test_control_characters_are_refused(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("a: \x00\n")
-    with pytest.raises(UsageError, match="not valid YAML"):
-        read_profile(path=path)
 
 
 @pytest.mark.parametrize(
@@ -228,24 +201,15 @@ def test_wrong_topologies_are_refused(setting, says):
     assert says in str(caught.value)
 
 
-def test_a_list_of_wrong_items_is_not_called_too_short_besides(tmp_path):
+def test_every_problem_of_a_file_is_told_at_once_and_no_other(tmp_path):
+    """A list of wrong items is not called too short besides."""
     path = tmp_path / "mine.yaml"
     path.write_text("frame_sizes: ['6\n\n  3']\nloads: [max]\n")
     with pytest.raises(UsageError) as caught:
-        read_profile(path=path)
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith(f"{path}:1: frame_sizes[0]: ")
-
-
-def test_every_problem_of_a_file_is_told_at_once():
-    with pytest.raises(UsageError) as caught:
-        read_profile("frame_sizes=63", "repetitions=0")
-    assert len(str(caught.value).splitlines()) == 2
-
-
-def test_an_unknown_name_lists_the_shipped_ones():
-    with pytest.raises(UsageError, match=r"\(lab-vm, netns, netns-3, .*, netns-vmm, two-nics\)"):
-        find(TOPOLOGIES, "nets")
+        read_profile("repetitions=0", path=path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}:1: frame_sizes[0]: ")
+    assert "repetitions: 0 is not allowed" in second
 
 
 def test_what_sends_and_receives_in_one_has_its_options_under_generator():

@@ -22,10 +22,6 @@ def beside(uut, neighbour, **more):
     return guest_specs(lab, lab.uuts[0])["second"]
 
 
-def entitlements(lab, uut, cpus):
-    return {name: guest.assignment.entitlement for name, guest in resolve_guests(lab, uut, cpus=cpus).items()}
-
-
 def loaded(tmp_path, *changes, name="netns-vmm"):
     return load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS), changes)
 
@@ -34,21 +30,12 @@ def test_a_neighbour_is_what_the_uut_is_unless_told_otherwise():
     assert beside(QEMU, {}).options == {"nic": "virtio-net-pci", "forward": "route"}, "its threads are not the UUT's"
     assert beside(QEMU, {"nic": "e1000", "cpus": 2}).options == {"nic": "e1000", "forward": "route", "cpus": 2}
     assert beside(RAW, {}).name == "r.second"
-
-
-def test_an_option_that_a_uuts_kind_does_not_know_is_meant_for_others():
-    assert beside(RAW, {"memory": "512M"}).options == {"forward": "route"}
-
-
-def test_a_kind_of_its_own_inherits_nothing():
-    drops = {"kind": "reference", "forward": "bridge", "drop": {"k": 1, "n": 10}}
-    spec = beside(QEMU, drops)
-    assert (spec.kind, spec.options) == ("reference", {"forward": "bridge", "drop": {"k": 1, "n": 10}})
-
-
-def test_beside_one_uut_a_neighbour_may_differ():
-    spec = beside(RAW, {"cpu_limit": "50%"}, neighbours={"second": {"kind": "qemu", "cpu_weight": 10}})
-    assert (spec.kind, spec.cpu_weight, spec.cpu_limit) == ("qemu", 10, 0.5)
+    assert beside(RAW, {"memory": "512M"}).options == {"forward": "route"}, "meant for others"
+    drops = {"forward": "bridge", "drop": {"k": 1, "n": 10}}
+    own = beside(QEMU, {"kind": "reference", **drops})
+    assert (own.kind, own.options) == ("reference", drops), "a kind of its own inherits nothing"
+    other = beside(RAW, {"cpu_limit": "50%"}, neighbours={"second": {"kind": "qemu", "cpu_weight": 10}})
+    assert (other.kind, other.cpu_weight, other.cpu_limit) == ("qemu", 10, 0.5)
 
 
 def test_streams_that_a_neighbour_names_are_its_own():
@@ -80,35 +67,30 @@ def test_what_a_campaign_needs_is_what_its_scenarios_need():
 
 
 @pytest.mark.parametrize(
-    ("placement", "victim", "neighbour"),
+    ("placement", "uut", "victim", "neighbour"),
     [
-        (None, (), ()),
-        ("same-cpu", (0,), (0,)),
-        ("other-core", (0,), (1,)),
-        ([1], (), (1,)),
+        (None, {}, (), ()),
+        ("same-cpu", {}, (0,), (0,)),
+        ("same-cpu", {"host_cpus": [1]}, (1,), (1,)),
+        ("other-core", {}, (0,), (1,)),
+        ([1], {}, (), (1,)),
     ],
 )
-def test_where_the_two_run(monkeypatch, placement, victim, neighbour):
+def test_where_the_two_run(monkeypatch, placement, uut, victim, neighbour):
     monkeypatch.setattr("netbench.testbed.cpus.siblings_here", lambda cpu: frozenset({cpu}))
-    spec = {"name": "second", "streams": ["s2"], "cpu_weight": 50}
-    lab = shared_topology([spec if placement is None else {**spec, "placement": placement}], uuts=[RAW])
-    found = entitlements(lab, lab.uuts[0], [0, 1])
-    assert found == {"victim": Entitlement(victim), "second": Entitlement(neighbour, 50)}
-
-
-def test_a_uut_may_say_where_it_runs():
     lab = shared_topology(
-        [{"name": "second", "streams": ["s2"], "placement": "same-cpu"}], uuts=[{**RAW, "host_cpus": [1]}]
+        [{"name": "second", "streams": ["s2"], "cpu_weight": 50, **({"placement": placement} if placement else {})}],
+        uuts=[{**RAW, **uut}],
     )
-    assert entitlements(lab, lab.uuts[0], [0, 1]) == {"victim": Entitlement((1,)), "second": Entitlement((1,))}
-    with pytest.raises(UsageError, match="there is no CPU 1 to use"):
-        entitlements(lab, lab.uuts[0], [0])
-
-
-def test_a_place_that_the_machine_has_not():
-    lab = shared_topology([{"name": "second", "streams": ["s2"], "placement": "other-core"}], uuts=[RAW])
-    with pytest.raises(MissingError, match="placement: other-core"):
-        entitlements(lab, lab.uuts[0], [0])
+    found = {
+        name: guest.assignment.entitlement for name, guest in resolve_guests(lab, lab.uuts[0], cpus=[0, 1]).items()
+    }
+    assert found == {"victim": Entitlement(victim), "second": Entitlement(neighbour, 50)}
+    if uut or placement == "other-core":
+        with pytest.raises(
+            (UsageError, MissingError), match="UUT r: (host_cpus: there is no CPU 1|placement: other-core)"
+        ):
+            resolve_guests(lab, lab.uuts[0], cpus=[0])
 
 
 def test_what_is_written_down_reads_the_same():

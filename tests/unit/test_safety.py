@@ -7,10 +7,8 @@ import pytest
 from netbench.errors import UsageError
 from netbench.linux.safety import Link, Snapshot, read_ports, refuse_unsafe_port, ssh_sessions, uses
 
-NIC = Link(index=2, name="eth1")
 
-
-def reasons(link=NIC, *, others=(), addresses=(), routes=(), ssh=(), wireless=(), allowed=()):
+def reasons(link, *, others=(), addresses=(), routes=(), ssh=(), wireless=(), allowed=()):
     snapshot = Snapshot(
         links=(link, *others),
         addresses={2: tuple(addresses)},
@@ -21,75 +19,44 @@ def reasons(link=NIC, *, others=(), addresses=(), routes=(), ssh=(), wireless=()
     return list(uses(link, snapshot, [ipaddress.ip_address(text) for text in allowed]))
 
 
-@pytest.mark.parametrize("kind", [None, "veth", "tun"])
-def test_a_bare_port_is_free(kind):
-    assert reasons(Link(index=2, name="eth1", kind=kind)) == []
+BRIDGE = Link(index=7, name="br0", kind="bridge")
+VLAN = Link(index=9, name="eth1.5", kind="vlan", lower=frozenset({2}))
+UNRELATED = Link(index=10, name="eth2.5", kind="vlan", lower=frozenset({3}))
+HELD = ["192.0.2.1/24", "2001:db8::1/64"]
 
 
-def test_loopback_is_refused_as_such():
-    assert reasons(Link(index=2, name="lo", loopback=True, ethernet=False)) == ["is the loopback interface"]
-
-
-def test_not_ethernet():
-    assert reasons(Link(index=2, name="ib0", ethernet=False)) == ["is not an Ethernet interface"]
-
-
-@pytest.mark.parametrize("kind", ["bridge", "bond", "vlan", "macvlan", "vxlan", "wireguard", "dummy", "team"])
-def test_what_is_no_nic(kind):
-    assert reasons(Link(index=2, name="x", kind=kind)) == [f"is of kind {kind}, not a NIC"]
-
-
-def test_a_member_of_a_bridge():
-    bridge = Link(index=7, name="br0", kind="bridge")
-
-    assert reasons(Link(index=2, name="eth1", master=7), others=[bridge]) == ["is a member of br0"]
-
-
-def test_a_member_of_something_in_another_namespace():
-    assert reasons(Link(index=2, name="eth1", master=7)) == ["is a member of interface 7"]
-
-
-def test_the_underlay_of_a_vlan():
-    vlan = Link(index=9, name="eth1.5", kind="vlan", lower=frozenset({2}))
-    unrelated = Link(index=10, name="eth2.5", kind="vlan", lower=frozenset({3}))
-
-    assert reasons(others=[vlan, unrelated]) == ["carries the vlan eth1.5"]
-
-
-def test_wireless():
-    assert reasons(wireless=[2]) == ["is wireless"]
-    assert reasons(wireless=[3]) == []
-
-
-def test_default_routes():
-    assert reasons(routes=["IPv4, table main", "IPv6, table 100"]) == [
-        "carries the default route (IPv4, table main)",
-        "carries the default route (IPv6, table 100)",
-    ]
-
-
-def test_an_ssh_session():
-    assert reasons(ssh=[2]) == ["carries an SSH session to this host"]
-    assert reasons(ssh=[3]) == []
-
-
-def test_addresses_that_the_user_did_not_name():
-    held = ["192.0.2.1/24", "2001:db8::1/64"]
-
-    assert reasons(addresses=held, allowed=["192.0.2.1"]) == ["carries the address 2001:db8::1/64"]
-    assert reasons(addresses=held, allowed=["192.0.2.1", "2001:db8:0::1"]) == []
-    assert reasons(addresses=held, allowed=["192.0.2.2"]) == [f"carries the address {text}" for text in held]
-
-
-def test_the_kernels_own_link_local_address_is_no_use():
-    assert reasons(addresses=["fe80::1/64"]) == []
-    assert reasons(addresses=["169.254.1.1/16"]) == ["carries the address 169.254.1.1/16"]
-
-
-def test_a_named_address_excuses_nothing_else():
-    found = reasons(addresses=["192.0.2.1/24"], allowed=["192.0.2.1"], routes=["IPv4, table main"], ssh=[2])
-
-    assert found == ["carries the default route (IPv4, table main)", "carries an SSH session to this host"]
+@pytest.mark.parametrize(
+    ("link", "around", "expected"),
+    [
+        *(({"kind": kind}, {}, []) for kind in (None, "veth", "tun")),
+        ({"loopback": True, "ethernet": False}, {}, ["is the loopback interface"]),
+        ({"ethernet": False}, {}, ["is not an Ethernet interface"]),
+        *(({"kind": kind}, {}, [f"is of kind {kind}, not a NIC"]) for kind in ("bridge", "bond", "vlan", "dummy")),
+        ({"master": 7}, {"others": [BRIDGE]}, ["is a member of br0"]),
+        ({"master": 7}, {}, ["is a member of interface 7"]),  # in another namespace
+        ({}, {"others": [VLAN, UNRELATED]}, ["carries the vlan eth1.5"]),
+        ({}, {"wireless": [2]}, ["is wireless"]),
+        ({}, {"wireless": [3], "ssh": [3]}, []),
+        (
+            {},
+            {"routes": ["IPv4, table main", "IPv6, table 100"]},
+            ["carries the default route (IPv4, table main)", "carries the default route (IPv6, table 100)"],
+        ),
+        ({}, {"addresses": HELD, "allowed": ["192.0.2.1"]}, ["carries the address 2001:db8::1/64"]),
+        ({}, {"addresses": HELD, "allowed": ["192.0.2.1", "2001:db8:0::1"]}, []),
+        ({}, {"addresses": HELD, "allowed": ["192.0.2.2"]}, [f"carries the address {text}" for text in HELD]),
+        # The kernel gives one to every interface; one of IPv4 somebody has chosen.
+        ({}, {"addresses": ["fe80::1/64", "169.254.1.1/16"]}, ["carries the address 169.254.1.1/16"]),
+        # A named address excuses nothing else.
+        (
+            {},
+            {"addresses": HELD[:1], "allowed": ["192.0.2.1"], "routes": ["IPv4, table main"], "ssh": [2]},
+            ["carries the default route (IPv4, table main)", "carries an SSH session to this host"],
+        ),
+    ],
+)
+def test_reasons_to_leave_an_interface_alone(link, around, expected):
+    assert reasons(Link(**{"index": 2, "name": "eth1", **link}), **around) == expected
 
 
 def test_the_loopback_of_this_machine_is_refused():
@@ -105,12 +72,9 @@ def test_an_interface_that_is_not_there_names_those_that_are(name):
         refuse_unsafe_port(name)
 
 
-def test_an_allowed_address_that_is_none():
+def test_what_is_not_there_is_refused_by_name():
     with pytest.raises(UsageError, match="'192.0.2' under `addresses` of a port is not an IP address"):
         refuse_unsafe_port("lo", ["192.0.2"])
-
-
-def test_a_namespace_that_is_not_there():
     with pytest.raises(UsageError, match="there is no network namespace 'no-such-netns'"):
         read_ports("no-such-netns")
 
@@ -158,25 +122,18 @@ def test_a_broken_ssh_connection_variable_is_ignored(proc, text):
     assert sessions({"SSH_CONNECTION": text}, proc) == set()
 
 
-def test_connections_at_port_22(proc):
-    tables(proc, tcp=[socket_line(f"{HOST}:0016", ESTABLISHED, 5)])
-
-    assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1")}
-
-
-def test_connections_of_an_ssh_server_on_any_port(proc):
-    tables(proc, tcp=[socket_line(f"{HOST}:08AE", ESTABLISHED, 111)])
-
-    assert sessions({}, proc) == {("192.0.2.10", "198.51.100.1")}
-
-
-def test_other_connections_and_listening_sockets_are_no_sessions(proc):
-    tables(
-        proc,
-        tcp=[socket_line(f"{HOST}:0050", ESTABLISHED, 222), socket_line("00000000:0016", LISTENING, 111)],
-    )
-
-    assert sessions({}, proc) == set()
+@pytest.mark.parametrize(
+    ("local", "state", "inode", "found"),
+    [
+        (f"{HOST}:0016", ESTABLISHED, 5, {("192.0.2.10", "198.51.100.1")}),
+        (f"{HOST}:08AE", ESTABLISHED, 111, {("192.0.2.10", "198.51.100.1")}),  # an SSH server on any port
+        (f"{HOST}:0050", ESTABLISHED, 222, set()),
+        ("00000000:0016", LISTENING, 111, set()),
+    ],
+)
+def test_connections_that_are_ssh_sessions(proc, local, state, inode, found):
+    tables(proc, tcp=[socket_line(local, state, inode)])
+    assert sessions({}, proc) == found
 
 
 def test_ipv6_and_ipv4_mapped_sessions(proc):

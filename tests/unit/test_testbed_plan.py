@@ -86,78 +86,69 @@ def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
     ]
 
 
-@pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
-def test_doctor_knows_every_need_of_a_shipped_topology(name):
-    needs = needs_of(load_topology(shipped(TOPOLOGIES)[name], option_models(UUTS)))
-    assert {"root", "setpriv"} <= needs
-    assert {need for need in needs if not need.startswith(("port:", "image:"))} <= known_needs()
+def test_doctor_knows_every_need_of_a_shipped_topology():
+    for path in shipped(TOPOLOGIES).values():
+        needs = needs_of(load_topology(path, option_models(UUTS)))
+        assert {"root", "setpriv"} <= needs
+        assert {need for need in needs if not need.startswith(("port:", "image:"))} <= known_needs()
 
 
-def needs(lab):
-    return needs_of(lab) - {"root", "packet", "tcpdump", "ip", "ethtool", "taskset", "setpriv"}
+EVERYWHERE = {"root", "packet", "tcpdump", "ip", "ethtool", "taskset", "setpriv"}
 
 
 def test_what_a_sink_needs_is_needed_where_a_profile_chooses_it(monkeypatch):
     assert "tcpdump" in needs_of(topology())
     monkeypatch.setattr(Tcpdump, "needs", frozenset({"snoop"}))
     assert {"snoop", "tcpdump"} & needs_of(topology(), sink=SinkSpec(kind="tcpdump")) == {"snoop"}
-    assert "tcpdump" not in needs_of(topology_in_vm())
 
 
-def test_what_a_topology_needs():
-    route = topology(uuts=[{"name": "r", "kind": "raw", "forward": "route"}])
-    reference = {"kind": "reference", "drop": {"k": 1, "n": 2}}
-    assert needs(topology()) == {"netns", "veth", "bridge", "bridge-nf"}
-    assert needs(route) == {"netns", "veth", "forwarding"}
-    assert needs(topology(uuts=[{"name": "x", "kind": "external"}])) == {"netns", "veth"}
-    assert needs(topology(uuts=[{"name": "d", **reference}])) >= {"bridge", "nft", "nftables", "numgen"}
-    routed = needs(topology(uuts=[{"name": "d", "forward": "route", **reference}]))
-    assert {"bridge", "nft"} & routed == {"nft"}
-    assert needs(ports("netns")) == {"netns", "port:eth1", "port:eth2"}
-    assert needs(ports("local")) == {"port:eth1", "port:eth2"}
-
-
-def guest(**options):
-    return {"name": "g", "kind": "qemu", **options}
-
-
-QEMU_NEEDS = {"bridge", "bridge-nf", "tun", qemu_program()}
+VETHS = {"netns", "veth"}
+BRIDGES = VETHS | {"bridge", "bridge-nf"}
+NFT = {"nft", "nftables"}
+DROPS = {"kind": "reference", "drop": {"k": 1, "n": 2}}
+QEMU = BRIDGES | {"tun", qemu_program()}
+DISK = {"kind": "qemu", "image": "/my/disk.qcow2"}
 KEY = {"kind": "ssh", "key": "/k", "host_key": "ssh-ed25519 AAAA"}
 
 
 @pytest.mark.parametrize(
-    ("options", "more"),
+    ("uut", "needed"),
     [
-        ({}, {"image:micro"}),
-        ({"image": "new", "forward": "route"}, {"image:new"}),
-        ({"accelerator": "kvm"}, {"image:micro", "kvm"}),
-        ({"accelerator": "tcg"}, {"image:micro"}),
-        ({"vhost": "on"}, {"image:micro", "vhost"}),
-        ({"vhost": "off"}, {"image:micro"}),
-        ({"image": "/my/disk.qcow2", "channel": "guest-agent"}, set()),
-        ({"image": "/my/disk.qcow2", "channel": KEY}, {"ssh"}),
+        ({"kind": "raw"}, BRIDGES),
+        ({"kind": "raw", "forward": "route"}, VETHS | {"forwarding"}),
+        ({"kind": "external"}, VETHS),
+        (DROPS, BRIDGES | NFT | {"numgen"}),
+        ({**DROPS, "forward": "route"}, VETHS | NFT | {"forwarding", "numgen"}),
+        ({"kind": "qemu"}, QEMU | {"image:micro"}),
+        ({"kind": "qemu", "image": "new", "forward": "route"}, QEMU | {"image:new"}),
+        ({"kind": "qemu", "accelerator": "kvm"}, QEMU | {"image:micro", "kvm"}),
+        ({"kind": "qemu", "accelerator": "tcg"}, QEMU | {"image:micro"}),
+        ({"kind": "qemu", "vhost": "on"}, QEMU | {"image:micro", "vhost"}),
+        ({"kind": "qemu", "vhost": "off"}, QEMU | {"image:micro"}),
+        ({**DISK, "channel": "guest-agent"}, QEMU),
+        ({**DISK, "channel": KEY}, QEMU | {"ssh"}),
     ],
 )
-def test_what_a_guest_needs(options, more):
-    assert needs(topology(uuts=[guest(**options)])) == {"netns", "veth"} | QEMU_NEEDS | more
+def test_what_a_uut_needs(uut, needed):
+    assert needs_of(topology(uuts=[{"name": "x", **uut}])) == EVERYWHERE | needed
+
+
+def test_what_ports_need():
+    assert needs_of(ports("netns")) == EVERYWHERE | {"netns", "port:eth1", "port:eth2"}
+    assert needs_of(ports("local")) == EVERYWHERE | {"port:eth1", "port:eth2"}
 
 
 def test_only_the_chosen_uuts_need_something():
-    lab = topology(uuts=[guest(), {"name": "r", "kind": "raw", "forward": "route"}])
-    assert needs_of(lab, ["r"]) == needs_of(lab) - QEMU_NEEDS - {"image:micro"}
+    lab = topology(uuts=[{"name": "g", "kind": "qemu"}, {"name": "r", "kind": "raw", "forward": "route"}])
+    assert needs_of(lab, ["r"]) == EVERYWHERE | VETHS | {"forwarding"}
+    assert needs_of(lab, ["g"]) == EVERYWHERE | QEMU | {"image:micro"}
     assert needs_of(lab, ["g", "r"]) == needs_of(lab)
-    assert "forwarding" not in needs_of(lab, ["g"])
 
 
 def test_what_is_in_a_vm_needs_nothing_of_this_machine_but_the_vm():
-    assert needs_of(topology_in_vm()) == {"root", "setpriv", qemu_program(), "image:micro"}
-    assert needs_of(topology_in_vm(vm={"image": "new", "accelerator": "kvm"})) == {
-        "root",
-        "setpriv",
-        qemu_program(),
-        "image:new",
-        "kvm",
-    }
+    vm = {"root", "setpriv", qemu_program()}
+    assert needs_of(topology_in_vm()) == vm | {"image:micro"}
+    assert needs_of(topology_in_vm(vm={"image": "new", "accelerator": "kvm"})) == vm | {"image:new", "kvm"}
 
 
 def test_a_vm_beside_a_testbed_of_this_machine():
@@ -187,16 +178,9 @@ def test_a_nic_of_the_vm_itself_is_not_in_any_namespace_of_it():
 
 
 def test_cpus_of_a_vm_are_for_what_is_in_it():
-    asked = []
-
-    def cpus(machine):
-        asked.append(machine)
-        return [10, 11, 12, 13]
-
-    (one, other) = cpu_plans(stream_paths(topology_in_vm(2)), cpus)
-    assert asked == ["lab"]
-    assert [pins for _, pins in (one, other)] == [((10,), (12,)), ((11,), (13,))]
-    assert [path.name for path, _ in (one, other)] == ["s1", "s2"]
+    cpus = {"lab": [10, 11, 12, 13]}
+    found = cpu_plans(stream_paths(topology_in_vm(2)), lambda machine: cpus[machine])
+    assert [(path.name, *pins) for path, pins in found] == [("s1", (10,), (12,)), ("s2", (11,), (13,))]
     assert [pins for _, pins in cpu_plans(stream_paths(topology(2)), lambda machine: [0, 1])] == [((), ())] * 2
 
 
