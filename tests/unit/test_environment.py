@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from netbench.testbed.environment import SYSCTLS, git_revision
-from netbench.testbed.environment import read_environment as read
+from netbench.testbed.environment import SYSCTLS, git_revision, read_environment
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+def read(*nics, **options):
+    return read_environment(*nics, **options)
 
 
 def nothing(name):
