@@ -64,14 +64,8 @@ class PairFrames(NamedTuple):
         """Those for which `condition`, bool of shape (n,), is true."""
         if condition.all():
             return self
-        return PairFrames(
-            src_ip=self.src_ip,
-            dst_ip=self.dst_ip,
-            sequence=self.sequence[condition],
-            sizes=self.sizes[condition],
-            sent_us=self.sent_us[condition],
-            times_ns=self.times_ns[condition],
-        )
+        columns: Any = (column[condition] for column in self[2:])
+        return PairFrames(self.src_ip, self.dst_ip, *columns)
 
 
 class Decoded(NamedTuple):
@@ -122,6 +116,12 @@ class _Found(NamedTuple):
     addresses: NDArray[np.uint64]
     sequence: NDArray[np.uint32]
     sent_us: NDArray[np.int64]
+
+    def where(self, condition: NDArray[np.bool_]) -> "_Found":
+        if condition.all():
+            return self
+        columns: Any = (column[condition] for column in self[1:])
+        return _Found(self.rows.where(condition), *columns)
 
 
 def decode(batch: FrameBatch) -> Decoded:
@@ -206,7 +206,7 @@ def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFram
     while left.rows.size:
         pair = int(left.addresses[0])
         is_pair = left.addresses == left.addresses[0]
-        these = _select(left, is_pair)
+        these = left.where(is_pair)
         yield PairFrames(
             src_ip=pair >> 32,
             dst_ip=pair & 0xFFFFFFFF,
@@ -217,18 +217,7 @@ def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFram
         )
         if these is left:
             return
-        left = _select(left, ~is_pair)
-
-
-def _select(found: _Found, condition: NDArray[np.bool_]) -> _Found:
-    if condition.all():
-        return found
-    return _Found(
-        found.rows.where(condition),
-        found.addresses[condition],
-        found.sequence[condition],
-        found.sent_us[condition],
-    )
+        left = left.where(~is_pair)
 
 
 def _in_order(found: list[_Found]) -> _Found:
@@ -237,9 +226,5 @@ def _in_order(found: list[_Found]) -> _Found:
     every = np.arange(len(batch.frames))
     indices = np.concatenate([part.rows.of(every) for part in found])
     order = np.argsort(indices)
-    return _Found(
-        _Rows(batch, indices[order]),
-        np.concatenate([part.addresses for part in found])[order],
-        np.concatenate([part.sequence for part in found])[order],
-        np.concatenate([part.sent_us for part in found])[order],
-    )
+    columns: Any = (np.concatenate(parts)[order] for parts in zip(*(part[1:] for part in found), strict=True))
+    return _Found(_Rows(batch, indices[order]), *columns)

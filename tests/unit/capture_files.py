@@ -41,19 +41,8 @@ def udp(
 ) -> bytes:
     """An IPv4 packet padded so that behind a 14-byte header it makes a frame of `size` bytes with FCS."""
     length = size - 18
-    header = struct.pack(
-        ">BBHHHBBH4s4s",
-        0x45 + len(options) // 4,
-        0,
-        length,
-        0,
-        fragment,
-        64,
-        protocol,
-        0,
-        address(src),
-        address(dst),
-    )
+    fields = (0x45 + len(options) // 4, 0, length, 0, fragment, 64, protocol, 0)
+    header = struct.pack(">BBHHHBBH4s4s", *fields, address(src), address(dst))
     packet = header + options + struct.pack(">HHHH", *ports, length - 20 - len(options), 0) + payload
     return packet + bytes(length - len(packet))
 
@@ -131,8 +120,8 @@ class Blocks:
     def option(self, code: int, value: bytes) -> bytes:
         return struct.pack(self.order + "HH", code, len(value)) + value + bytes(-len(value) % 4)
 
-    def section(self, version: tuple[int, int] = (1, 0)) -> bytes:
-        return self.block(0x0A0D0D0A, struct.pack(self.order + "IHHq", 0x1A2B3C4D, *version, -1))
+    def section(self) -> bytes:
+        return self.block(0x0A0D0D0A, struct.pack(self.order + "IHHq", 0x1A2B3C4D, 1, 0, -1))
 
     def interface(
         self,
@@ -140,15 +129,12 @@ class Blocks:
         snap: int = 0,
         resolution: int | None = None,
         offset_s: int | None = None,
-        fcs: int | None = None,
     ) -> bytes:
         options = b""
         if resolution is not None:
             options += self.option(9, bytes([resolution]))
         if offset_s is not None:
             options += self.option(14, struct.pack(self.order + "q", offset_s))
-        if fcs is not None:
-            options += self.option(13, bytes([fcs]))
         return self.block(1, struct.pack(self.order + "HHI", link, 0, snap) + options + self.option(0, b""))
 
     def enhanced(self, frame: Frame, ticks: int | None = None, options: bytes = b"") -> bytes:
@@ -160,9 +146,6 @@ class Blocks:
         high, low = divmod(frame.time_ns // 1000, 2**32)
         head = struct.pack(self.order + "HHIIII", frame.interface, 0, high, low, len(frame.data), frame.length)
         return self.block(2, head + frame.data)
-
-    def simple(self, frame: Frame) -> bytes:
-        return self.block(3, struct.pack(self.order + "I", frame.length) + frame.data)
 
     def statistics(self, interface: int, ifdrop: int, osdrop: int) -> bytes:
         options = self.option(5, struct.pack(self.order + "Q", ifdrop))
