@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host
-from netbench.linux.proc import USER_HZ
-from netbench.loads.sessions import Process, kill_command, parse_processes, read_command
+from netbench.linux.proc import USER_HZ, ProcessStat, parse_process
 from netbench.model.scenario import Stress
 
 _NOT_FOUND = 127  # sh(1), EXIT STATUS
@@ -28,6 +27,13 @@ _LAUNCH = """\
 stress-ng --version >/dev/null || exit
 echo $(setsid sh -c 'echo $$; exec stress-ng "$@" </dev/null >/dev/null 2>&1' sh "$@" &)
 """
+
+# The processes of a session, in one reading: it needs nothing but a shell and grep. Several come and go while the files
+# are opened: -s, and an exit code that means nothing.
+_LIST = 'exec grep -hsE "^[0-9]+ [(].*[)] . [0-9]+ [0-9]+ $1 " /proc/[0-9]*/stat'
+_GREP_EXIT_CODES = (0, 1, 2)
+# The process group that has the session's number.
+_KILL = "kill -s KILL -- -$1 2>/dev/null; "
 
 
 class StressLoad:
@@ -82,7 +88,7 @@ class StressLoad:
         """Kill it, and return once it is gone. Nothing is lost: these workers have no files, nor anything to say."""
         deadline = time.monotonic() + _END_S
         while self._session is not None:
-            left = [process.pid for process in self._processes(kill_command(self._session)) if process.alive]
+            left = [process.pid for process in self._processes(_KILL) if _is_alive(process)]
             if not left:
                 self._session = None
             elif time.monotonic() > deadline:
@@ -120,11 +126,30 @@ class StressLoad:
     def _look(self) -> "_Crew":
         if self._session is None:
             raise TestbedError(f"{self._what} was not started")
-        return _crew(self._processes(read_command(self._session)), self._session, self._stress)
+        return _crew(self._processes(), self._session, self._stress)
 
-    def _processes(self, command: Sequence[str]) -> list[Process]:
-        done = self._host.run(command, timeout_s=_ANSWER_S)
-        return parse_processes(done.exit_code, done.stdout, self._guest)
+    def _processes(self, first: str = "") -> list[ProcessStat]:
+        """All of its session, after a command; TestbedError when what the guest says makes no sense."""
+        done = self._host.run(("sh", "-c", first + _LIST, "sh", str(self._session)), timeout_s=_ANSWER_S)
+        try:
+            if done.exit_code not in _GREP_EXIT_CODES:
+                raise ValueError(f"exit code {done.exit_code}")
+            return [parse_process(line) for line in done.stdout.splitlines()]
+        except (ValueError, LookupError) as error:
+            raise TestbedError(f"{self._guest}: its list of processes makes no sense: {error}") from error
+
+
+def _is_alive(process: ProcessStat) -> bool:
+    """Whether more is left of it than its parent's duty to wait for it."""
+    return process.state not in "ZX"
+
+
+def _ticks(process: ProcessStat) -> int:
+    """Its own time, and that of all children it has waited for.
+
+    That of a dead one is not in its parent's yet: those of all processes of a session add up without counting twice.
+    """
+    return process.ticks + process.children_ticks
 
 
 def _words(done: Completed) -> str:
@@ -162,13 +187,13 @@ class _Crew:
         return f"{self.running} of {self.wanted.cpu + self.wanted.vm} workers run"
 
 
-def _crew(processes: Sequence[Process], session: int, wanted: Stress) -> _Crew:
-    alive = [process for process in processes if process.alive]
-    workers = {process.pid: process.ticks for process in alive if process.parent == session}
+def _crew(processes: Sequence[ProcessStat], session: int, wanted: Stress) -> _Crew:
+    alive = [process for process in processes if _is_alive(process)]
+    workers = {process.pid: _ticks(process) for process in alive if process.parent == session}
     filling = set()
     for process in alive:
         if process.parent in workers:
-            workers[process.parent] += process.ticks
+            workers[process.parent] += _ticks(process)
             filling.add(process.parent)
     led = any(process.pid == session for process in alive)
-    return _Crew(wanted, led, workers, len(filling), sum(process.ticks for process in processes))
+    return _Crew(wanted, led, workers, len(filling), sum(map(_ticks, processes)))

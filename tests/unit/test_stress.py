@@ -17,7 +17,6 @@ from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
 from netbench.loads import stress_ng as module
-from netbench.loads.sessions import Process, parse_processes
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
 from tests.netns.watching import wait_for
@@ -262,8 +261,3 @@ def test_what_was_not_started():
     with pytest.raises(TestbedError, match="was not started"):
         load().cpu_s()
     load().stop()
-
-
-def test_a_name_may_hold_anything():
-    line = "42 (a) R 1 7 (b) Z 7 42 42 0 -1 4194304 1092 0 0 0 1 20 300 4000 20 0 1 0 3462179 79196160 2503"
-    assert parse_processes(0, line, "x") == [Process(42, 7, False, 4321)]
