@@ -68,11 +68,9 @@ def _send(interface: str, count: int) -> None:
 
 def _appears(capture: str, wait_s: float) -> bool:
     deadline = time.monotonic() + wait_s
-    while not _ends_flushed(capture):
-        if time.monotonic() > deadline:
-            return False
+    while not (seen := _ends_flushed(capture)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    return True
+    return seen
 
 
 def _ends_flushed(capture: str) -> bool:

@@ -2,95 +2,38 @@
 
 import os
 import shlex
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Completed
 from netbench.model.counts import Spread
-from netbench.model.paths import stream_paths
-from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.model.traffic import Sent
 from netbench.sinks import tcpdump
-from netbench.sinks.base import Incoming, Received
+from netbench.sinks.base import Received
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.sinks.tcpdump_command import most_ring_bytes, ring_bytes, target_of, tcpdump_command
-from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, stream_frame
-from tests.unit.fakes import FakeHost
-from tests.unit.inputs import topology
+from netbench.sinks.tcpdump_command import most_ring_bytes, ring_bytes, tcpdump_command
+from tests.unit.capture_files import START_NS, pcap, stream_frame
+from tests.unit.stand_in_for_tcpdump import (
+    FLUSH,
+    FRAMES,
+    IN_VM,
+    PATH,
+    REPORT,
+    STAND_IN,
+    GuestHost,
+    TcpdumpHost,
+    incoming,
+)
 
-(PATH,) = stream_paths(topology())
-IN_VM = replace(PATH, source=replace(PATH.source, machine="lab"), sink=replace(PATH.sink, machine="lab"))
-TRAFFIC = Traffic("s1", "", "", PATH.src_ip, PATH.dst_ip, 64, 1000.0, 0.1, 1, 1)
 SENT = Sent(100, 0, 0.1, START_NS, START_NS, 1, 0.0)
 CPUS = (max(os.sched_getaffinity(0)),)
 NOT_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
-FRAMES = [stream_frame(number, src=PATH.src_ip, dst=PATH.dst_ip) for number in range(100)]
-FLUSH = Frame(ethernet(bytes(46), dst=FLUSH_MAC), START_NS)
-
-LISTENING = "tcpdump: listening on nb-rx1, link-type EN10MB (Ethernet), snapshot length 64 bytes"
-REPORT = """
-101 packets captured
-110 packets received by filter
-7 packets dropped by kernel
-3 packets dropped by interface
-"""
 
 
-def incoming(record=Path("c/x"), path=PATH, fps: float | None = 1000.0, **more) -> Incoming:
-    return Incoming(path, replace(TRAFFIC, fps=fps), Stamps(), START_NS, record, **more)
-
-
-# What the stand-in does: says its first words, writes a capture to stdout, waits for SIGINT, says its last words, ends.
-STAND_IN = """
-import os, signal, sys
-first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
-def stop(signum, frame):
-    os.write(2, last.encode())  # past sys.stderr, which the signal may have found at work
-    sys.exit(code)
-signal.signal(signal.SIGINT, stop)
-os.write(1, capture)
-sys.stderr.write(first)
-sys.stderr.flush()
-while True:
-    signal.pause()
-"""
 ENDS_AT_ONCE = "import sys; sys.exit(sys.argv[1])"
-
-
-class TcpdumpHost(FakeHost):
-    """A host with a stand-in for tcpdump, which captures `content`, and 800 MB of memory."""
-
-    def __init__(self, first=LISTENING + "\n", last=REPORT, exit_code=0, script=STAND_IN, content=None):
-        super().__init__(files={"/proc/meminfo": "MemFree: 1 kB\nMemAvailable:     800000 kB\n"})
-        self.content = pcap([*FRAMES, FLUSH]) if content is None else content
-        self._script = script
-        self._arguments = [first, last, str(exit_code)]
-        self.spawned: list[list[str]] = []
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
-        self.spawned.append(list(argv))
-        target = argv[list(argv).index("-w") + 1]
-        if target != "-":
-            self.write_capture(target)
-        piped = self.content.hex() if target == "-" else ""
-        command = [sys.executable, "-c", self._script, *self._arguments, piped]
-        pipe = subprocess.PIPE
-        self.processes.append(subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
-        return self.processes[-1]
-
-    def write_capture(self, target: str) -> None:
-        Path(target).write_bytes(self.content)
-
-    @property
-    def shares_files(self) -> bool:
-        return True
 
 
 class FakePusher:
@@ -344,36 +287,6 @@ def test_flushing_returns_when_tcpdump_dies_meanwhile(arm, monkeypatch):
     assert time.monotonic() - begin < 30
 
 
-class GuestHost(TcpdumpHost):
-    """A host that does not share this machine's files: a capture is there only once it is fetched."""
-
-    def __init__(self, free_kib=1_000_000, **more):
-        super().__init__(**more)
-        self._free_kib = free_kib
-        self.there: dict[str, bytes] = {}
-
-    def write_capture(self, target):
-        if self.content:
-            self.there[target] = self.content
-
-    @property
-    def shares_files(self) -> bool:
-        return False
-
-    def run(self, argv, *, stdin="", timeout_s=30.0):
-        self.commands.append(tuple(argv))
-        if argv[0] == "df":
-            title = "Filesystem 1024-blocks Used Available Capacity Mounted on"
-            return Completed(tuple(argv), 0, f"{title}\ntmpfs 9000000 8 {self._free_kib} 1% /tmp\n", "")
-        self.there.pop(argv[-1], None)
-        return Completed(tuple(argv), 0, "", "")
-
-    def fetch(self, path, target):
-        if path not in self.there:
-            raise TestbedError(f"guest g: {path} cannot be read: No such file or directory")
-        target.write_bytes(self.there[path])
-
-
 def test_a_capture_of_another_machine_is_brought_home_and_removed_there(arm, tmp_path):
     """Though nobody may keep it: there is no pipe from there."""
     host = GuestHost()
@@ -411,19 +324,6 @@ def test_closing_ends_it(arm, keep):
         sink.stop(5)
 
 
-def test_the_command(tmp_path):
-    target = tmp_path / "x.pcap"
-    command = tcpdump_command("nb-rx1", (), incoming(), target)
-    *options, expression = command
-    assert options == (
-        ["tcpdump", "-i", "nb-rx1", "-n", "-p", "-Z", "root", "-s", "64", "-B", "4096", "-w", str(target)]
-    )
-    assert expression == (f"(udp and src host {PATH.src_ip} and dst host {PATH.dst_ip}) or ether dst 01:80:c2:00:00:0f")
-    assert tcpdump_command("nb-rx1", (3, 4), incoming(), target) == ["taskset", "-c", "3,4", *command]
-    piped = tcpdump_command("nb-rx1", (), incoming(), None)
-    assert piped[piped.index("-w") + 1] == "-"
-
-
 def test_arming_spawns_that_command_and_a_dry_run_shows_it(arm, tmp_path):
     host = TcpdumpHost()
     sink = arm(host)
@@ -434,41 +334,12 @@ def test_arming_spawns_that_command_and_a_dry_run_shows_it(arm, tmp_path):
     assert "netbench.sinks.flush nb-rx1" in pusher
 
 
-@pytest.mark.parametrize(
-    ("path", "keep", "target"),
-    [
-        (PATH, False, None),
-        (PATH, True, "c/x.pcap"),
-        (IN_VM, False, "/tmp/x.pcap"),
-        (IN_VM, True, "/tmp/x.pcap"),
-        (replace(PATH, source=IN_VM.source), False, "c/x.pcap"),
-    ],
-)
-def test_where_a_capture_goes(path, keep, target):
-    """Only what begins and ends on this machine is counted while it is made: by one clock, late frames are told."""
-    assert target_of(incoming(path=path, keep=keep)) == (None if target is None else Path(target))
-
-
 def test_what_it_writes_to_a_disk():
     sink = TcpdumpSink()
     assert sink.writes(incoming(keep=True)) == 24 + 100 * (16 + 60)
     assert sink.writes(incoming(path=IN_VM)) == 24 + 100 * (16 + 60)
     assert sink.writes(incoming()) == 0
     assert sink.writes(incoming(keep=True, fps=None)) == 0, "nobody knows"
-
-
-@pytest.mark.parametrize(
-    ("fps", "snap", "mib"),
-    [
-        (1.0, 64, 4),  # never less
-        (1_488_095.0, 64, 1_488_095 * 176 / 2**20),
-        (81_274.0, 262_144, 81_274 * 1626 / 2**20),  # no frame is larger than 1514 bytes
-        (14_880_952.0, 64, 256),  # never more
-        (None, 64, 128),
-    ],
-)
-def test_the_ring_holds_a_second_of_frames(fps, snap, mib):
-    assert ring_bytes(fps, snap) == int(mib * 2**20)
 
 
 def test_all_rings_of_a_trial_leave_three_quarters_of_the_memory(arm):
