@@ -10,12 +10,15 @@ import re
 import signal
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
 from netbench.errors import TestbedError
+from netbench.generators.pktgen.parameters import PktGenOptions
+from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Completed, Process
+from netbench.model.traffic import Traffic
 
 OFFSET_NS = 1_795_243_845_776_849_510
 DIRECTORY = "/proc/net/pktgen"
@@ -351,3 +354,25 @@ class PktgenHost:
 
     def fetch(self, path: str, target: Path) -> None:
         raise AssertionError("nothing to fetch")
+
+
+TRAFFIC = Traffic("s1", "02:00:00:00:00:0A", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 10_000.0, 0.1, 1, 1)
+MAX = replace(TRAFFIC, fps=None, duration_s=1.0)
+
+
+def generator(**options) -> PktGen:
+    return PktGen(PktGenOptions(**options))
+
+
+def opened(host, *, interface="nb-tx1", cpus=(), made_by=None, **options):
+    source = (made_by or generator(**options)).source()
+    source.open(host, interface, cpus)
+    return source
+
+
+def trial(source, traffic=TRAFFIC, timeout_s=1.0, amid=lambda: None):
+    """What a source says it sent; `amid` happens while it sends."""
+    source.prepare(traffic)
+    source.start(0)
+    amid()
+    return source.wait(timeout_s)
