@@ -146,13 +146,13 @@ class Capture:
         return captured
 
 
-@pytest.mark.parametrize("frame_size", [64, 65, 500, 1518])
-def test_a_paced_trial_sends_every_frame_once(lab, opened, tmp_path, frame_size):
+@pytest.mark.parametrize(("frame_size", "flows"), [(64, 1), (65, 300), (500, 1), (1518, 1)])
+def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(lab, opened, tmp_path, frame_size, flows):
     source = opened()
     capture = Capture(lab, tmp_path / "rx0.pcap")
     packets, octets = lab.tx("packets"), lab.tx("bytes")
 
-    sent = run(source, traffic(20_000.0, 0.5, frame_size))
+    sent = run(source, traffic(20_000.0, 0.5, frame_size, flows))
 
     assert (sent.frames, sent.errors, sent.error) == (10_000, 0, "")
     assert lab.tx("packets") - packets == 10_000
@@ -163,20 +163,10 @@ def test_a_paced_trial_sends_every_frame_once(lab, opened, tmp_path, frame_size)
     assert captured.send_us == sorted(captured.send_us)
     assert captured.send_us[0] == sent.first_ns // 1000
     assert captured.send_us[-1] <= sent.last_ns // 1000
-    assert set(captured.ports) == {(9, 9)}
+    expected = [tuple(pair) for pair in flow_ports(flows, 11).tolist()]
+    assert captured.ports == [expected[sequence % flows] for sequence in range(10_000)]
     assert sent.duration_s >= 0.5  # 10,000 slots of 50 µs
     assert 1 <= sent.max_burst_frames <= 10_000
-
-
-def test_frame_i_belongs_to_flow_i_mod_flows(lab, opened, tmp_path):
-    source = opened()
-    capture = Capture(lab, tmp_path / "rx0.pcap")
-
-    sent = run(source, traffic(50_000.0, 0.1, flows=300))
-
-    captured = capture.stop(sent.frames, 64)
-    expected = [tuple(pair) for pair in flow_ports(300, 11).tolist()]
-    assert captured.ports == [expected[sequence % 300] for sequence in range(5000)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

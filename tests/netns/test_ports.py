@@ -96,10 +96,3 @@ def test_a_port_with_an_address_the_user_did_not_name_is_refused(topology, tmp_p
     assert "192.0.2.7" in done.stderr
     assert (look("nbt-a0"), look("nbt-b0")) == before
     assert not (tmp_path / "results").exists()
-
-
-def test_a_port_that_is_not_there_is_refused():
-    done = netbench("run", "two-nics", "quick", "--set", "topology.hosts.tester.ports.tx=nbt-none")
-    assert done.returncode == 2
-    assert "nbt-none" in done.stderr
-    assert "Traceback" not in done.stderr

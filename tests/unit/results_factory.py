@@ -19,6 +19,18 @@ from tests.unit.points import count, loss
 LINK_BPS = 1e9
 Neighbour = tuple[GuestTask, GuestResult]
 
+
+def _environment(governor: str | None, rmem_max: str) -> dict[str, object]:
+    return {
+        "kernel": "6.1.0-31-amd64",
+        "cpu": {"model": "Intel Xeon L5420", "count": 8, "governor": governor},
+        "clocksource": "tsc",
+        "sysctls": {"net.core.rmem_max": rmem_max, "net.bridge.bridge-nf-call-iptables": "0"},
+        "offloads": {"nb-s1": {"gro": "off", "tso": "off"}},
+        "tools": {"tcpdump": "4.99.3"},
+    }
+
+
 MANIFEST: dict[str, object] = {
     "netbench": "0.1.0",
     "git_revision": "0cf0e51",
@@ -28,22 +40,8 @@ MANIFEST: dict[str, object] = {
     "profile": "schlosser2011-dedicated",
     "started": "2025-03-04T09:15:00+00:00",
     "finished": "2025-03-04T10:02:41+00:00",
-    "before": {
-        "kernel": "6.1.0-31-amd64",
-        "cpu": {"model": "Intel Xeon L5420", "count": 8, "governor": "performance"},
-        "clocksource": "tsc",
-        "sysctls": {"net.core.rmem_max": "212992", "net.bridge.bridge-nf-call-iptables": "0"},
-        "offloads": {"nb-s1": {"gro": "off", "tso": "off"}},
-        "tools": {"tcpdump": "4.99.3"},
-    },
-    "after": {
-        "kernel": "6.1.0-31-amd64",
-        "cpu": {"model": "Intel Xeon L5420", "count": 8, "governor": None},
-        "clocksource": "tsc",
-        "sysctls": {"net.core.rmem_max": "425984", "net.bridge.bridge-nf-call-iptables": "0"},
-        "offloads": {"nb-s1": {"gro": "off", "tso": "off"}},
-        "tools": {"tcpdump": "4.99.3"},
-    },
+    "before": _environment("performance", "212992"),
+    "after": _environment(None, "425984"),
 }
 
 
@@ -188,16 +186,7 @@ GUESTS: dict[str, Callable[[float, int], float]] = {
     "e1000": lambda offered, size: min(offered, 6_000),
     "vmxnet3": lambda offered, size: min(offered, 9_000),
 }
-PAPER_LOADS = (
-    "10Mbit/s",
-    "100Mbit/s",
-    "200Mbit/s",
-    "400Mbit/s",
-    "600Mbit/s",
-    "800Mbit/s",
-    "900Mbit/s",
-    "max",
-)
+PAPER_LOADS = (*(f"{mbps}Mbit/s" for mbps in (10, 100, 200, 400, 600, 800, 900)), "max")
 
 
 def comparison(
