@@ -17,6 +17,7 @@ from netbench.capture.captured import STAMP_TOLERANCE_NS, CaptureCounts, Expecte
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import GatheringPipe, LiveCapture
 from netbench.errors import UsageError
+from tests.fuzz.memory import file_of
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap, pcap_header, stream_frame, udp
 
 AWAITED = Expected("s1", "198.18.0.1", "198.18.0.2", 128, sent_from_ns=START_NS + STAMP_TOLERANCE_NS)
@@ -68,6 +69,7 @@ arrivals = st.one_of(
     st.builds(ours, st.integers(0, 99)),
     st.builds(ours, st.integers(0, 99), st.just(START_NS - 10**9)),  # late from an earlier trial
     st.builds(ours, st.integers(0, 99), st.just(SENT_NS), st.just(256)),
+    st.builds(lambda seq: stream_frame(seq, size=128, sent_ns=0), st.integers(0, 99)),
     st.just(FLUSH),
     st.just(FOREIGN),
 )
@@ -80,32 +82,23 @@ arrivals = st.one_of(
     pieces=st.lists(st.integers(0, 3000), max_size=40),
     damage=st.one_of(st.none(), st.tuples(st.integers(0, 10_000), st.binary(min_size=1, max_size=4))),
     cut=st.integers(0, 40),
-    early=st.booleans(),
+    stamps=st.sampled_from([{}, {"stamped_early": True}, {"stamped": False}]),
 )
-def test_it_finds_what_a_file_of_it_holds(tmp_path_factory, in_order, others, pieces, damage, cut, early):
+def test_it_finds_what_a_file_of_it_holds(in_order, others, pieces, damage, cut, stamps):
     content = pcap([*map(ours, range(in_order)), *others])
     if damage:
         at, junk = damage
         content = content[:at] + junk + content[at + len(junk) :]
     content = content[: len(content) - cut]
-    path = tmp_path_factory.mktemp("captures") / "c.pcap"
-    path.write_bytes(content)
-    expected = dataclasses.replace(EXPECTED, stamped_early=early)
-    live = hear(content, pieces, dataclasses.replace(AWAITED, stamped_early=early))
-    from_file = answer(lambda: analyze_capture(path, [expected]))
+    expected = dataclasses.replace(EXPECTED, **stamps)
+    live = hear(content, pieces, dataclasses.replace(AWAITED, **stamps))
+    with file_of(content) as path:
+        from_file = answer(lambda: analyze_capture(path, [expected]))
     from_pipe = answer(lambda: live.counts(expected))
     if damage is None:
         assert (from_pipe is None) == (from_file is None)
     # A damaged frame may bear a number that was not sent: that is refused, and never a wrong count.
     assert from_pipe in (from_file, None)
-
-
-def test_unstamped_frames(tmp_path):
-    frames = [stream_frame(seq, size=128, sent_ns=0) for seq in (0, 1, 3)] + [ours(2)]
-    (tmp_path / "c.pcap").write_bytes(pcap(frames))
-    expected = dataclasses.replace(EXPECTED, stamped=False)
-    live = hear(pcap(frames), [], dataclasses.replace(AWAITED, stamped=False))
-    assert live.counts(expected) == analyze_capture(tmp_path / "c.pcap", [expected])
 
 
 @pytest.mark.parametrize(
