@@ -4,7 +4,6 @@ import inspect
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.base import Generator, Source
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Connection, Host, run_checked
-from netbench.hosts.clock import Clock, SystemClock
+from netbench.hosts.clock import Clock, SystemClock, wait_until
 from netbench.hosts.composed import Confined, Explained, Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.hosts.processes import end_marked_processes, marked_processes
@@ -210,10 +209,7 @@ def test_a_spawned_process_dies_with_netbench():
     """Its pipes stay open as long as it lives, so that being killed is the only way for it to end."""
     done = subprocess.run([sys.executable, "-c", ORPHAN], timeout=60, check=False)
     assert done.returncode == -9
-    deadline = time.monotonic() + 20
-    while list(marked_processes("netbench-contract-orphan")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert list(marked_processes("netbench-contract-orphan")) == []
+    assert wait_until(lambda: not any(marked_processes("netbench-contract-orphan")), 20)
 
 
 def test_ctrl_c_at_the_terminal_does_not_reach_a_spawned_process():
@@ -264,36 +260,23 @@ def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
 # Unit under test
 
 
-KINDS = [
-    "raw bridge",
-    "raw route",
-    "reference bridge",
-    "reference route",
-    "qemu bridge",
-    "qemu route",
-    "external",
-    "forwarder",
-    "fake",
-]
+UUTS_MADE = {
+    "raw bridge": lambda: Raw(RawOptions()),
+    "raw route": lambda: Raw(RawOptions(forward="route")),
+    "reference bridge": lambda: Reference(ReferenceOptions(drop=Drop(k=1, n=2))),
+    "reference route": lambda: Reference(ReferenceOptions(forward="route", drop=Drop(k=1, n=2))),
+    "qemu bridge": lambda: Guest(Qemu(QemuOptions())),
+    "qemu route": lambda: Guest(Qemu(QemuOptions(forward="route"))),
+    "external": lambda: External(ExternalOptions()),
+    "forwarder": lambda: Forwarder(Impairments(delay=0.5)),
+    "fake": lambda: FakeUut([]),
+}
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=UUTS_MADE)
 def uut(request):
     """A UUT that is not provisioned."""
-    kind, _, forward = request.param.partition(" ")
-    options = {"forward": forward} if forward else {}
-    match kind:
-        case "raw":
-            return Raw(RawOptions.model_validate(options))
-        case "reference":
-            return Reference(ReferenceOptions.model_validate({**options, "drop": Drop(k=1, n=2)}))
-        case "qemu":
-            return Guest(Qemu(QemuOptions.model_validate(options)))
-        case "external":
-            return External(ExternalOptions())
-        case "forwarder":
-            return Forwarder(Impairments(delay=0.5))
-    return FakeUut([])
+    return UUTS_MADE[request.param]()
 
 
 def test_before_it_is_provisioned_a_uut_only_tells(uut):
