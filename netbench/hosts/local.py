@@ -1,13 +1,15 @@
-"""This machine, in the network namespace netbench itself runs in."""
+"""This machine, in the network namespace netbench itself runs in, and the processes that a run has started on it."""
 
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.clock import wait_until
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -98,3 +100,30 @@ def require_tool(name: str) -> None:
     """MissingError unless the command `name` is on this machine."""
     if shutil.which(name, path=search_path()) is None:
         raise MissingError(f"the command `{name}` is not on this host; `netbench doctor` says how to add it")
+
+
+def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
+    """Process id and command line of every process that this run started and that is still there."""
+    wanted = f"{MARK}={run_id}".encode()
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdecimal():
+            continue
+        try:
+            if wanted in (directory / "environ").read_bytes().split(b"\0"):
+                words = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                yield int(directory.name), words
+        except OSError:
+            continue  # ended meanwhile, or not ours to read
+
+
+def end_marked_processes(run_id: str, patience_s: float = 2.0) -> list[str]:
+    """Kill them and wait until they are gone; the command lines of those ended."""
+    ended = []
+    for pid, words in list(marked_processes(run_id)):
+        try:
+            os.kill(pid, signal.SIGKILL)
+            ended.append(words)
+        except ProcessLookupError:
+            continue
+    wait_until(lambda: not any(marked_processes(run_id)), patience_s, 0.01)
+    return ended

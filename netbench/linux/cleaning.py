@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.state import STATE_DIRECTORY

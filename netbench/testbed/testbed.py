@@ -9,8 +9,7 @@ from netbench.errors import MachineGoneError, MissingError, NeighbourError, Test
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import end_marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
 from netbench.linux.cleaning import clean

@@ -6,25 +6,23 @@ from netbench.linux.changes import AddCgroup
 from netbench.model.entitlement import Entitlement
 from netbench.model.fields import percent_text
 from netbench.model.names import PREFIX
+from netbench.uut.base import Assignment
 
 
-def group_changes(entitlement: Entitlement, run_id: str, name: str) -> list[AddCgroup]:
+def group_changes(own: Assignment) -> list[AddCgroup]:
     """The control group of one guest of a run; none without a weight and a limit."""
-    if entitlement.weight is None and entitlement.limit is None:
-        return []
-    return [AddCgroup(None, _group(run_id, name), entitlement.weight, entitlement.limit)]
+    weight, limit = own.entitlement.weight, own.entitlement.limit
+    return [] if weight is None and limit is None else [AddCgroup(None, _group(own), weight, limit)]
 
 
-def way_in(host: Host, entitlement: Entitlement, run_id: str, name: str) -> str:
+def way_in(host: Host, own: Assignment) -> str:
     """The file by which processes of a host enter that group; empty without one."""
-    if not group_changes(entitlement, run_id, name):
-        return ""
-    return door(host, find_controller(host), _group(run_id, name))
+    return door(host, find_controller(host), _group(own)) if group_changes(own) else ""
 
 
-def planned_way_in(entitlement: Entitlement, run_id: str, name: str) -> str:
+def planned_way_in(own: Assignment) -> str:
     """As `way_in`, on most machines, for `--dry-run`."""
-    return "".join(f"{change.path}/cgroup.procs" for change in group_changes(entitlement, run_id, name))
+    return "".join(f"{change.path}/cgroup.procs" for change in group_changes(own))
 
 
 def entitlement_facts(entitlement: Entitlement) -> dict[str, str]:
@@ -39,5 +37,5 @@ def entitlement_facts(entitlement: Entitlement) -> dict[str, str]:
     return facts
 
 
-def _group(run_id: str, name: str) -> str:
-    return f"{PREFIX}{run_id[-12:]}-{name}"
+def _group(own: Assignment) -> str:
+    return f"{PREFIX}{own.run_id[-12:]}-{own.name}"

@@ -85,7 +85,7 @@ class Guest(UnitUnderTest):
         named = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         steps: list[Step] = [
             *vmm.changes(spec),
-            *group_changes(assignment.entitlement, assignment.run_id, assignment.name),
+            *group_changes(assignment),
             *attaching_changes(paths, attachment, self._towards(paths)),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named)),
@@ -100,9 +100,9 @@ class Guest(UnitUnderTest):
 
     def take(self, step: Step, site: Site) -> None:
         if isinstance(step, StartGuest):
-            own, host = site.assignment, site.host
-            door = way_in(host, own.entitlement, own.run_id, own.name)
-            guest = self._vmm.start(replace(step.spec, door=door, netns=host.netns), host)
+            host = site.host
+            spec = replace(step.spec, door=way_in(host, site.assignment), netns=host.netns)
+            guest = self._vmm.start(spec, host)
             self._running = _Running(guest, guest_links(site.paths, self._vmm.attachment(step.spec).kind), {}, {})
 
     def ready(self) -> Ready:
@@ -170,7 +170,7 @@ class Guest(UnitUnderTest):
             guest_directory(own.run_id, f"uut-{own.name}"),
             netns=ingress.netns if ingress else None,
             host_cpus=own.entitlement.cpus,
-            door=planned_way_in(own.entitlement, own.run_id, own.name),
+            door=planned_way_in(own),
         )
         links = guest_links(own.paths, self._vmm.attachment(spec).kind)
         return replace(spec, nics=tuple(GuestNic(link.interface, link.mac) for link in links))

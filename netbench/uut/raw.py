@@ -39,9 +39,8 @@ class Raw(UnitUnderTest):
             inside_nics(path)
 
     def plan(self, assignment: Assignment) -> UutPlan:
-        group = group_changes(assignment.entitlement, assignment.run_id, assignment.name)
         return UutPlan(
-            steps=(*group, *forwarding_changes(assignment.paths, self._forward)),
+            steps=(*group_changes(assignment), *forwarding_changes(assignment.paths, self._forward)),
             needs=frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"}),
             load_needs=frozenset({"stress-ng"}),
             pace=Pace(bring_up_s=0.4, load_s=0.1, worker_s=0.015),
@@ -54,11 +53,10 @@ class Raw(UnitUnderTest):
         bridged = {path.name: path.sink.mac for path in site.paths}
         routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
         kind = Kind.BRIDGE if self._forward == "bridge" else Kind.IP_LAYER
-        entry = way_in(site.host, own.entitlement, own.run_id, own.name)
         return Ready(
             next_hop_macs=bridged if self._forward == "bridge" else routed,
             quiet_time_s=_QUIET_TIME_S,
-            inside=Confined(site.host, own.entitlement.cpus, entry),
+            inside=Confined(site.host, own.entitlement.cpus, way_in(site.host, own)),
             facts=entitlement_facts(own.entitlement),
             points={path.name: (forwarding_point(path, kind),) for path in site.paths},
         )

@@ -18,8 +18,7 @@ from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Completed, Connection, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock, wait_until
 from netbench.hosts.composed import Confined, Explained, Namespaced
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.hosts.ssh import SshHost
 from netbench.linux.changes import Change
 from netbench.loads.base import Neighbour

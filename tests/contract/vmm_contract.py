@@ -12,7 +12,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
-from netbench.hosts.processes import marked_processes
+from netbench.hosts.local import marked_processes
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm

@@ -10,8 +10,7 @@ from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import end_marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink

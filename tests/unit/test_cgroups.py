@@ -12,6 +12,7 @@ from netbench.linux.cgroups import CpuController, door, find_controller
 from netbench.linux.changes import AddCgroup, Look, kernel
 from netbench.linux.journal import from_json, to_json
 from netbench.model.entitlement import Entitlement
+from netbench.uut.base import Assignment
 from netbench.uut.entitling import group_changes, planned_way_in, way_in
 from tests.unit.fakes import FakeHost
 
@@ -197,10 +198,11 @@ RUN = "lab-0123456789ab"
 
 
 def test_a_group_is_only_made_for_a_weight_or_a_limit():
-    assert group_changes(Entitlement((0, 1)), RUN, "u") == []
-    assert way_in(FakeHost(), Entitlement((0, 1)), RUN, "u") == planned_way_in(Entitlement(), RUN, "u") == ""
+    plain = Assignment("u", entitlement=Entitlement((0, 1)), run_id=RUN)
+    assert (group_changes(plain), way_in(FakeHost(), plain), planned_way_in(plain)) == ([], "", "")
     for entitlement in (Entitlement(weight=50), Entitlement(limit=0.2)):
-        (change,) = group_changes(entitlement, RUN, "u.second")
+        own = Assignment("u.second", entitlement=entitlement, run_id=RUN)
+        (change,) = group_changes(own)
         assert (change.name, change.weight, change.limit) == (NAME, entitlement.weight, entitlement.limit)
-        assert way_in(GroupHost(), entitlement, RUN, "u.second") == f"{ROOT}{change.path}/cgroup.procs"
-        assert planned_way_in(entitlement, RUN, "u.second") == f"{change.path}/cgroup.procs"
+        assert way_in(GroupHost(), own) == f"{ROOT}{change.path}/cgroup.procs"
+        assert planned_way_in(own) == f"{change.path}/cgroup.procs"

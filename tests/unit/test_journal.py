@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import marked_processes
+from netbench.hosts.local import LocalHost, marked_processes
 from netbench.linux.changes import AddNamespace, SetSysctl
 from netbench.linux.cleaning import Cleaned, clean
 from netbench.linux.journal import Journal

@@ -14,8 +14,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
-from netbench.hosts.local import LocalHost
-from netbench.hosts.processes import end_marked_processes, marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.loads import stress_ng as module
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.scenario import Stress
