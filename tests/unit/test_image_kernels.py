@@ -101,12 +101,12 @@ def test_an_arm64_kernel_is_known_by_its_modules(tmp_path):
     assert (found.release, directly_bootable(found.content)) == ("6.1.0-test", None)
 
 
-def test_the_kernel_inside_a_bzimage_is_found_where_qemu_can_start_it():
+def test_the_kernel_inside_a_bzimage_is_found_where_a_vmm_can_start_it():
     plain, packed = compressed_kernel()
     assert directly_bootable(bzimage(packed)) == plain
 
 
-def test_kernels_that_qemu_cannot_start_directly_stay_packed():
+def test_kernels_that_cannot_be_started_directly_stay_packed():
     assert directly_bootable(bzimage(compressed_kernel(notes=b"")[1])) is None
     assert directly_bootable(bzimage(compressed_kernel()[1][:40])) is None
     assert directly_bootable(bzimage(b"an unknown compression")) is None

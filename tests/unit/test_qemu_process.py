@@ -154,25 +154,15 @@ def test_a_guest_in_trouble_is_hopeless_though_qemu_runs(started):
     assert guest.death() == ""
 
 
-def test_qemu_that_ends_instead_of_starting_says_why(tmp_path):
-    host = QemuHost(tmp_path, "qemu-system-x86_64: -netdev tap: could not configure /dev/net/tun: busy\n")
-    host.with_monitor = False
-    (tmp_path / "end").write_text("1")
-    guest = QemuProcess(MACHINE, RunFiles(tmp_path))
-    with pytest.raises(TestbedError, match="guest g: QEMU ended with exit code 1: .*: could not configure .*: busy$"):
-        guest.start(host)
-    guest.stop()
-
-
-def test_qemu_that_ends_before_its_monitor_speaks_says_why(tmp_path):
-    """Its sockets are there by then."""
+@pytest.mark.parametrize("sockets", [(), ("qmp", "agent")], ids=["at once", "before its monitor speaks"])
+def test_qemu_that_ends_instead_of_starting_says_why(tmp_path, sockets):
     host = QemuHost(tmp_path, "qemu-system-x86_64: cannot set up guest memory: Cannot allocate memory\n")
-    guest = QemuProcess(MACHINE, RunFiles(tmp_path))
     host.with_monitor = False
-    (tmp_path / "qmp").touch()
-    (tmp_path / "agent").touch()
+    for name in sockets:
+        (tmp_path / name).touch()
     (tmp_path / "end").write_text("1")
-    with pytest.raises(TestbedError, match="QEMU ended with exit code 1: .*Cannot allocate memory$"):
+    guest = QemuProcess(MACHINE, RunFiles(tmp_path))
+    with pytest.raises(TestbedError, match="^guest g: QEMU ended with exit code 1: .*: Cannot allocate memory$"):
         guest.start(host)
     guest.stop()
 

@@ -75,16 +75,15 @@ except Stopped as stopped:
 A_THREAD = "import threading\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
 
 
-@pytest.mark.parametrize("thread", ["", A_THREAD], ids=["alone", "with a thread"])
-def test_signals_wait_until_a_shielded_block_is_done(thread):
+@pytest.mark.parametrize(
+    ("thread", "second", "stopped_by"),
+    [("", "SIGTERM", ["SIGTERM"]), (A_THREAD, "SIGTERM", ["SIGTERM"]), ("", "SIGINT", ["SIGTERM", "SIGINT"])],
+    ids=["alone", "with a thread", "two kinds"],
+)
+def test_signals_wait_until_a_shielded_block_is_done_and_stop_once(thread, second, stopped_by):
     """Threads there are: numpy starts some, and so does the bar on the console. Each can receive a signal."""
-    done = run(SHIELDED.replace("THREAD", thread).replace("SECOND", "SIGTERM"))
-    assert (done.stdout, done.stderr) == ("inner outer then SIGTERM\n", "")
-
-
-def test_two_kinds_of_signal_that_waited_stop_once_and_quietly():
-    done = run(SHIELDED.replace("THREAD", "").replace("SECOND", "SIGINT"))
-    assert done.stdout in ("inner outer then SIGTERM\n", "inner outer then SIGINT\n")
+    done = run(SHIELDED.replace("THREAD", thread).replace("SECOND", second))
+    assert done.stdout in [f"inner outer then {name}\n" for name in stopped_by]
     assert done.stderr == ""
 
 
