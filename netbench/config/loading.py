@@ -19,12 +19,7 @@ Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
 _MOST_TOLD = 20
-_KIND_ALONE = (
-    "generator",
-    "schedule",
-    "sink",
-    "channel",
-)  # keys for which the kind alone will do, as long as it has no options
+_KIND_ALONE = ("generator", "schedule", "sink", "channel")  # keys for which the kind will do where it has no options
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -130,10 +125,7 @@ class _Problems:
         try:
             return model.model_validate(data)
         except ValidationError as error:
-            for problem in error.errors(include_url=False, include_context=True):
-                # A list of which every item is wrong is too short for pydantic, besides.
-                if not (problem["type"] == "too_short" and problem["input"]):
-                    self._note(problem, model, prefix)
+            self._note_all(error, model, prefix)
         except RecursionError:
             self._found.append(f"{self._document.name}: is nested too deeply")
         return None
@@ -161,8 +153,7 @@ class _Problems:
             kind = kinds.get(beside.kind or uut.kind)
             spec = beside.as_uut(uut, kind.model_fields if kind else ())
         except ValidationError as error:
-            for problem in error.errors(include_url=False, include_context=True):
-                self._note(problem, NeighbourSpec, prefix)
+            self._note_all(error, NeighbourSpec, prefix)
             return
         self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
 
@@ -175,13 +166,7 @@ class _Problems:
         known = {field for uut in uuts if uut.kind in kinds for field in kinds[uut.kind].model_fields}
         for option in neighbour.options:
             if option not in known:
-                allowed = sorted({*NeighbourSpec.model_fields, *known})
-                close = difflib.get_close_matches(option, allowed, n=1)
-                hint = f"did you mean {close[0]!r}? " if close else ""
-                path = (*prefix, option)
-                self._found.append(
-                    f"{self._where(path)}: {_field_name(path)}: unknown key; {hint}allowed here: {', '.join(allowed)}"
-                )
+                self.note((*prefix, option), _unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
 
     def raise_if_any(self) -> None:
         """UsageError with the problems found, in the order of the file; of very many, the first ones."""
@@ -191,15 +176,18 @@ class _Problems:
             told = [*found[:_MOST_TOLD], f"{self._document.name}: and {more} more problems"] if more > 0 else found
             raise UsageError("\n".join(told))
 
+    def _note_all(self, error: ValidationError, model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
+        for problem in error.errors(include_url=False, include_context=True):
+            # A list of which every item is wrong is too short for pydantic, besides.
+            if not (problem["type"] == "too_short" and problem["input"]):
+                self._note(problem, model, prefix)
+
     def _note(self, problem: Mapping[str, Any], model: type[BaseModel], prefix: tuple[str | int, ...]) -> None:
         path = prefix + tuple(step for step in problem["loc"] if step != "[key]")
         field = _field_name(path)
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            allowed = list(_allowed_keys(model, path[len(prefix) : -1]))
-            close = difflib.get_close_matches(str(path[-1]), allowed, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            message = f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
+            message = _unknown_key(str(path[-1]), list(_allowed_keys(model, path[len(prefix) : -1])))
         elif problem["type"] == "missing":
             message = "is missing"
         elif not isinstance(problem["input"], dict | BaseModel):
@@ -212,6 +200,12 @@ class _Problems:
             if source:
                 return source
         return self._document.where(path)
+
+
+def _unknown_key(key: str, allowed: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, allowed, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
 
 
 def _field_name(path: tuple[str | int, ...]) -> str:

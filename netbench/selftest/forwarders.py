@@ -3,7 +3,7 @@
 Delay is also checked where the kernel itself can be told to delay, as that of the VM can: by netem, on the whole path.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.counts import StreamCounts
@@ -64,26 +64,25 @@ def forwarder_cases() -> Sequence[ForwarderCase]:
 def check_forwarder(one: ForwarderCase, tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Measure one forwarder, with one stream: its process is busy enough."""
     pattern = Pattern(1, 64, Load(LoadKind.FRAME_RATE, _FPS), min(tester.frames, _MOST_FRAMES) / _FPS)
-    for attempt in range(_ATTEMPTS):
+
+    def measured() -> Check:
         result = tester.measure(active, one.name, pattern)
         (counts,) = result.streams
         held = active.uut.held(counts.stream) if isinstance(active.uut, Forwarder) and one.impairments.delay else None
-        check = judge_forwarder(one, result, counts, held)
-        # A time is spoilt by whoever takes the CPU for a moment; a number is not.
-        if check.passed or not one.impairments.delay or attempt == _ATTEMPTS - 1:
-            yield check
-            return
+        return judge_forwarder(one, result, counts, held)
+
+    yield _one_of_a_few(measured) if one.impairments.delay else measured()
 
 
 def check_netem(tester: Tester, active: ActiveGuest) -> Iterator[Check]:
-    """The median delay of one stream; whoever takes the CPU for a moment spoils it, so one trial of a few must do."""
-    for attempt in range(_ATTEMPTS):
+    """The median delay of one stream."""
+
+    def measured() -> Check:
         result = tester.measure(active, DELAYING.name, tester.modest())
         problem = complaints(result) if result.verdict is not Verdict.VALID else ""
-        check = judge_delay(DELAYING.name, result.streams[0], _NETEM_MS * 1_000_000, _NETEM_BOUND_NS, problem)
-        if check.passed or attempt == _ATTEMPTS - 1:
-            yield check
-            return
+        return judge_delay(DELAYING.name, result.streams[0], _NETEM_MS * 1_000_000, _NETEM_BOUND_NS, problem)
+
+    yield _one_of_a_few(measured)
 
 
 def judge_forwarder(one: ForwarderCase, result: TrialResult, counts: StreamCounts, held: Held | None) -> Check:
@@ -135,6 +134,16 @@ def judge_delay(uut: str, counts: StreamCounts, held_ns: int | None, bound_ns: i
         passed=not problem,
         detail=problem,
     )
+
+
+def _one_of_a_few(measured: Callable[[], Check]) -> Check:
+    """The first that passes, or the last: a time, unlike a number, is spoilt by whoever takes the CPU for a moment."""
+    check = measured()
+    for _ in range(_ATTEMPTS - 1):
+        if check.passed:
+            break
+        check = measured()
+    return check
 
 
 def _counts(counts: Mapping[str, int | None]) -> str:

@@ -107,7 +107,7 @@ def read_environment(
         "python": {
             "version": platform.python_version(),
             "implementation": sys.implementation.name,
-            "packages": {name: _package_version(name) for name in _PACKAGES},
+            "packages": {name: package_version(name) for name in _PACKAGES},
         },
     }
 
@@ -324,7 +324,8 @@ def _output(argv: Sequence[str], environment: Mapping[str, str] | None = None, *
     return done.stdout.strip() or done.stderr.strip() or None
 
 
-def _package_version(name: str) -> str | None:
+def package_version(name: str) -> str | None:
+    """Of an installed Python package; None when it is not there."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

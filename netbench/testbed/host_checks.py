@@ -17,6 +17,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+from netbench.testbed.environment import package_version
 
 _MIN_CPUS = 2
 _MIN_FREE_BYTES = 2 * 1024**3
@@ -130,7 +131,7 @@ def check_packages() -> Check:
     needed_for = "netbench itself"
     required = [one for one in metadata.requires("netbench") or () if "extra ==" not in one]
     packages = [match[0] for one in required if (match := re.match(r"[\w.-]+", one))]
-    versions = {package: _version(package) for package in packages}
+    versions = {package: package_version(package) for package in packages}
     if missing := [package for package, version in versions.items() if version is None]:
         remedy = f"{sys.executable} -m pip install {' '.join(missing)}"
         return Check("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
@@ -141,17 +142,10 @@ def check_packages() -> Check:
 def check_parquet() -> Check:
     """Whether the one optional package is there."""
     needed_for = "netbench export --format parquet"
-    version = _version("pyarrow")
+    version = package_version("pyarrow")
     if version is None:
         return Check("parquet", Status.ABSENT, "no pyarrow", f"{sys.executable} -m pip install pyarrow", needed_for)
     return Check("parquet", Status.OK, f"pyarrow {version}", "", needed_for)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def check_cpus() -> Check:
