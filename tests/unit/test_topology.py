@@ -8,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.config.loading import load_topology
 from netbench.model.topology import MAX_STREAMS, Topology, VmSpec, split_endpoint
-from netbench.results.directory import ResultDirectory
-from netbench.uut.raw import RawOptions
 from tests.unit.fakes import fake_ports
-from tests.unit.inputs import profile, topology, topology_in_vm
+from tests.unit.inputs import topology, topology_in_vm
 
 
 def changed(lab: Topology, **changes) -> Topology:
@@ -234,10 +231,3 @@ def test_a_vm_reads_back_as_results_keep_it(vm):
     text = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True), sort_keys=False)
     again = Topology.model_validate(yaml.safe_load(text))
     assert (again, again.vms) == (lab, lab.vms)
-
-
-def test_a_vm_is_resumed_as_it_was_started(tmp_path):
-    lab = topology_in_vm(vm={"image": "new", "cpus": 3, "memory": "1G", "accelerator": "tcg", "boot_limit": "90s"})
-    directory = ResultDirectory(tmp_path / "results")
-    directory.create(lab, profile(), {})
-    assert load_topology(directory.topology, {"raw": RawOptions}) == lab
