@@ -5,7 +5,7 @@ PYTHON := $(VENV)/bin/python
 # A root shell opened with plain `su` lacks the directories where ip, nft and ethtool live.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-# COMMAND:PACKAGE of Debian. What netbench itself needs is said in netbench/testbed/requirements.py.
+# COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso

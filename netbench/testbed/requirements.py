@@ -32,7 +32,6 @@ FEATURES = (
     Feature("bridge", "UUTs that bridge", ON_VETH, "CONFIG_BRIDGE", "bridge", Bench.bridge),
     Feature("bridge-nf", "bridges that no host firewall filters", (*ON_VETH, "bridge"), "", "", Bench.bridge_nf),
     Feature("forwarding", "UUTs that route", IN_NETNS, "CONFIG_SYSCTL", "", Bench.forwarding),
-    Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
     Feature("xdp", "generators on XDP sockets", IN_NETNS, "CONFIG_XDP_SOCKETS", "", Bench.xdp, optional=True),
 )
 

@@ -14,12 +14,10 @@ from netbench.linux.machine import Machine
 from netbench.model.topology import VmSpec
 from netbench.vmm.base import GuestSpec, Vmm, guest_directory
 
-_VMM = "qemu"  # runs guest images without asking anybody for anything
-
 
 def vmm_of(spec: VmSpec) -> Vmm:
     """What runs a VM."""
-    kind = plugins(VMMS)[_VMM]
+    kind = next(kind for kind in plugins(VMMS).values() if kind.runs_hosts)
     vmm: Vmm = kind(kind.Options.model_validate({**asdict(spec), "memory": f"{spec.memory}M"}))
     return vmm
 

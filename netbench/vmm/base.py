@@ -117,6 +117,7 @@ class Vmm:
     # How the topology describes its guests; the only argument of __init__.
     Options: ClassVar[type[GuestOptions]] = GuestOptions
     may_need: ClassVar[tuple[Need, ...]] = ()  # what only its guests need: how that is looked for, and added
+    runs_hosts: ClassVar[bool] = False  # whether hosts of kind vm are its guests: its options are those of a VmSpec too
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()
 

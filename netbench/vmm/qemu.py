@@ -15,7 +15,8 @@ from netbench.hosts.composed import Explained
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.needs import Facility, Tool
+from netbench.linux.needs import IN_NETNS, Facility, Feature, Tool
+from netbench.linux.probes import Bench
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.vmm.acceleration import Acceleration, choose, try_kvm
@@ -91,7 +92,9 @@ class Qemu(Vmm):
     """
 
     Options: ClassVar[type[GuestOptions]] = QemuOptions
+    runs_hosts: ClassVar[bool] = True
     may_need = (
+        Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
         Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
         Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
         Facility(
