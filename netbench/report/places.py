@@ -11,7 +11,7 @@ from netbench.report.loss_by_place import RECEIVED, SENT, loss_by_place, side_co
 from netbench.report.markup import Column, Html, element, join, table
 from netbench.report.panels import groups_by_uut
 from netbench.report.published import schlosser2011
-from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, section
+from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, reference, section
 from netbench.report.styles import Style
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group, grouped
@@ -228,13 +228,8 @@ def _bar(share: float, style: Style) -> Html:
 
 def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Iterable[Html]:
     """The finding, what the counts say of it in one sentence, and a table with a row per UUT."""
-    paper = schlosser2011()
-    yield note(
-        "The paper found that most lost packets never get as far as the guest (end of its section 4). ",
-        paper.citation,
-        " DOI ",
-        element("a", paper.doi, href=f"https://doi.org/{paper.doi}"),
-    )
+    found = "The paper found that most lost packets never get as far as the guest (end of its section 4). "
+    yield reference(found, schlosser2011())
     yield element("p", element("strong", finding_sentence(finding)), css="finding")
     columns: tuple[Column[tuple[str, Outcome]], ...] = (
         Column("UUT", lambda own: uut_label(own[0], looks)),

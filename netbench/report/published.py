@@ -1,21 +1,18 @@
 """Published measurements: read from the data files beside this module."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import yaml
-
-_COLUMNS = 2  # a UUT
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable:
-    """A table as printed: a row per frame size (bytes), in each row a pair of numbers per UUT, all in `unit`.
+    """A table as printed: a row per frame size (bytes), in each row a number per UUT and column, all in `unit`.
 
-    `columns` names the two numbers of a pair and says what each means. `share` is the load of the second guest in
-    percent of its maximum, where the table is about one such load.
+    `columns` names the numbers of a UUT and says what each means. `share` is the load of the second guest in percent of
+    its maximum, where the table is about one such load.
     """
 
     number: int
@@ -23,19 +20,9 @@ class PublishedTable:
     about: str
     unit: str
     columns: Mapping[str, str]
-    uuts: tuple[str, ...]
-    rows: Mapping[int, tuple[tuple[float, float], ...]]
+    uuts: Sequence[str]
+    rows: Mapping[int, Sequence[float]]
     share: float | None = None
-
-    def __post_init__(self) -> None:
-        """ValueError where a row does not have a pair for each UUT."""
-        for frame_size, pairs in self.rows.items():
-            if len(pairs) != len(self.uuts):
-                raise ValueError(f"Table {self.number}, {frame_size} bytes: {len(pairs)} pairs, {len(self.uuts)} UUTs")
-
-    def cell(self, frame_size: int, uut: str, column: str) -> float:
-        """One number; KeyError or ValueError for what the table does not have."""
-        return self.rows[frame_size][self.uuts.index(uut)][list(self.columns).index(column)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +32,7 @@ class PublishedPaper:
     citation: str
     doi: str
     tables: Mapping[int, PublishedTable]
-    notes: tuple[tuple[int | None, str], ...]
+    notes: Sequence[tuple[int | None, str]]
 
     def on_figure(self, number: int) -> str:
         """What its text says of a figure; empty where it says nothing."""
@@ -60,24 +47,6 @@ def schlosser2011() -> PublishedPaper:
     return PublishedPaper(
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
         doi=source["doi"],
-        tables={table["number"]: _table(table) for table in data["tables"]},
-        notes=tuple((note.get("figure"), note["text"]) for note in data["notes"]),
+        tables={table["number"]: PublishedTable(**table) for table in data["tables"]},
+        notes=[(note.get("figure"), note["text"]) for note in data["notes"]],
     )
-
-
-def _table(data: Mapping[str, Any]) -> PublishedTable:
-    return PublishedTable(
-        number=data["number"],
-        title=data["title"],
-        about=data["about"],
-        unit=data["unit"],
-        columns=data["columns"],
-        uuts=tuple(data["uuts"]),
-        rows={size: _pairs(numbers) for size, numbers in data["rows"].items()},
-        share=data.get("share"),
-    )
-
-
-def _pairs(numbers: list[float]) -> tuple[tuple[float, float], ...]:
-    firsts, seconds = numbers[::_COLUMNS], numbers[1::_COLUMNS]
-    return tuple((float(first), float(second)) for first, second in zip(firsts, seconds, strict=True))

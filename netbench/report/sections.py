@@ -8,6 +8,7 @@ from plotly.io import to_html
 
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, html, join
+from netbench.report.published import PublishedPaper
 from netbench.statistics.groups import Group, grouped
 
 _BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
@@ -48,6 +49,11 @@ def section(anchor: str, title: str, *content: Html, link: str = "") -> Section:
 def note(*text: str) -> Html:
     """What a reader should know before looking at what follows."""
     return element("p", *text, css="note")
+
+
+def reference(said: str, paper: PublishedPaper) -> Html:
+    """What is said of a paper, and where it is found."""
+    return note(said, paper.citation, " DOI ", element("a", paper.doi, href=f"https://doi.org/{paper.doi}"))
 
 
 def views(groups: Sequence[Group]) -> list[View]:

@@ -12,7 +12,7 @@ from netbench.report.figures import baselines_named, curves_of_loss, curves_of_t
 from netbench.report.formats import count
 from netbench.report.markup import Html, element
 from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
-from netbench.report.sections import Section, by_title, drawn, note, section
+from netbench.report.sections import Section, by_title, drawn, note, reference, section
 from netbench.report.shared_host_tables import (
     background_table,
     change_table,
@@ -108,7 +108,7 @@ def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pape
             " the 95 % interval are below each number; pointing at it tells what may be said."
         ),
         _by_sources(maxima, measured),
-        _source_of(paper),
+        reference("The paper: ", paper),
         link="Second guest computing",
     )
 
@@ -133,7 +133,7 @@ def _tables_2_and_3(
             " averaged over all loads of the UUT, ± 95 % interval. Rows are the frame sizes of the UUT."
         ),
         _by_sources(backgrounds, of_sources),
-        _source_of(paper),
+        reference("The paper: ", paper),
         *refer,
     )
 
@@ -178,11 +178,6 @@ def _published(backgrounds: Iterable[Background], paper: PublishedPaper) -> Publ
     doing = {one.activities for one in backgrounds}
     shares = (table for table in paper.tables.values() if table.share is not None)
     return next((table for table in shares if doing == {(str(Network(None, table.share)),)}), None)
-
-
-def _source_of(paper: PublishedPaper) -> Html:
-    link = element("a", paper.doi, href=f"https://doi.org/{paper.doi}")
-    return note("The paper: ", paper.citation, " DOI ", link)
 
 
 def _computes(group: Group) -> bool:

@@ -34,13 +34,10 @@ _UNKNOWN = element("td", UNKNOWN, css="number")
 
 def published_table(published: PublishedTable) -> Html:
     """A table of the paper as printed."""
+    show = _printed_change if published.unit == "%" else mbps
     rows = {
-        size: [
-            element("td", change(number / 100) if published.unit == "%" else mbps(number), css="number")
-            for pair in pairs
-            for number in pair
-        ]
-        for size, pairs in published.rows.items()
+        size: [element("td", show(number), css="number") for number in numbers]
+        for size, numbers in published.rows.items()
     }
     caption = join((element("b", f"Table {published.number} of the paper"), f", {published.unit}"))
     return _table_of_paper(caption, published.uuts, tuple(published.columns), rows, css="paper published")
@@ -152,6 +149,10 @@ def _table_of_paper(
     lines = [element("tr", element("th", str(size), scope="row"), *cells) for size, cells in rows.items()]
     parts = (element("caption", caption), element("colgroup", span="1"), *of_uuts, head, element("tbody", *lines))
     return element("div", element("table", *parts, css=css), css="wide")
+
+
+def _printed_change(percent: float) -> str:
+    return change(percent / 100)
 
 
 def _change(ratio: RatioOfMeans) -> Html:

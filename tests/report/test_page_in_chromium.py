@@ -218,11 +218,3 @@ def test_names_with_markup_do_not_reach_the_page_as_markup(browse: Browse, tmp_p
     reasons = (Reason(ReasonKind.FOREIGN_FRAMES, name, name),)
     trials = [trial(stream_counts(name), uut=name), trial(stream_counts(name), uut=name, reasons=reasons)]
     assert seen_in(browse, campaign(trials, uuts=(name,)), tmp_path)["charts"] == 3
-
-
-def test_a_screenshot_can_be_taken(browse: Browse, tmp_path: Path) -> None:
-    page, picture = tmp_path / "report.html", tmp_path / "report.png"
-    write_report(comparison(sizes=(64, 1500), sources=(1,), repetitions=2), page)
-    browse(page, f"--screenshot={picture}")
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert picture.stat().st_size > 50_000  # an empty page of this size compresses to far less
