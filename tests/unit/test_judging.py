@@ -1,6 +1,7 @@
 """Each reason against a trial, from the least evidence that causes it; and none from clean evidence."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.unit.received import received
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
 NIC = NicDelta(1000, 1000, 0, 0, 0, 0, up=True, carrier_changes=0)
 SINK = replace(NIC, tx=0)
+NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 TRAFFIC = Traffic("s1", "", "", "", "", 64, 1000.0, 1.0, 1, 1)
 
 
@@ -35,6 +37,10 @@ def with_nic(role: str, nic: NicDelta | None) -> Evidence:
     return replace(CLEAN, nics={**CLEAN.nics, role: nic})
 
 
+def sent(**changes: Any) -> Evidence:
+    return replace(CLEAN, sent=replace(SENT, **changes))
+
+
 def counting(**frames: int) -> dict[str, NicDelta | None]:
     counted = {role: replace(SINK, rx=count) for role, count in frames.items()}
     if "egress" in frames:
@@ -45,25 +51,21 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
 @pytest.mark.parametrize(
     ("evidence", "kind", "detail"),
     [
+        (sent(error="the worker died"), ReasonKind.GENERATOR_FAILED, "the worker died"),
         (
-            replace(CLEAN, sent=replace(SENT, error="the worker died")),
-            ReasonKind.GENERATOR_FAILED,
-            "the worker died",
-        ),
-        (
-            replace(CLEAN, sent=Sent(0, 0, 0.0, None, None, 0, 0.0), received=Received()),
+            replace(CLEAN, sent=NOTHING_SENT, received=Received()),
             ReasonKind.NOTHING_SENT,
             "the generator sent no frame",
         ),
         (
-            replace(CLEAN, sent=replace(SENT, max_lateness_s=0.051, max_burst_frames=1200)),
+            sent(max_lateness_s=0.051, max_burst_frames=1200),
             ReasonKind.UNEVEN_PACING,
             "the source fell 51 ms behind and caught up with up to 1,200 frames back to back: "
             "loss may be that burst's doing",
         ),
-        (replace(CLEAN, sent=replace(SENT, errors=1)), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
+        (sent(errors=1), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
         (
-            replace(CLEAN, sent=replace(SENT, duration_s=1.25)),
+            sent(duration_s=1.25),
             ReasonKind.OFFERED_OUT_OF_TOLERANCE,
             "offered 800 of 1,000 frames/s (-20.00%, tolerance 1.00%); 1,000 frames took 1.250 s",
         ),
@@ -159,12 +161,11 @@ def test_the_worst_verdict_wins():
     ],
 )
 def test_the_edges_of_tolerance(frames, tolerance, within):
-    found = [reason.kind for reason in reasons(replace(CLEAN, sent=replace(SENT, frames=frames)), tolerance)]
+    found = [reason.kind for reason in reasons(sent(frames=frames), tolerance)]
     assert (ReasonKind.OFFERED_OUT_OF_TOLERANCE not in found) is within
 
 
 UNPACED = replace(CLEAN, traffic=replace(TRAFFIC, fps=None))
-NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 # One thing that went wrong is one reason, or none where it is a result.
 ALONE = {
     "a clean trial": (CLEAN, []),
@@ -177,16 +178,13 @@ ALONE = {
         ),
         [],
     ),
-    "as late as a source may be": (replace(CLEAN, sent=replace(SENT, max_lateness_s=0.05)), []),
+    "as late as a source may be": (sent(max_lateness_s=0.05), []),
     "a source without a schedule is never late": (replace(UNPACED, sent=replace(SENT, max_lateness_s=9.0)), []),
     # As fast as it can means against a queue that is full.
     "nor do its failed sends count": (replace(UNPACED, sent=replace(SENT, errors=5000, duration_s=0.1)), []),
-    "all frames, but in too long a time": (
-        replace(CLEAN, sent=replace(SENT, duration_s=1.7)),
-        [ReasonKind.OFFERED_OUT_OF_TOLERANCE],
-    ),
+    "all frames, but in too long a time": (sent(duration_s=1.7), [ReasonKind.OFFERED_OUT_OF_TOLERANCE]),
     "a generator that broke off is not also blamed for its rate": (
-        replace(CLEAN, sent=replace(SENT, error="ENETDOWN", duration_s=9.0)),
+        sent(error="ENETDOWN", duration_s=9.0),
         [ReasonKind.GENERATOR_FAILED],
     ),
     "one that died is not also blamed for sending nothing": (
