@@ -98,8 +98,10 @@ def make_campaign(path: Path, count: int) -> None:
     """A finished campaign of so many made-up trials."""
     directory = ResultDirectory(path)
     manifest = {**MANIFEST, "planned_trials": count, "uuts": list(UUTS), "scenarios": list(SCENARIOS)}
-    directory.create(topology(), profile(), manifest)
-    with contextlib.closing(Store.open(directory.store)) as store:
+    with (
+        directory.created(topology(), profile(), manifest),
+        contextlib.closing(Store.open(directory.store)) as store,
+    ):
         store._connection.execute("PRAGMA synchronous = OFF")  # nothing is lost with what was made up
         for one in islice(trials(), count):
             store.add(one)

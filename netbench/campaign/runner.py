@@ -1,5 +1,6 @@
 """Walks a plan: provision, trial, store; resume, locks, events."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
+from netbench.linux.cleaning import clean
 from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, Observer
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
@@ -24,9 +26,17 @@ from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.schedule import Schedule, Wanted, make_schedule
 from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
+from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
 from netbench.results.event_log import EventLog
-from netbench.results.manifest import begin_manifest, finished, resumed, selftest_of
+from netbench.results.manifest import (
+    begin_manifest,
+    digests,
+    finished,
+    first_difference,
+    resumed,
+    selftest_of,
+)
 from netbench.results.selftests import fingerprint, latest_record
 from netbench.results.store import Store
 from netbench.testbed.cpus import usable_cpus
@@ -141,8 +151,8 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
             revision=git_revision(),
             selftest=latest_record(own),
         )
-        directory.create(request.topology, request.profile, manifest)
-        _walk(request, testbed, directory, manifest, observers)
+        with directory.created(request.topology, request.profile, manifest):
+            _walk(request, testbed, directory, manifest, observers)
 
 
 def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> Request:
@@ -150,21 +160,31 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
 
     Raises as `start` does, and UsageError for what is no result directory.
     """
+    if os.geteuid() == 0:  # whatever is left to measure; nobody else could
+        clean()
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
     profile = load_profile(directory.profile, profile_kinds())
     request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
-    with closing(Store.read(directory.store)) as store:
+    with directory.complete_store(Store.read) as store:
         done = store.keys()
     planned = None if request.schedule.trials is None else {trial.key for trial in request.schedule.trials}
+    for file, digest in digests(topology, profile).items():
+        key = first_difference(manifest["digests"][file], digest)
+        if key is not None:
+            raise UsageError(
+                f"{directory.path}/{file}.yaml: {key} is not what this campaign was started with; put it back, or "
+                "start a new campaign with -o"
+            )
     if request.planned != manifest["planned_trials"] or not (planned is None or done <= planned):
         raise UsageError(
-            f"{directory.path}: topology.yaml or profile.yaml is not what this campaign was started with; "
-            "put it back, or start a new campaign with -o"
+            f"{directory.path}: netbench, or a plug-in, plans other trials than when this campaign was started; go on "
+            "with the version that manifest.json names, or start a new campaign with -o"
         )
     if manifest.get("finished") and (planned is None or done == planned):
         return request
-    with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed:
+    with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed, directory.lock():
+        remove_temporary_files(directory.path)
         _walk(request, testbed, directory, resumed(manifest, command), observers)
     return request
 
@@ -177,7 +197,7 @@ def _walk(
     observers: Sequence[Observer],
 ) -> None:
     """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
-    with directory.lock(), closing(Store.open(directory.store)) as store:
+    with closing(Store.open(directory.store)) as store:
         record = Record(directory, store, Results(store), [EventLog(directory.events), *observers])
         try:
             directory.write_manifest(manifest)

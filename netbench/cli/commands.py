@@ -6,11 +6,12 @@ import time
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from netbench.cli.image import image_app
+from netbench.cli.output import LastingOutput, flush_output, open_standard_streams, say
 from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped
 
@@ -79,7 +80,7 @@ def run(
         from netbench.cli.dry_run import describe
 
         for line in describe(request):
-            typer.echo(line)
+            say(line)
         return
     from netbench.results.directory import ResultDirectory
 
@@ -114,7 +115,7 @@ def report(
     found = ResultDirectory(directory)
     target = output or found.report
     write_report(found.results(), target)
-    typer.echo(f"report: {target}")
+    say(f"report: {target}")
 
 
 @app.command()
@@ -143,7 +144,7 @@ def analyze(
     """Count frames, loss, duplicates, reordering, rates and delay in a capture file."""
     from netbench.cli.analyze import analyze_command
 
-    typer.echo(analyze_command(capture, as_json))
+    say(analyze_command(capture, as_json))
 
 
 @app.command()
@@ -182,7 +183,8 @@ def selftest(
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
         asked = Wanted(wanted, tester.generator, tester.sink, frames, cabled)
-        passed = run_selftest(ConsolePresenter(Console()), asked, output)
+        console = Console(file=cast(IO[str], LastingOutput(sys.stdout)))
+        passed = run_selftest(ConsolePresenter(console), asked, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 
@@ -211,7 +213,7 @@ def list_() -> None:
     """List topologies, profiles, generators, sinks, schedules and UUTs."""
     from netbench.cli.listing import listing
 
-    typer.echo(listing())
+    say(listing())
 
 
 @app.command()
@@ -226,15 +228,15 @@ def clean(
     would = "would be " if dry_run else ""
     found = undo(dry_run)
     for run_ in found:
-        typer.echo(f"run {run_.run_id}")
+        say(f"run {run_.run_id}")
         for words in run_.processes:
-            typer.echo(f"  {would}ended: {words}")
+            say(f"  {would}ended: {words}")
         for command in reversed(run_.changes):
-            typer.echo(f"  {would}undone: {command}")
+            say(f"  {would}undone: {command}")
         for failure in run_.failures:
-            typer.echo(f"  {failure}", err=True)
+            print(f"  {failure}", file=sys.stderr)
     if not found:
-        typer.echo("nothing to clean up")
+        say("nothing to clean up")
     if any(run_.failures for run_ in found):
         raise typer.Exit(ExitCode.BROKEN)
 
@@ -248,7 +250,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
 
-    console = Console()
+    # Whoever was to read it may be gone long before the campaign is over.
+    output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
+    console = Console(file=cast(IO[str], output))
     progress = ConsoleProgress(console)
     try:
         with stopping_on_signals():
@@ -256,7 +260,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     except Stopped as stopped:
         progress.close()
         if directory.manifest.exists():
-            typer.echo(f"stopped; what was measured is kept; go on with: netbench resume {directory.path}", err=True)
+            print(f"stopped; what was measured is kept; go on with: netbench resume {directory.path}", file=errors)
         raise typer.Exit(128 + stopped.signum) from None
     except NetbenchError as error:
         progress.close()
@@ -269,48 +273,58 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     write_report(results, directory.report)
     if results.warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))
-        typer.echo(f"read the numbers with these warnings, which the report explains: {kinds}")
+        print(f"read the numbers with these warnings, which the report explains: {kinds}", file=output)
     invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
     if invalid:
-        typer.echo(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", err=True)
-    typer.echo(f"report: {directory.report}")
+        print(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", file=errors)
+    print(f"report: {directory.report}", file=output)
+    output.flush()
     if invalid:
         raise typer.Exit(ExitCode.INVALID_RESULTS)
 
 
 def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
+    open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
+    code = _outcome()
+    try:
+        flush_output()
+    except NetbenchError as error:
+        code = code or _complain(str(error), error.exit_code)
+    sys.exit(code)
+
+
+def _outcome() -> int:
+    """The exit code of the command that was asked for."""
     try:
         # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
         command = typer.main.get_command(app)
         with command.make_context("netbench", sys.argv[1:]) as context:
             command.invoke(context)
-        sys.stdout.flush()
     except typer.Exit as leaving:
-        sys.exit(leaving.exit_code)
+        return leaving.exit_code
     except typer.TyperException as error:
         error.show()  # type: ignore[attr-defined]  # every one that typer raises has it
-        sys.exit(error.exit_code)
+        return error.exit_code
     except Stopped as stopped:
-        sys.exit(128 + stopped.signum)
+        return 128 + stopped.signum
     except NetbenchError as error:
-        sys.exit(_complain(str(error), error.exit_code))
+        return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
-        sys.exit(ExitCode.SIGINT)
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.DONE)
+        return ExitCode.SIGINT
+    except BrokenPipeError:  # whoever read our output has gone
+        return ExitCode.DONE
     except Exception as error:  # a defect of ours: still one line for the user, who is told how to see more
         if os.environ.get("NETBENCH_DEBUG"):
             raise
         message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
-        sys.exit(_complain(message, ExitCode.BROKEN))
+        return _complain(message, ExitCode.BROKEN)
+    return ExitCode.DONE
 
 
 def _complain(message: str, code: ExitCode) -> int:
-    print(f"netbench: {message}", file=sys.stderr)
+    print(f"netbench: {message}", file=LastingOutput(sys.stderr))
     return code

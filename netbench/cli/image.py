@@ -1,10 +1,13 @@
 """The commands `netbench image build` and `netbench image list`."""
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from netbench.cli.output import LastingOutput, say
 from netbench.errors import ExitCode
 
 image_app = typer.Typer(
@@ -53,10 +56,10 @@ def build(
 
     order = Order(name, (cache or cache_directory()).absolute(), kernel, modules, tuple(package or ()))
     with stopping_on_signals():
-        image = carry_out(order, typer.echo, force=force)
+        image = carry_out(order, partial(print, file=LastingOutput(sys.stdout)), force=force)
     if absent := image.manifest["modules"]["absent"]:
-        typer.echo(f"this kernel lacks: {', '.join(absent)}")
-    typer.echo(f"{image.directory}: Linux {image.kernel_release}, {_megabytes(image.size)}, {image.digest}")
+        say(f"this kernel lacks: {', '.join(absent)}")
+    say(f"{image.directory}: Linux {image.kernel_release}, {_megabytes(image.size)}, {image.digest}")
 
 
 @image_app.command("list")
@@ -68,12 +71,12 @@ def list_(cache: CacheOption = None) -> None:
     images = [one for one in found if isinstance(one, Image)]
     for image in images:
         words = f"Linux {image.kernel_release}, {image.architecture}, {_megabytes(image.size)}, {image.digest[:12]}"
-        typer.echo(f"{image.name}: {words}")
+        say(f"{image.name}: {words}")
     damaged = [one for one in found if not isinstance(one, Image)]
     for error in damaged:
-        typer.echo(str(error), err=True)
+        print(error, file=sys.stderr)
     if not found:
-        typer.echo("no guest image is built; run `netbench image build`")
+        say("no guest image is built; run `netbench image build`")
     if damaged:
         raise typer.Exit(ExitCode.MISSING)
 

@@ -1,6 +1,8 @@
 """Files written whole or not at all."""
 
 import os
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,14 +42,40 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
         raise TestbedError(f"{path} was not written: {error.strerror}; make room or name another file") from None
 
 
+def remove_temporary_files(directory: Path) -> None:
+    """Remove what writers that were killed left in a directory, which nobody else writes to meanwhile."""
+    for path in directory.iterdir():
+        if is_temporary(path):
+            path.unlink(missing_ok=True)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a file is one that was to take the place of another."""
+    return _TEMPORARY.fullmatch(path.name) is not None
+
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+
+
 @contextmanager
 def _replacement(target: Path) -> Iterator[IO[bytes]]:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Nobody can have put a file or a link there that is written to in its place: the name is new, or opening fails.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+        _sync_directory(target.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk, not their files alone (fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

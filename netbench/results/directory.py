@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -16,9 +17,10 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
-from netbench.results.atomic import write_atomically
+from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
+from netbench.results.event_log import told_of
 from netbench.results.manifest import ManifestHead
-from netbench.results.store import Store, StoredTrials
+from netbench.results.store import Store, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch
 
 
@@ -77,9 +79,9 @@ class ResultDirectory:
         return self.path / "captures"
 
     def refuse_existing(self) -> None:
-        """UsageError when there is something here already."""
+        """UsageError when there is something here already, other than what a start that was killed at once leaves."""
         try:
-            taken = self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir()))
+            taken = self.path.exists() and (not self.path.is_dir() or self._is_begun())
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be used: {error.strerror}; name another with -o") from error
         if taken:
@@ -87,30 +89,71 @@ class ResultDirectory:
                 f"{self.path}: is there already; go on with `netbench resume {self.path}`, or name another with -o"
             )
 
-    def create(self, topology: Topology, profile: Profile, manifest: dict[str, Any]) -> None:
-        """Make the directory and all but its trials.
+    def _is_begun(self) -> bool:
+        """Whether there is anything but the beginnings of a campaign without a trial: its manifest is written last."""
+        others = [path for path in self.path.iterdir() if path not in self._beginnings and not is_temporary(path)]
+        return bool(others) or (self.captures.is_dir() and any(self.captures.iterdir())) or not is_empty(self.store)
 
-        UsageError when it holds something already; TestbedError when it cannot be written, and then
-        what was begun is removed.
+    @property
+    def _beginnings(self) -> tuple[Path, ...]:
+        """What there is of a campaign before its manifest."""
+        store = self.store
+        beside_store = (store.with_name(f"{store.name}-wal"), store.with_name(f"{store.name}-shm"))
+        return (self._lock, self.captures, self.topology, self.profile, store, *beside_store)
+
+    @contextmanager
+    def created(self, topology: Topology, profile: Profile, manifest: dict[str, Any]) -> Iterator[None]:
+        """Make the directory and all but its trials, and hold it for the block.
+
+        UsageError when it holds something already; TestbedError when it cannot be written, and then what was begun is
+        removed, but for a directory that was there before.
         """
         self.refuse_existing()
+        new = [path for path in (self.path, *self.path.parents) if not path.exists()]
         try:
-            self.captures.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be made: {error.strerror}; name another with -o") from error
         try:
-            write_atomically(self.topology, _as_yaml(topology))
-            write_atomically(self.profile, _as_yaml(profile))
-            Store.create(self.store).close()
-            self.write_manifest(manifest)
-        except BaseException:
-            shutil.rmtree(self.path, ignore_errors=True)
+            lock = self.lock()
+        except TestbedError:
+            _remove_empty(new)
             raise
+        with lock:
+            self.refuse_existing()  # another run may have been first
+            try:
+                self._remove_beginnings()
+                self.captures.mkdir()
+                write_atomically(self.topology, _as_yaml(topology))
+                write_atomically(self.profile, _as_yaml(profile))
+                Store.create(self.store).close()
+                self.write_manifest(manifest)
+            except BaseException as error:
+                with suppress(OSError):
+                    self._remove_beginnings()
+                    self._lock.unlink()
+                    _remove_empty(new)
+                if isinstance(error, OSError):
+                    raise TestbedError(f"{self.path}: cannot be written: {error.strerror}") from error
+                raise
+            yield
+
+    def _remove_beginnings(self) -> None:
+        remove_temporary_files(self.path)
+        for path in self._beginnings:
+            if path == self.captures:
+                shutil.rmtree(path, ignore_errors=True)
+            elif path != self._lock:
+                path.unlink(missing_ok=True)
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".lock"
 
     def lock(self) -> AbstractContextManager[IO[str]]:
         """Hold the directory; TestbedError when another process is working on it."""
         try:
-            file = lock_file(self.path / ".lock")
+            file = lock_file(self._lock)
         except OSError as error:
             raise TestbedError(f"{self.path}: cannot be written: {error.strerror}") from error
         if file is None:
@@ -138,11 +181,28 @@ class ResultDirectory:
             raise UsageError(f"{self.manifest}: is damaged: {error}") from error
         return manifest
 
+    @contextmanager
+    def complete_store(self, opened: Callable[[Path], Store]) -> Iterator[Store]:
+        """The store as `Store.read` or `Store.open` has it, closed after the block.
+
+        UsageError when it is known to have held more trials than it holds now: those in its write-ahead log are lost
+        when that is not there, or damaged, and SQLite says nothing of it.
+        """
+        stored = told_of(self.events)  # before the store is read: a campaign may be adding to both
+        with closing(opened(self.store)) as store:
+            held = len(store.keys())
+            if held < stored:
+                raise UsageError(
+                    f"{self.store}: {stored} trials were stored and it holds {held}: {self.store.name}-wal, which had "
+                    "the latest, is missing or damaged; put it back"
+                )
+            yield store
+
     def results(self) -> CampaignResults:
         """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""
         manifest = self.read_manifest()
         trials = StoredTrials(self.store)
-        with closing(Store.read(self.store)) as store:
+        with self.complete_store(Store.read) as store:
             maxima = MaximumSearch()
             if any(store.trials(scenario=SHARED_IDLE)):  # nothing else is a maximum
                 for trial in trials:
@@ -158,6 +218,13 @@ class ResultDirectory:
                 facts=store.facts(),
                 maxima=maxima.referred_to(),
             )
+
+
+def _remove_empty(directories: Sequence[Path]) -> None:
+    """Remove directories, the innermost first, as far as they are empty."""
+    with suppress(OSError):
+        for directory in directories:
+            directory.rmdir()
 
 
 def _as_yaml(model: BaseModel) -> bytes:

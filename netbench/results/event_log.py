@@ -7,7 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.model.events import Event
+from netbench.model.events import Event, TrialStored
+
+
+def told_of(path: Path) -> int:
+    """How many trials are on disk by what a log says, which may lag behind by one; 0 without a log."""
+    try:
+        with path.open("rb") as file:
+            return sum(_STORED in line for line in file)
+    except OSError:
+        return 0
+
+
+_STORED = f'"kind": "{TrialStored.kind}"'.encode()
 
 
 class EventLog:

@@ -1,6 +1,8 @@
 """manifest.json: what a campaign was, and the environment it ran in, before and after."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -12,6 +14,13 @@ from netbench.model.selftest_record import SelftestRecord
 from netbench.model.topology import Topology
 
 
+class Digests(BaseModel):
+    """What a topology and a profile say, as a digest by key in dotted form: `uuts.0.kind`, `duration`."""
+
+    topology: dict[str, str]
+    profile: dict[str, str]
+
+
 class ManifestHead(BaseModel):
     """The part of a manifest that netbench itself relies on."""
 
@@ -21,6 +30,7 @@ class ManifestHead(BaseModel):
     uuts: Annotated[tuple[str, ...], Field(min_length=1)]
     scenarios: Annotated[tuple[str, ...], Field(min_length=1)]
     before: dict[str, object]
+    digests: Digests
     finished: str | None = None
     sessions: list[object] = []
 
@@ -52,6 +62,7 @@ def begin_manifest(
         "uuts": list(uuts),
         "scenarios": list(scenarios),
         "planned_trials": planned_trials,
+        "digests": digests(topology, profile),
         "started": _now(),
         "finished": None,
         "sessions": [],
@@ -59,6 +70,31 @@ def begin_manifest(
         "after": None,
         "selftest": selftest.model_dump(mode="json") if selftest else None,
     }
+
+
+def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:
+    """Those of a campaign, as of Digests."""
+    return {
+        name: {
+            key: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+            for key, value in _leaves(model.model_dump(mode="json", exclude_none=True))
+        }
+        for name, model in (("topology", topology), ("profile", profile))
+    }
+
+
+def _leaves(value: object, key: str = "") -> Iterator[tuple[str, object]]:
+    """All that is no list or mapping of others, with its place in dotted form."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield key, value
+    for name, one in inner:
+        yield from _leaves(one, f"{key}.{name}" if key else str(name))
+
+
+def first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str | None:
+    """The first key at which two digests by key differ; None where they say the same."""
+    return next((key for key in (*one, *other) if one.get(key) != other.get(key)), None)
 
 
 def selftest_of(manifest: Mapping[str, Any]) -> SelftestRecord | None:

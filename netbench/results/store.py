@@ -191,15 +191,41 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
     """A connection that writes nothing, not even beside the file where that is not possible."""
-    address = path.resolve().as_uri()
-    connection = sqlite3.connect(f"{address}?mode=ro", uri=True)
+    connection = _connect_as(path, "mode=ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        # A write-ahead log needs files beside the store; in a directory that is read-only there is none to read.
+    except sqlite3.OperationalError as error:
+        # A write-ahead log needs files beside the store: where none can be made, there must be no log.
         connection.close()
-        connection = sqlite3.connect(f"{address}?immutable=1", uri=True)
+        if _has_log(path):
+            raise UsageError(
+                f"{path}: its latest trials are in {path.name}-wal, which cannot be read here: {error}; "
+                "copy the whole directory to where it can be written"
+            ) from error
+        connection = _connect_as(path, "immutable=1")
     return connection
+
+
+def _connect_as(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def is_empty(path: Path) -> bool:
+    """Whether there is no store, or none that a trial was ever added to; one that cannot be read may have some."""
+    if not path.exists():
+        return True
+    try:
+        # Without a log nobody is writing: nothing need be made beside the store to read it.
+        with closing(_connect_as(path, "mode=ro" if _has_log(path) else "immutable=1")) as connection:
+            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return "trials" not in tables or connection.execute("SELECT count(*) FROM trials").fetchone() == (0,)
+    except sqlite3.Error:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import random
+import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -38,6 +40,18 @@ def test_a_campaign_from_one_command(results):
     offloads = manifest["before"]["namespaces"]["nb-netns-uut"]["nics"]["nb-in1"]["offloads"]
     assert "tx-checksum-ip-generic" in offloads  # those that are on are listed
     assert not {"rx-gro", "rx-lro", "tx-generic-segmentation", "tx-tcp-segmentation"} & set(offloads)
+
+
+@pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
+def test_a_campaign_does_not_need_a_reader(results, gone):
+    """It measures on, stores everything, and exits as it deserves."""
+    command = shlex.join([sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), *SMALL])
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} {gone}"], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["verdict"] for row in rows(results)] == ["valid"] * 3
+    assert (results / "report.html").stat().st_size > 10_000
 
 
 def test_three_streams_at_once(results):

@@ -33,6 +33,7 @@ def _environment(governor: str | None, rmem_max: str) -> dict[str, object]:
 
 MANIFEST: dict[str, object] = {
     "netbench": "0.1.0",
+    "digests": {"topology": {}, "profile": {}},
     "git_revision": "0cf0e51",
     "command": ["netbench", "run", "netns-3", "schlosser2011-dedicated", "-o", "results/paper"],
     "seed": 1,

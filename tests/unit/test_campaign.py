@@ -1,5 +1,7 @@
 """A campaign on a testbed of fakes: which trials are run, how often, what is stored, and how it goes on later."""
 
+import os
+
 import pytest
 
 from netbench.campaign import runner
@@ -205,6 +207,38 @@ def test_a_directory_that_is_being_worked_on_cannot_be_resumed(campaign):
     campaign.stopped_at(1)
     with campaign.directory.lock(), pytest.raises(TestbedError, match="another netbench is working on it"):
         campaign.resume()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "key"),
+    [
+        ("topology", "forward: bridge", "forward: route", "topology.yaml: uuts.0.forward"),
+        ("profile", "duration: 1.0", "duration: 2.0", "profile.yaml: duration"),
+        ("profile", "tolerance: 1%", "tolerance: 2%", "profile.yaml: tolerance"),
+        ("profile", "seed: 1", "seed: 2", "profile.yaml: seed"),
+    ],
+)
+def test_a_campaign_does_not_go_on_with_something_else(tmp_path, monkeypatch, file, old, new, key):
+    lab = topology(uuts=[{"name": "bridge", "kind": "raw", "forward": "bridge"}])
+    campaign = FakeCampaign.on(lab, tmp_path / "results", monkeypatch)
+    campaign.stopped_at(2, repetitions=2)
+    path = campaign.directory.path / f"{file}.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=f"{key} is not what this campaign was started with; put it back"):
+        campaign.resume()
+    path.write_text(text + "# said otherwise, and the same\n")
+    assert campaign.resume().manifest["finished"]
+
+
+def test_what_killed_runs_left_is_undone_whatever_is_left_to_measure(campaign, monkeypatch):
+    campaign.run()
+    cleaned: list[str] = []
+    monkeypatch.setattr(runner, "clean", lambda: cleaned.append("clean"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    campaign.resume()
+    assert cleaned == ["clean"]
 
 
 def test_a_testbed_that_does_not_come_up_leaves_no_directory(campaign, monkeypatch):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -46,11 +47,12 @@ def results(tmp_path):
     """A campaign of two trials, complete."""
     directory = ResultDirectory(tmp_path / "results")
     manifest = {**MANIFEST, "topology": "lab", "profile": "one", "planned_trials": 2, "uuts": ["bridge"]}
-    directory.create(topology(), profile(repetitions=2), {**manifest, "scenarios": ["dedicated"]})
-    store = Store.open(directory.store)
-    for repetition, received in ((1, 1000), (2, 930)):
-        store.add(trial(stream_counts(received=received), uut="bridge", repetition=repetition, index=repetition - 1))
-    store.close()
+    with (
+        directory.created(topology(), profile(repetitions=2), {**manifest, "scenarios": ["dedicated"]}),
+        closing(Store.open(directory.store)) as store,
+    ):
+        for number, received in enumerate((1000, 930)):
+            store.add(trial(stream_counts(received=received), uut="bridge", repetition=number + 1, index=number))
     return directory
 
 

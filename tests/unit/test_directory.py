@@ -1,8 +1,11 @@
 """A result directory: made whole, read back, held by one process, and refused with a reason."""
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +13,11 @@ from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import profile_kinds
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
+from netbench.model.events import TrialStored
 from netbench.model.verdict import Warning, WarningKind
+from netbench.results.atomic import file_written_atomically
 from netbench.results.directory import ResultDirectory
+from netbench.results.event_log import EventLog
 from netbench.results.store import Store
 from netbench.uut.raw import RawOptions
 from tests.unit.inputs import profile, topology
@@ -24,6 +30,7 @@ MANIFEST = {
     "uuts": ["bridge"],
     "scenarios": ["dedicated"],
     "before": {},
+    "digests": {"topology": {}, "profile": {}},
     "finished": None,
 }
 
@@ -31,12 +38,12 @@ MANIFEST = {
 @pytest.fixture
 def directory(tmp_path):
     made = ResultDirectory(tmp_path / "results" / "first")
-    made.create(topology(), profile(), MANIFEST)
-    return made
+    with made.created(topology(), profile(), MANIFEST):
+        return made
 
 
 def test_everything_is_there_from_the_start_and_reads_back_the_same(directory):
-    names = ["campaign.sqlite", "captures", "manifest.json", "profile.yaml", "topology.yaml"]
+    names = [".lock", "campaign.sqlite", "captures", "manifest.json", "profile.yaml", "topology.yaml"]
     assert sorted(path.name for path in directory.path.iterdir()) == names
     assert directory.read_manifest() == MANIFEST
     assert load_topology(directory.topology, {"raw": RawOptions}) == topology()
@@ -45,8 +52,11 @@ def test_everything_is_there_from_the_start_and_reads_back_the_same(directory):
 
 def test_what_is_there_is_not_overwritten(directory):
     before = {path.name: path.stat().st_mtime_ns for path in directory.path.iterdir()}
-    with pytest.raises(UsageError, match="is there already; go on with `netbench resume .*first`"):
-        directory.create(topology(), profile(), {})
+    with (
+        pytest.raises(UsageError, match="is there already; go on with `netbench resume .*first`"),
+        directory.created(topology(), profile(), {}),
+    ):
+        pytest.fail("it was used")
     assert {path.name: path.stat().st_mtime_ns for path in directory.path.iterdir()} == before
 
 
@@ -60,19 +70,25 @@ def test_an_empty_directory_is_used_and_a_file_is_not(tmp_path):
 
 def test_a_place_where_nothing_can_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"cannot be made: Not a directory; name another with -o"):
-        ResultDirectory(tmp_path / "file" / "results").create(topology(), profile(), MANIFEST)
+    below = ResultDirectory(tmp_path / "file" / "results")
+    with (
+        pytest.raises(UsageError, match=r"cannot be made: Not a directory; name another with -o"),
+        below.created(topology(), profile(), MANIFEST),
+    ):
+        pytest.fail("it was made")
 
 
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
 from netbench.errors import TestbedError
+from netbench.results.atomic import file_written_atomically
 from netbench.results.directory import ResultDirectory
 from tests.unit.inputs import profile, topology
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), -1))
 try:
-    ResultDirectory(Path(sys.argv[1])).create(topology(), profile(), {"command": "x" * 5000})
+    with ResultDirectory(Path(sys.argv[1])).created(topology(), profile(), {"command": "x" * 5000}):
+        print("made")
 except TestbedError as error:
     print(error)
 """
@@ -148,3 +164,83 @@ def test_a_directory_that_cannot_be_locked(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TestbedError, match="cannot be written"):
         ResultDirectory(tmp_path / "file").lock()
+
+
+def test_what_a_start_that_was_killed_leaves_is_begun_anew(tmp_path):
+    """Whatever there is of it: the manifest comes last."""
+    whole = ResultDirectory(tmp_path / "whole")
+    with whole.created(topology(), profile(), MANIFEST):
+        pass
+    parts = [".lock", "captures", "topology.yaml", "profile.yaml", "campaign.sqlite"]
+    for number in range(1, len(parts) + 1):
+        killed = ResultDirectory(tmp_path / str(number))
+        killed.path.mkdir()
+        for name in parts[:number]:
+            (killed.captures.mkdir if name == "captures" else (killed.path / name).touch)()
+        (killed.path / ".profile.yaml.0123456789abcdef.tmp").write_text("half")
+        with killed.created(topology(), profile(), MANIFEST):
+            assert sorted(path.name for path in killed.path.iterdir()) == sorted([*parts, "manifest.json"])
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".x.tmp", "captures/trial-000000-s1.pcap"])
+def test_what_netbench_did_not_make_is_not_overwritten(tmp_path, name):
+    (tmp_path / "captures").mkdir()
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        ResultDirectory(tmp_path).refuse_existing()
+
+
+def test_trials_without_their_manifest_are_not_overwritten(directory):
+    with closing(Store.open(directory.store)) as store:
+        store.add(trial(stream_counts()))
+    directory.manifest.unlink()
+    with pytest.raises(UsageError, match="is there already"):
+        directory.refuse_existing()
+
+
+def test_of_two_at_once_the_second_touches_nothing(tmp_path):
+    directory = ResultDirectory(tmp_path / "results")
+    with directory.created(topology(), profile(), MANIFEST):
+        directory.manifest.unlink()  # as before it is written
+        before = sorted(directory.path.iterdir())
+        with (
+            pytest.raises(TestbedError, match="another netbench is working on it"),
+            directory.created(topology(), profile(), MANIFEST),
+        ):
+            pytest.fail("both have it")
+        assert sorted(directory.path.iterdir()) == before
+
+
+def test_a_directory_that_the_user_made_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(Store, "create", lambda path: (_ for _ in ()).throw(TestbedError("full")))
+    with pytest.raises(TestbedError), ResultDirectory(tmp_path).created(topology(), profile(), MANIFEST):
+        pytest.fail("it was made")
+    assert list(tmp_path.iterdir()) == []
+    new = tmp_path / "a" / "b"
+    with pytest.raises(TestbedError), ResultDirectory(new).created(topology(), profile(), MANIFEST):
+        pytest.fail("it was made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_of_the_store_that_is_lost_is_noticed(directory):
+    log = EventLog(directory.events)
+    with closing(Store.open(directory.store)) as store:
+        for number in range(3):
+            store.add(trial(stream_counts(), index=number, repetition=number + 1))
+            log.on(TrialStored(str(number), number, "valid"))
+        assert len(directory.results().trials) == 3
+        copy = ResultDirectory(directory.path.with_name("copy"))
+        shutil.copytree(directory.path, copy.path)
+    wal = copy.store.with_name("campaign.sqlite-wal")
+    wal.write_bytes(bytes(wal.stat().st_size))
+    with pytest.raises(UsageError, match="3 trials were stored and it holds 0: campaign.sqlite-wal"):
+        copy.results()
+
+
+def test_a_file_is_written_to_no_link_that_was_put_there(tmp_path):
+    """The temporary file has a name that nobody can know before."""
+    names = set()
+    for _ in range(2):
+        with file_written_atomically(tmp_path / "x") as file:
+            names.add(Path(file.name).name)
+    assert len(names) == 2

@@ -1,0 +1,51 @@
+"""Standard output that cannot be written to: what is only printed fails, what is at work goes on."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from netbench.cli.output import LastingOutput
+
+LIST = f"{sys.executable} -m netbench list"
+
+
+def said_of(command: str) -> tuple[int, str]:
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(("where", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+def test_what_could_not_be_printed_is_an_error(where, why):
+    assert said_of(f"{LIST} {where}") == (4, f"netbench: standard output was not written: {why}\n")
+    assert said_of(f"{LIST} {where} 2>&-") == (4, "")
+
+
+def test_a_reader_that_has_seen_enough_is_none():
+    """Also of more than a pipe holds."""
+    plan = f"{sys.executable} -m netbench run netns-3 schlosser2011-dedicated --dry-run"
+    for command in (LIST, plan):
+        assert said_of(f"set -o pipefail; {command} | head -n 1") == (0, "")
+
+
+@pytest.mark.parametrize("gone", ["pipe", "full"])
+def test_what_lasts_goes_on_in_silence(gone):
+    if gone == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+        stream = os.fdopen(writer, "w")
+    else:
+        stream = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closed below
+    output = LastingOutput(stream)
+    print("x" * 100_000, file=output)
+    output.flush()
+    print("and more", file=output, flush=True)
+    stream.close()
+
+
+def test_what_lasts_writes_while_it_can():
+    stream = io.StringIO()
+    print("one", file=LastingOutput(stream))
+    assert stream.getvalue() == "one\n"
