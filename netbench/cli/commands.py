@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, cast
 import typer
 
 from netbench.cli.image import image_app
-from netbench.cli.output import LastingOutput, flush_output, open_standard_streams, say
+from netbench.cli.output import LastingOutput, flush_output, open_standard_streams, printable, say
 from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped
 
@@ -326,5 +326,5 @@ def _outcome() -> int:
 
 
 def _complain(message: str, code: ExitCode) -> int:
-    print(f"netbench: {message}", file=LastingOutput(sys.stderr))
+    print(f"netbench: {printable(message)}", file=LastingOutput(sys.stderr))
     return code

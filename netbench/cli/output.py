@@ -1,6 +1,7 @@
 """Standard output and standard error, which may go away while a command is at work."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,16 @@ def open_standard_streams() -> None:
             os.open(os.devnull, flags)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+
+
+def printable(message: str) -> str:
+    """A message that may quote what somebody else wrote: nothing in it controls a terminal, nor is without end."""
+    shown = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in message)
+    return _ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}… ({len(word[0]):,} characters)", shown)
+
+
+_SHOWN = 400  # characters of a word
+_ENDLESS = re.compile(rf"\S{{{_SHOWN + 100},}}")
 
 
 def say(line: str) -> None:

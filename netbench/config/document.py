@@ -4,6 +4,7 @@ Only what a topology or profile needs is read: mappings with text keys, lists an
 aliases and merge keys are refused, so a small file cannot unfold into a huge one.
 """
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +42,9 @@ def read_document(path: Path) -> Document:
     try:
         if path.exists() and not path.is_file():
             raise UsageError(f"{path}: cannot be read: it is no regular file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        # Some of the files in /proc, which look like any other, would have a reader wait.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            content = file.read(MAX_BYTES + 1) or b""
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:

@@ -31,7 +31,7 @@ from netbench.statistics.uut_counters import Counted
 
 def write_report(results: CampaignResults, out: Path) -> None:
     """Write the page, whole or not at all; UsageError or TestbedError where `out` cannot be written."""
-    write_atomically(out, report_page(results).encode())
+    write_atomically(out, report_page(results).encode(errors="backslashreplace"))  # a path need not be UTF-8
 
 
 def report_page(results: CampaignResults) -> str:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from netbench.cli.output import LastingOutput
+from netbench.cli.output import LastingOutput, printable
 
 LIST = f"{sys.executable} -m netbench list"
 
@@ -49,3 +49,8 @@ def test_what_lasts_writes_while_it_can():
     stream = io.StringIO()
     print("one", file=LastingOutput(stream))
     assert stream.getvalue() == "one\n"
+
+
+def test_what_somebody_wrote_is_quoted_safely():
+    assert printable("a\x1b[2Jb\x07\nplain · öß") == "a\\x1b[2Jb\\x07\nplain · öß"
+    assert printable("x" * 10_000 + ": no such file") == "x" * 400 + "… (10,001 characters) no such file"
