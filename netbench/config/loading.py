@@ -166,7 +166,7 @@ class _Problems:
         known = {field for uut in uuts if uut.kind in kinds for field in kinds[uut.kind].model_fields}
         for option in neighbour.options:
             if option not in known:
-                self.note((*prefix, option), _unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
+                self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
 
     def raise_if_any(self) -> None:
         """UsageError with the problems found, in the order of the file; of very many, the first ones."""
@@ -187,12 +187,18 @@ class _Problems:
         field = _field_name(path)
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            message = _unknown_key(str(path[-1]), list(_allowed_keys(model, path[len(prefix) : -1])))
+            message = self._unknown_key(str(path[-1]), list(_allowed_keys(model, path[len(prefix) : -1])))
         elif problem["type"] == "missing":
             message = "is missing"
         elif not isinstance(problem["input"], dict | BaseModel):
             message = f"{_shown(problem['input'])} is not allowed: {_lower(message)}"
         self._found.append(f"{self._where(path)}: {field + ': ' if field else ''}{message}")
+
+    def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
+        """What is wrong with a key, and the one that may have been meant, which takes time to find: not for hundreds."""
+        close = difflib.get_close_matches(key, allowed, n=1) if len(self._found) < _MOST_TOLD else []
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
 
     def _where(self, path: tuple[str | int, ...]) -> str:
         for length in range(len(path), 0, -1):
@@ -200,12 +206,6 @@ class _Problems:
             if source:
                 return source
         return self._document.where(path)
-
-
-def _unknown_key(key: str, allowed: Sequence[str]) -> str:
-    close = difflib.get_close_matches(key, allowed, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
 
 
 def _field_name(path: tuple[str | int, ...]) -> str:
