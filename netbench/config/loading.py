@@ -195,7 +195,7 @@ class _Problems:
         self._found.append(f"{self._where(path)}: {field + ': ' if field else ''}{message}")
 
     def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
-        """What is wrong with a key, and the one that may have been meant, which takes time to find: not for hundreds."""
+        """What is wrong with a key, and which may have been meant; to find that takes time: not for hundreds."""
         close = difflib.get_close_matches(key, allowed, n=1) if len(self._found) < _MOST_TOLD else []
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
