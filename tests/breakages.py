@@ -17,6 +17,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
+from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
@@ -70,7 +71,7 @@ def load_shipped(name: str) -> Topology:
 def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
     """What a trial says under each breakage, and once they are gone."""
     said = {}
-    with open_testbed(topology, PROFILE) as testbed, testbed.uut(spec) as active:
+    with open_testbed(resolve(topology, PROFILE)) as testbed, testbed.uut(spec) as active:
         for index, breakage in enumerate([*breakages, NOTHING]):
             trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
             with _broken(topology, active, breakage):

@@ -24,7 +24,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
-from netbench.plan.schedule import Schedule, Wanted, make_schedule
+from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
 from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
@@ -42,7 +42,7 @@ from netbench.results.store import Store
 from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
-from netbench.testbed.resolved import Guests, activities_of, resolve_guests
+from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
 from netbench.testbed.testbed import Testbed, open_testbed
 
 # Making the testbed, looking at the machine, and writing the report. About.
@@ -56,25 +56,24 @@ _VM_TRIAL_S = 2.0
 class Request:
     """What is to be measured, read and checked; nothing of it has touched the machine yet."""
 
-    wanted: Wanted
+    resolved: Resolved
     schedule: Schedule
-    guests: Mapping[str, Guests]  # by UUT
     scenarios: tuple[str, ...]  # as chosen
 
     @property
     def topology(self) -> Topology:
         """Of the testbed."""
-        return self.wanted.topology
+        return self.resolved.topology
 
     @property
     def profile(self) -> Profile:
         """What is measured."""
-        return self.wanted.profile
+        return self.resolved.profile
 
     @property
     def uuts(self) -> tuple[str, ...]:
         """The names of those that are measured."""
-        return self.wanted.uuts
+        return tuple(self.resolved.guests)
 
     @property
     def planned(self) -> int | None:
@@ -83,9 +82,8 @@ class Request:
 
     @property
     def planned_scenarios(self) -> tuple[str, ...]:
-        """Those of all trials, where they are known beforehand: the chosen ones, and what is measured for them."""
-        known = [trial.scenario for trial in self.schedule.trials or ()]
-        return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
+        """Those of all trials: the chosen ones, and what is measured for them."""
+        return planned_scenarios(self.schedule)
 
 
 def read_request(
@@ -107,29 +105,26 @@ def make_request(
 ) -> Request:
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
-    guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if uut.name in wanted.uuts}
-    wanted = replace(wanted, costs=_costs(topology, guests))
-    schedule = make_schedule(wanted)
-    request = Request(wanted, schedule, guests, tuple(scenarios or (one.name for one in profile.scenarios)))
-    for uut in wanted.uuts:
-        _check_loads(request, uut)
+    resolved = resolve(topology, profile, wanted.uuts)
+    schedule = make_schedule(replace(wanted, costs=_costs(topology, resolved.guests)))
+    resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, planned_scenarios(schedule))))
+    _check_loads(resolved)
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return request
+    return Request(resolved, schedule, tuple(scenarios or (one.name for one in profile.scenarios)))
 
 
-def _check_loads(request: Request, uut: str) -> None:
+def _check_loads(resolved: Resolved) -> None:
     """UsageError when a neighbour is to compute that offers no way in."""
-    topology = request.topology
-    activities = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
-    for name, guest in request.guests[uut].items():
-        computes = any(isinstance(does, Stress) for does in activities.get(name, ()))
-        if computes and guest.plan.load_needs is None:
-            raise UsageError(
-                f"UUT {uut}: neighbour {name}: nothing can be run inside a UUT of kind {guest.spec.kind}; choose "
-                "scenarios without stress-ng (--scenario)"
-            )
+    for uut, guests in resolved.guests.items():
+        for name, guest in guests.items():
+            computes = any(isinstance(does, Stress) for does in resolved.activities.get(name, ()))
+            if computes and guest.plan.load_needs is None:
+                raise UsageError(
+                    f"UUT {uut}: neighbour {name}: nothing can be run inside a UUT of kind {guest.spec.kind}; choose "
+                    "scenarios without stress-ng (--scenario)"
+                )
 
 
 def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
@@ -138,7 +133,7 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
     profile = request.profile
-    with open_testbed(request.topology, profile, request.uuts, request.planned_scenarios) as testbed:
+    with open_testbed(request.resolved) as testbed:
         own = fingerprint(request.topology, profile.generator, testbed.sends(), profile.sink)
         manifest = begin_manifest(
             request.topology,
@@ -183,7 +178,7 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
         )
     if manifest.get("finished") and (planned is None or done == planned):
         return request
-    with open_testbed(topology, profile, request.uuts, request.planned_scenarios) as testbed, directory.lock():
+    with open_testbed(request.resolved) as testbed, directory.lock():
         remove_temporary_files(directory.path)
         _walk(request, testbed, directory, resumed(manifest, command), observers)
     return request

@@ -6,13 +6,13 @@ from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import Request
-from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plans
-from netbench.testbed.resolved import activities_of, cpus_of, make_backends, paths_in_use
+from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
 
@@ -27,15 +27,13 @@ def describe(request: Request) -> Iterator[str]:
         yield from (f"  {command}" for command in planned_vm(machine, vm))
     for ground in (None, *topology.vms):
         yield from (f"  {_on(ground)}{change.command}" for change in base_changes(topology, ground))
-    paths = stream_paths(topology)
     for uut in request.uuts:
         yield from _guests(request, uut)
     yield from _neighbours(request)
     yield "# sources, once"
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
-    in_use = paths_in_use(topology, paths, activities_of(topology, map(profile.scenario, request.planned_scenarios)))
-    pins = list(cpu_plans(in_use, lambda machine: cpus_of(topology, machine)))
+    pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine)))
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
             remark = command.startswith("#")
@@ -72,10 +70,9 @@ def _trials(request: Request) -> Iterator[str]:
 def _guests(request: Request, uut: str) -> Iterator[str]:
     """What brings a UUT up, and each neighbour that any trial needs."""
     topology = request.topology
-    needed = activities_of(topology, map(request.profile.scenario, request.planned_scenarios))
-    for name, guest in request.guests[uut].items():
+    for name, guest in request.resolved.guests[uut].items():
         kind = guest.spec.kind
-        if name != VICTIM and name not in needed:
+        if name != VICTIM and name not in request.resolved.activities:
             continue
         yield f"# UUT {uut} ({kind})" if name == VICTIM else f"# neighbour {name} of UUT {uut} ({kind})"
         if cpus := guest.assignment.entitlement.cpus:
@@ -87,7 +84,7 @@ def _guests(request: Request, uut: str) -> Iterator[str]:
 def _neighbours(request: Request) -> Iterator[str]:
     """What the neighbours do in each scenario that has any."""
     topology, profile = request.topology, request.profile
-    if not activities_of(topology, map(profile.scenario, request.planned_scenarios)):
+    if not request.resolved.activities:
         return
     yield "# what the neighbours do, in each trial from before it settles until it is over"
     for name in request.planned_scenarios:

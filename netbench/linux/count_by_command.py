@@ -64,7 +64,7 @@ END
 }
 _SCRIPT = f"""
 while [ $# -gt 0 ]; do
-    if [ "$1" = {_OUTSIDE} ]; then sh -c "$2"; else ip netns exec "$1" sh -c "$2"; fi || exit
+    if [ "$1" = {_OUTSIDE} ]; then eval "$2"; else ip netns exec "$1" sh -c "$2"; fi || exit
     echo {_NEXT.strip()}; shift 2
 done
 cat /proc/net/softnet_stat && echo {_NEXT.strip()} && cat /proc/stat

@@ -102,6 +102,12 @@ class Schedule(ABC):
         return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
+def planned_scenarios(schedule: Schedule) -> tuple[str, ...]:
+    """The names of the scenarios of all trials, where they are known beforehand; else of those that are wanted."""
+    known = [trial.scenario for trial in schedule.trials or ()]
+    return tuple(dict.fromkeys(known or (case.name for case in schedule.wanted.scenarios)))
+
+
 def make_schedule(wanted: Wanted) -> Schedule:
     """The schedule that a profile describes; UsageError when it cannot measure what is wanted."""
     spec = wanted.profile.schedule

@@ -23,6 +23,7 @@ from netbench.selftest.loss_checks import check_drops, references
 from netbench.selftest.time_checks import CpuTimes, check_pacing, judge_cpus
 from netbench.selftest.trials import Tester, selftest_profile, with_uuts
 from netbench.testbed.cpus import usable_cpus
+from netbench.testbed.resolved import resolve
 from netbench.testbed.testbed import open_testbed
 from netbench.uut.base import ActiveGuest
 
@@ -151,7 +152,7 @@ def _round(
 ) -> None:
     """Bring a testbed up, and one UUT after the other on it; what does not come up is a check of its own."""
     with ExitStack() as stack:
-        testbed = stack.enter_context(open_testbed(topology, selftest_profile(wanted.generator, wanted.sink)))
+        testbed = stack.enter_context(open_testbed(resolve(topology, selftest_profile(wanted.generator, wanted.sink))))
         found.sends = testbed.sends()
         tester = Tester(testbed, topology, wanted.generator, wanted.sink, scratch, _fps(topology), wanted.frames)
         for spec, checks in rounds:

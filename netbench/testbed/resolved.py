@@ -43,6 +43,40 @@ class ResolvedGuest:
 Guests = Mapping[str, ResolvedGuest]
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a topology and a profile come to for some UUTs and scenarios; nothing of it has touched a machine.
+
+    `guests` are those of each UUT, by name; `activities` what each neighbour does that is ever there.
+    """
+
+    topology: Topology
+    profile: Profile
+    guests: Mapping[str, Guests]
+    activities: Mapping[str, Sequence[Activity]]
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What this host must be able to do, in the words of `netbench doctor`."""
+        return needs_of(self.topology, self.guests, self.activities, self.profile.sink)
+
+    @property
+    def in_use(self) -> tuple[StreamPath, ...]:
+        """The paths that ever carry frames: those through the UUTs, and through neighbours that forward."""
+        forwards = {name for name, done in self.activities.items() if any(isinstance(does, Network) for does in done)}
+        idle = {stream for one in self.topology.neighbours if one.name not in forwards for stream in one.streams}
+        return tuple(path for path in stream_paths(self.topology) if path.name not in idle)
+
+
+def resolve(
+    topology: Topology, profile: Profile, uuts: Collection[str] = (), scenarios: Collection[str] = ()
+) -> Resolved:
+    """For these UUTs and scenarios, by name (empty: all); raises as `resolve_guests`."""
+    chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
+    guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
+    return Resolved(topology, profile, guests, activities_of(topology, chosen))
+
+
 def resolve_guests(
     topology: Topology,
     uut: UutSpec,
@@ -135,15 +169,6 @@ def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str
             if not isinstance(does := topology.activity(scenario, one.name), Off):
                 found.setdefault(one.name, []).append(does)
     return found
-
-
-def paths_in_use(
-    topology: Topology, paths: Sequence[StreamPath], activities: Mapping[str, Collection[Activity]]
-) -> tuple[StreamPath, ...]:
-    """The paths that ever carry frames: those through the UUT, and through neighbours that forward."""
-    forwards = {name for name, done in activities.items() if any(isinstance(does, Network) for does in done)}
-    idle = {stream for one in topology.neighbours if one.name not in forwards for stream in one.streams}
-    return tuple(path for path in paths if path.name not in idle)
 
 
 def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:

@@ -1,7 +1,7 @@
 """A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.base_changes import base_changes, resources
 from netbench.testbed.cpus import cpu_plans, usable_cpus
 from netbench.testbed.requirements import require
-from netbench.testbed.resolved import activities_of, make_backends, needs_of, paths_in_use, resolve_guests
+from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Site, bring_up
@@ -184,18 +184,15 @@ class Testbed:
 
 
 @contextmanager
-def open_testbed(
-    topology: Topology, profile: Profile, uuts: Collection[str] = (), scenarios: Collection[str] = ()
-) -> Iterator[Testbed]:
-    """Bring a topology up for these UUTs and scenarios (empty: all) and, however the block is left, down again.
+def open_testbed(resolved: Resolved) -> Iterator[Testbed]:
+    """Bring a topology up for its UUTs and, however the block is left, down again.
 
     UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
     taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
     """
     require_root()
-    chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
-    activities = activities_of(topology, chosen)
-    require(needs_of(topology, uuts, activities, profile.sink))
+    require(resolved.needs)
+    topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
     with ExitStack() as stack:
         lock_testbed(stack, resources(topology))
         clean()
@@ -216,8 +213,8 @@ def open_testbed(
                 for name_of_vm, machine in machines.items():
                     machine.make(base_changes(topology, name_of_vm))
                 paths = _known_paths(topology, here)
-                in_use = paths_in_use(topology, paths, activities)
-                testbed = Testbed(topology, journal.run_id, machines, hosts, paths, profile, in_use)
+                used = [path for path in paths if path.name in in_use]
+                testbed = Testbed(topology, journal.run_id, machines, hosts, paths, resolved.profile, used)
                 try:
                     testbed.open_endpoints()
                     yield testbed

@@ -172,8 +172,8 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
     """And the testbed is for them: a guest image that only another UUT needs is not asked for."""
     asked = []
 
-    def open_fake(topology, profile, uuts, scenarios):
-        asked.append(tuple(uuts))
+    def open_fake(resolved):
+        asked.append(tuple(resolved.guests))
         return campaign.testbed.opening()
 
     monkeypatch.setattr(runner, "open_testbed", open_fake)

@@ -10,7 +10,7 @@ from netbench.errors import MissingError, UsageError
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.model.topology import Topology
-from netbench.testbed.resolved import activities_of, guest_specs, needs_of, paths_in_use, resolve_guests
+from netbench.testbed.resolved import activities_of, guest_specs, needs_of, resolve, resolve_guests
 from tests.unit.inputs import profile, shared_topology, topology
 
 QEMU = {"name": "v", "kind": "qemu", "nic": "virtio-net-pci", "forward": "route", "pin": {"vcpus": [[1]]}}
@@ -48,9 +48,8 @@ def test_streams_that_a_neighbour_names_are_its_own():
 
 def test_sources_and_sinks_are_needed_only_where_frames_run():
     lab = shared_topology()
-    idle, network = profile(scenarios=["shared-idle"]).scenarios, profile(scenarios=[{"network": "50%"}]).scenarios
-    assert [path.name for path in paths_in_use(lab, stream_paths(lab), activities_of(lab, idle))] == ["s1"]
-    assert [path.name for path in paths_in_use(lab, stream_paths(lab), activities_of(lab, network))] == ["s1", "s2"]
+    for scenario, used in (("shared-idle", ["s1"]), ({"network": "50%"}, ["s1", "s2"])):
+        assert [path.name for path in resolve(lab, profile(scenarios=[scenario])).in_use] == used
 
 
 def test_what_a_campaign_needs_is_what_its_scenarios_need():
