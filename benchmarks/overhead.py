@@ -66,7 +66,7 @@ def main() -> None:
         began_ns = time.time_ns()
         run(file, results.path)
         ended_ns = time.time_ns()
-        trials = results.results().trials
+        trials = tuple(results.results().trials)
         parts = list(breakdown(trials, load_profile(file, profile_kinds()), times(results, began_ns, ended_ns)))
     ratio = report(parts, len(trials))
     sys.exit(1 if options.check and ratio > LIMIT else 0)
