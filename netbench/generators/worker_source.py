@@ -42,7 +42,7 @@ class WorkerSource(Source):
         self._replies = Lines(self._process.stdout)
         try:
             self._require_ready(_OPEN_S)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()
             raise
 

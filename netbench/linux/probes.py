@@ -214,5 +214,5 @@ def _remove_stale_namespaces() -> None:
 
 
 def _remove_namespace(name: str) -> None:
-    with suppress(OSError):
+    with suppress(OSError):  # the probe never came as far as making it
         namespaces.remove(name)

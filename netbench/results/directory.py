@@ -1,7 +1,6 @@
 """A result directory: the store, the manifest, and what was asked for, as resolved."""
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -128,8 +127,8 @@ class ResultDirectory:
                 write_atomically(self.profile, _as_yaml(profile))
                 Store.create(self.store).close()
                 self.write_manifest(manifest)
-            except BaseException as error:
-                with suppress(OSError):
+            except BaseException as error:  # Ctrl-C too: half a directory could be neither resumed nor used again
+                with suppress(OSError):  # why it was not made is raised below
                     self._remove_beginnings()
                     self._lock.unlink()
                     _remove_empty(new)
@@ -141,8 +140,8 @@ class ResultDirectory:
     def _remove_beginnings(self) -> None:
         remove_temporary_files(self.path)
         for path in self._beginnings:
-            if path == self.captures:
-                shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir():
+                path.rmdir()  # the captures, of which there are none yet
             elif path != self._lock:
                 path.unlink(missing_ok=True)
 
@@ -222,7 +221,7 @@ class ResultDirectory:
 
 def _remove_empty(directories: Sequence[Path]) -> None:
     """Remove directories, the innermost first, as far as they are empty."""
-    with suppress(OSError):
+    with suppress(OSError):  # somebody else has put something there
         for directory in directories:
             directory.rmdir()
 

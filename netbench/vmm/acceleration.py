@@ -113,7 +113,7 @@ def remember(cache: Path, image: Image, found: Acceleration) -> None:
     """Note what a probe found; a note that cannot be written costs a probe next time."""
     new = cache.with_suffix(f".{os.getpid()}")
     notes = {**_notes(cache), image.digest: asdict(found)}
-    with suppress(OSError):
+    with suppress(OSError):  # then the next one probes again
         cache.parent.mkdir(parents=True, exist_ok=True)
         new.write_text(json.dumps({"boot": _boot(), "found": notes}))
         new.replace(cache)

@@ -54,7 +54,7 @@ class GuestAgentHost(RemoteByCommand):
 
     def close(self) -> None:
         if self._connection is not None:
-            with suppress(TestbedError):
+            with suppress(TestbedError):  # its guest has gone
                 self._connection.close()
             self._connection = None
 

@@ -171,7 +171,7 @@ class Qemu(Vmm):
             process.pin(options.pin.vcpus, options.pin.io)
             connection = self._connection(spec, host, process, files, port)
             return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration))
-        except BaseException:
+        except BaseException:  # Ctrl-C too: QEMU must not stay
             process.stop()
             raise
 

@@ -35,7 +35,7 @@ class QmpConnection:
     def close(self) -> None:
         """End the connection; harmless when the server has gone, and when called twice."""
         if not self._loop.is_closed():
-            with suppress(TestbedError):
+            with suppress(TestbedError):  # the server has gone
                 self._wait(self._client.disconnect(), _ANSWER_S)
             self._loop.close()
 

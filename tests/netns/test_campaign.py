@@ -187,7 +187,7 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: stored(results) >= 2)
     with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-        while True:
+        while True:  # until the disk is full
             filler.write(bytes(4096))
     _, err = campaign.communicate(timeout=60)
     assert campaign.returncode == 4, err

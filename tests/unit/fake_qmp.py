@@ -35,17 +35,17 @@ class FakeQmp:
 
     def close(self) -> None:
         """End it."""
-        with suppress(OSError):
+        with suppress(OSError):  # it was closed before
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(20)
 
     def _serve(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # close() has shut the listener
             while True:
                 connection, _ = self._listener.accept()
                 self.connections += 1
-                with connection, suppress(OSError):
+                with connection, suppress(OSError):  # whoever asked has gone
                     if self._greets:
                         _say(connection, GREETING)
                     for asked in _texts(connection):

@@ -189,7 +189,7 @@ def test_a_full_disk_is_told_before_anything_is_changed(tmp_path):
         with pytest.raises(TestbedError, match=r"cannot be written: No space left on device; nothing was changed"):
             journal.record(ONE)
         assert journal.pending == []
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # it tries once more to write
             full.close()
 
 

@@ -51,7 +51,7 @@ def root_of(release: str) -> Path:
     if shutil.which("mmdebstrap") is None:
         raise Unavailable("there is no mmdebstrap: apt-get install mmdebstrap")
     unfinished = root.with_suffix(".unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(unfinished, ignore_errors=True)  # hardly ever there: of a run that was killed
     root.parent.mkdir(parents=True, exist_ok=True)
     options = ["--variant=apt", f"--include={','.join(PACKAGES)}", '--aptopt=Acquire::Languages "none"']
     options += [f"--dpkgopt=path-exclude=/usr/share/{one}/*" for one in _LEFT_OUT]

@@ -192,7 +192,7 @@ class Control:
         if self._round is None:
             return
         if self._round.started_s is not None and not self._round.over:
-            with suppress(TestbedError):
+            with suppress(TestbedError):  # its host is gone: nothing sends there any more
                 self._files.write(CONTROL, "stop")
         if self._round.writer_code is None:
             self._round.writer.kill()

@@ -95,7 +95,7 @@ class AgentChannel:
             try:
                 ending = answer(timeout_s, f"{what} did not end")
             except TestbedError:
-                with suppress(TestbedError):
+                with suppress(TestbedError):  # why it is given up is raised below
                     self.send(b"K", number, b"9")
                 raise
         if ending.kind == b"F":
@@ -200,7 +200,7 @@ class AgentChannel:
         for handler in handlers:
             handler(None)
         self._outgoing.put(None)
-        with suppress(OSError):
+        with suppress(OSError):  # the other end has gone already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _send_all(self) -> None:

@@ -51,7 +51,7 @@ class GuestProcess:
     def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
         """All it still writes, once it has ended; subprocess.TimeoutExpired when that takes longer."""
         if not self.stdin.closed:
-            with suppress(OSError):
+            with suppress(OSError):  # it has ended, or reads nothing; as subprocess does
                 self.stdin.write(input or "")
                 self.stdin.close()
         self.wait(timeout)
@@ -62,7 +62,7 @@ class GuestProcess:
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal; harmless when it, or its guest, has ended."""
-        with suppress(TestbedError):
+        with suppress(TestbedError):  # its guest has ended, and it with that
             self._channel.send(b"K", self._number, str(int(sig)).encode())
 
     def terminate(self) -> None:
