@@ -1,7 +1,8 @@
 """Which frames of a capture can be a stream's own, and what a capture holds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from netbench.capture.arrival_times import ArrivalTimes
 from netbench.model.counts import Extent, LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
@@ -104,6 +105,7 @@ class StreamCapture:
     span: Span
     delay: Spread | None
     ipdv: Spread | None
+    arrived: ArrivalTimes = field(compare=False)  # of first copies
 
     @property
     def first_ns(self) -> int | None:

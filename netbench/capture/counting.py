@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.arrival_times import ArrivalTimes
 from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
 from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
@@ -81,6 +82,7 @@ class _StreamTally:
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
         self._span = _SpanTally()
+        self._arrived = ArrivalTimes()
         self._delays = Distribution()
         self._variation = VariationTally()
         self._early = EarlyStamps() if expected and expected.stamped_early else None
@@ -97,6 +99,7 @@ class _StreamTally:
             batch = arrivals(frames.sequence, self._sequence.expected)
             copies = self._sequence.add(batch)
             self._reordering.add(batch.without(copies) if len(copies) else batch)
+            self._arrived.add(np.delete(frames.times_ns, copies) if len(copies) else frames.times_ns)
             if self._expected is None or self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
@@ -159,6 +162,7 @@ class _StreamTally:
             span=self._span.span(),
             delay=self._delays.spread(),
             ipdv=self._variation.spread(),
+            arrived=self._arrived,
         )
 
 

@@ -75,6 +75,19 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Distinct frames of a stream that arrived while it was measured: after its warm-up, by the sink's clock.
+
+    `seconds` is how long that is. `buffered_frames` arrived still later than the last frame would have with the least
+    delay of all: they were in flight, in some queue, when sending ended.
+    """
+
+    frames: int
+    seconds: float
+    buffered_frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class LossRuns:
     """How many loss runs have at least `from_frames`, a power of two, and less than twice as many frames."""
 
@@ -100,8 +113,9 @@ class StreamCounts:
 
     Frames are integers; `None` means unknown. `duration_s` is the time the generator really took: from
     its first send to the end of the last frame's slot. Received frames are distinct ones of this
-    stream; further copies are duplicates. `lost_at` places the loss; what no counter explains is
-    `unexplained_frames`. Frames the capture itself dropped are the tester's loss, not the UUT's.
+    stream; further copies are duplicates. Throughput is that of the `window`; all else is of the whole trial,
+    warm-up included. `lost_at` places the loss; what no counter explains is `unexplained_frames`. Frames the
+    capture itself dropped are the tester's loss, not the UUT's.
 
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
@@ -130,6 +144,7 @@ class StreamCounts:
     loss_runs: int | None
     first_received_ns: int | None
     last_received_ns: int | None
+    window: Window | None = None
     delay: Spread | None = None
     ipdv: Spread | None = None
     delay_refused: str = ""
@@ -176,11 +191,22 @@ class StreamCounts:
         return self.sent_frames / self.duration_s if self.duration_s > 0 else None
 
     @property
+    def buffered_frames(self) -> int | None:
+        """Frames that were in queues when sending ended; None where the sink does not know when frames arrived."""
+        return None if self.window is None else self.window.buffered_frames
+
+    @property
     def throughput_fps(self) -> float | None:
-        """Frames per second received, over the same time as the offered load."""
+        """Frames per second received within the measuring window.
+
+        A sink that knows none divides what it received by the time it was sent in, or arrived in where that is longer.
+        """
         if self.received_frames is None or self.duration_s <= 0:
             return None
-        return self.received_frames / self.duration_s
+        if self.window is not None:
+            return self.window.frames / self.window.seconds
+        arrived_s = ((self.last_received_ns or 0) - (self.first_received_ns or 0)) / 1e9
+        return self.received_frames / max(self.duration_s, arrived_s)
 
 
 def l1_mbps(fps: float | None, frame_size: int) -> float | None:

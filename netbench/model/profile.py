@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
 from netbench.model.names import Name
@@ -15,6 +15,7 @@ MAX_SECONDS = 86_400.0
 # How much longer than the victim's a neighbour's sources send: a part of the duration, and seconds.
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
+_WARM_UP_PART = 0.25
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class Profile(BaseModel):
 
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
+    `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged.
     """
@@ -114,6 +116,7 @@ class Profile(BaseModel):
     reboot: Literal["visit", "scenario", "trial"] = "visit"
     repetitions: Count = 9
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
+    warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
     settle: Settle = Settle()
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
@@ -132,6 +135,19 @@ class Profile(BaseModel):
         """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""
         found = {scenario.name: scenario for scenario in self.scenarios}
         return found[name] if name in found else {SHARED_IDLE: Scenario(name=SHARED_IDLE, activity=Idle())}[name]
+
+    @model_validator(mode="after")
+    def _warms_up_for_a_part_only(self) -> "Profile":
+        if self.warm_up is not None and self.warm_up >= self.duration:
+            raise ValueError(
+                f"warm_up: {self.warm_up:g} s leaves nothing of the duration, {self.duration:g} s, to measure"
+            )
+        return self
+
+    @property
+    def warm_up_s(self) -> float:
+        """How long of the duration nothing is measured yet: a quarter of it where nothing else is said."""
+        return _WARM_UP_PART * self.duration if self.warm_up is None else self.warm_up
 
     @property
     def neighbours_duration(self) -> float:

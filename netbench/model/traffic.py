@@ -9,8 +9,8 @@ class Traffic:
 
     Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS. `fps` None sends as fast
     as the generator can for `duration_s` seconds; otherwise exactly round(fps × duration_s) frames are
-    paced evenly. `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn
-    (RFC 4814, section 4).
+    paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
+    `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
     """
 
     stream: str
@@ -23,6 +23,7 @@ class Traffic:
     duration_s: float
     flows: int
     seed: int
+    warm_up_s: float = 0.0
 
     @property
     def frames(self) -> int | None:

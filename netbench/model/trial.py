@@ -24,8 +24,9 @@ class Frames:
 class GuestTask:
     """What one guest does in a trial.
 
-    `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds; None where it
-    forwards nothing, and while nobody knows the maximum that its load is a share of.
+    `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds, of which the first
+    `warm_up_s` are not measured; None where it forwards nothing, and while nobody knows the maximum that its load is
+    a share of.
     """
 
     name: str
@@ -33,6 +34,7 @@ class GuestTask:
     streams: tuple[str, ...] = ()
     traffic: Frames | None = None
     duration_s: float = 0.0
+    warm_up_s: float = 0.0
 
     @property
     def load(self) -> Stress | None:

@@ -17,6 +17,7 @@ class ReasonKind(Enum):
 
     OFFERED_OUT_OF_TOLERANCE = "offered-out-of-tolerance"
     UNEVEN_PACING = "uneven-pacing"
+    BUFFERED = "buffered"
     GENERATOR_ERRORS = "generator-errors"
     GENERATOR_FAILED = "generator-failed"
     NOTHING_SENT = "nothing-sent"
@@ -47,6 +48,7 @@ class ReasonKind(Enum):
 _ONLY_SUSPICIOUS = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
+        ReasonKind.BUFFERED,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,

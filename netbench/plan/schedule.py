@@ -49,9 +49,11 @@ class Wanted:
         Trials that follow each other with the same `boot` are measured on one start of the UUT.
         """
         profile, streams = self.profile, self.streams[: sources or None]
-        victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, profile.duration)
+        times = profile.duration, profile.warm_up_s
+        victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, *times)
+        times = profile.neighbours_duration, profile.settle.before + profile.warm_up_s
         neighbours = [
-            _task(profile, one.name, does, one.streams, profile.neighbours_duration)
+            _task(profile, one.name, does, one.streams, *times)
             for one in self.topology.neighbours
             if not isinstance(does := self.topology.activity(scenario, one.name), Off)
         ]
@@ -116,9 +118,11 @@ def make_schedule(wanted: Wanted) -> Schedule:
     return schedule
 
 
-def _task(profile: Profile, name: str, activity: Activity, streams: Sequence[str], duration_s: float) -> GuestTask:
+def _task(
+    profile: Profile, name: str, activity: Activity, streams: Sequence[str], duration_s: float, warm_up_s: float
+) -> GuestTask:
     if not isinstance(activity, Network):
         return GuestTask(name, activity)
     load = activity.load
     traffic = None if load is None else Frames(activity.frame_size, load, profile.flows, profile.seed)
-    return GuestTask(name, activity, tuple(streams), traffic, duration_s)
+    return GuestTask(name, activity, tuple(streams), traffic, duration_s, warm_up_s)

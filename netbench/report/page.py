@@ -101,7 +101,10 @@ def _result_sections(
     yield section(
         "results",
         "Results",
-        note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
+        note(
+            "Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."
+            " In queues: the most frames that were still under way when sending ended."
+        ),
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
     )
     yield from cpu_section(choice, groups, looks)

@@ -6,7 +6,7 @@ from typing import TypeVar
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
-from netbench.report.formats import count, kfps, mbps, mbps_spread, mean, percent, percent_spread
+from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, join, table
 from netbench.report.panels import groups_by_size, size_titles
 from netbench.report.styles import Style
@@ -17,7 +17,10 @@ Item = TypeVar("Item")
 
 
 def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
-    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first."""
+    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first.
+
+    In queues: the most frames that were under way when sending ended.
+    """
     columns: tuple[Column[Group], ...] = (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Load per source", lambda group: str(group.load)),
@@ -27,6 +30,7 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         Column("Throughput kfps", lambda group: kfps(mean(group.throughput_fps)), "number"),
         mean_column("Unsent", lambda group: group.unsent_ratio, percent, percent_spread),
         mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
+        Column("In queues", lambda group: frames(group.buffered_frames), "number"),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),

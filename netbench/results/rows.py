@@ -247,6 +247,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("reordering_extent_median_frames", int, lambda counts: counts.reordering_extent_median_frames),
     _counted("reordering_extent_mean_frames", float, lambda counts: counts.reordering_extent_mean_frames),
     _counted("reordering_extent_max_frames", int, lambda counts: counts.reordering_extent_max_frames),
+    _counted("window_s", float, lambda counts: counts.window.seconds if counts.window else None),
+    _counted("window_frames", int, lambda counts: counts.window.frames if counts.window else None),
+    _counted("buffered_frames", int, lambda counts: counts.buffered_frames),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -281,4 +284,5 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     *_percent("cpu_host_percent", "host"),
     *_percent("cpu_machine_percent", "machine"),
     *_percent("cpu_load_percent", LOAD),
+    Column("buffered_frames_max", int, lambda group: group.buffered_frames),
 )

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
-from netbench.model.counts import Extent, LossRuns, Spread
+from netbench.model.counts import Extent, LossRuns, Spread, Window
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -43,6 +43,7 @@ class Received:
     `frames` are distinct ones of the stream, and all of them where its source does not number them; unknown unless the
     sink is sure of every one, as part of a count would look like loss. `foreign` came in and are not the stream's.
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
+    `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
     Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
     StreamCounts, and `no_delay` says why they are unknown.
 
@@ -62,6 +63,7 @@ class Received:
     reordering_extent: Extent | None = None
     first_ns: int | None = None
     last_ns: int | None = None
+    window: Window | None = None
     delay: Spread | None = None
     ipdv: Spread | None = None
     no_delay: str = "the sink measures none"

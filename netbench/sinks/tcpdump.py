@@ -19,7 +19,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.needs import Tool
-from netbench.model.traffic import Sent
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.pusher import Pusher, pusher_command
 from netbench.sinks.tcpdump_command import (
@@ -30,6 +30,7 @@ from netbench.sinks.tcpdump_command import (
     target_of,
     tcpdump_command,
 )
+from netbench.sinks.window import measured
 
 _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
@@ -217,7 +218,7 @@ class TcpdumpSink(Sink):
         if not is_whole or counts.frames != self._numbers()["captured"]:
             where = "what tcpdump wrote" if self._live else str(file)
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
-        return received_of(counts, sent)
+        return received_of(counts, sent, incoming.traffic)
 
 
 def _expected(incoming: Incoming) -> Expected:
@@ -233,14 +234,20 @@ def _expected(incoming: Incoming) -> Expected:
     )
 
 
-def received_of(counts: CaptureCounts, sent: Sent) -> Received:
+def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received:
     """What a capture that holds one stream says was received of it.
 
     Of frames that are not numbered, all count as received, and nothing is known that needs telling them apart.
     """
     (stream,) = counts.streams
+    lag_ns = (stream.first_ns or 0) - (sent.first_ns or 0)
+    if stream.delay is not None and stream.delay.smallest_ns is not None and sent.stamped:
+        lag_ns = stream.delay.smallest_ns
     plain = Received(
-        frames=stream.span.frames, foreign=counts.foreign_frames, first_ns=stream.first_ns, last_ns=stream.last_ns
+        frames=stream.span.frames,
+        foreign=counts.foreign_frames,
+        first_ns=stream.first_ns,
+        last_ns=stream.last_ns,
     )
     if not sent.numbered:
         return plain
@@ -260,6 +267,7 @@ def received_of(counts: CaptureCounts, sent: Sent) -> Received:
         reordering_extent=stream.reordering_extent,
         first_ns=stream.first_ns,
         last_ns=stream.last_ns,
+        window=measured(traffic, sent, stream.arrived, lag_ns),
         delay=delay,
         ipdv=stream.ipdv,
         no_delay=no_delay,

@@ -145,6 +145,15 @@ class Group(Repetitions):
         return l1_mbps(self.intended_fps, self.frame_size)
 
     @property
+    def buffered_frames(self) -> int | None:
+        """The most frames in queues at the end of a repetition: what the UUT's buffers hold, once they overflow.
+
+        Of valid and suspicious trials; None where none tells.
+        """
+        known = [one.buffered_frames for one in (*self.valid, *self.suspicious)]
+        return max((frames for frames in known if frames is not None), default=None)
+
+    @property
     def neighbours(self) -> tuple[NeighbourGroup, ...]:
         """Each of its neighbours, also those of which no repetition is valid."""
         found = grouped((neighbour for one in self.everything for neighbour in one.neighbours), lambda one: one.name)

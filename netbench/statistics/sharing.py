@@ -131,9 +131,9 @@ def _of_group(group: Group) -> Fairness | None:
 
 
 def _shares(trial: TrialTotals, names: Iterable[str]) -> list[float]:
-    """Received ÷ sent of the victim, then of the neighbours of these names; empty unless they make an index."""
+    """Throughput ÷ offered load of the victim and the neighbours of these names; empty unless they make an index."""
     guests: list[Totals | None] = [trial, *(trial.neighbour(name) for name in names)]
-    shares = [None if guest is None else ratio(guest.received_frames, guest.sent_frames) for guest in guests]
+    shares = [None if guest is None else ratio(guest.throughput_fps, guest.offered_fps) for guest in guests]
     known = [share for share in shares if share is not None]
     return known if len(known) == len(guests) and any(known) else []
 

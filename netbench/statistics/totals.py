@@ -78,6 +78,11 @@ class Totals:
         return self._total(lambda counts: counts.lost_frames)
 
     @property
+    def buffered_frames(self) -> int | None:
+        """Frames that were still in queues when sending ended, and arrived then."""
+        return self._total(lambda counts: counts.buffered_frames)
+
+    @property
     def loss_ratio(self) -> float | None:
         """Lost ÷ offered over all streams; None where unknown or nothing was sent."""
         return ratio(self.lost_frames, self.sent_frames)
@@ -199,6 +204,6 @@ def total(numbers: Iterable[Number | None]) -> Number | None:
     return sum(known[1:], start=known[0]) if known and len(known) == len(everything) else None
 
 
-def ratio(part: int | None, whole: int | None) -> float | None:
-    """One number of frames ÷ another; None where one is unknown, or the other is 0."""
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """One number ÷ another; None where one is unknown, or the other is 0."""
     return None if part is None or not whole else part / whole

@@ -56,6 +56,7 @@ def account(evidence: Evidence) -> StreamCounts:
         loss_runs=received.loss_runs,
         first_received_ns=received.first_ns,
         last_received_ns=received.last_ns,
+        window=received.window,
         delay=timed.delay,
         ipdv=timed.ipdv,
         delay_refused=timed.refused,

@@ -1,7 +1,7 @@
 """From the evidence of a trial to the typed reasons against it."""
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
 from netbench.model.points import Where
@@ -14,6 +14,13 @@ from netbench.trial.evidence import Evidence
 
 # How much of the duration a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
+# How much of the duration a source may fall behind, and of its frames send back to back to catch up: so much, at most,
+# of what it sent can be lost or late for that. No queue is overrun by so few frames that they are one batch.
+_MAY_BE_LATE_PART = 0.1
+_ONE_BATCH = 64
+# How much of what was sent may be in queues at the end: by so much, at most, is loss less than in a steady state.
+_MAY_BE_BUFFERED_PART = 0.05
+_USUAL_QUEUE = 1000  # frames: what Linux gives a NIC or a tap (txqueuelen)
 
 
 def judge_trial(
@@ -33,6 +40,8 @@ def judge_trial(
         limits = (spec.tolerance, spec.max_lateness_s) if guest.name == VICTIM else (inf, inf)
         for one, counts in zip(found, guest.streams, strict=True):
             yield from judge(one, counts, *limits)
+    for counts in guests[0].streams:
+        yield from buffered(counts)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:
             detail = f"neighbour {guest.name}: its load used no CPU time during the trial"
@@ -51,7 +60,8 @@ def judge_trial(
 def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_lateness_s: float) -> list[Reason]:
     """Why this stream's part of a trial is not simply valid.
 
-    `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall.
+    `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall: no
+    more than a tenth of the duration, whatever is asked for.
     """
     found = [
         *_generator(evidence, counts, tolerance),
@@ -78,6 +88,21 @@ def _absences(
         if missed_s > _MAY_MISS_PART * duration_s:
             detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
             yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, one.path.name, detail)
+
+
+def buffered(counts: StreamCounts) -> Iterator[Reason]:
+    """Whether a path that does not keep up put so much of the load into queues that loss is not yet what it will be."""
+    window, offered_fps = counts.window, counts.offered_fps
+    if window is None or offered_fps is None:
+        return
+    keeps_up = window.frames / window.seconds >= offered_fps * (1 - _MAY_BE_BUFFERED_PART)
+    if window.buffered_frames > counts.sent_frames * _MAY_BE_BUFFERED_PART and not keeps_up:
+        enough_s = max(window.buffered_frames, _USUAL_QUEUE) / _MAY_BE_BUFFERED_PART / offered_fps
+        detail = (
+            f"{window.buffered_frames:,} of {counts.sent_frames:,} frames were still in queues when sending ended, and "
+            f"are not lost as those after them would be; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
+        )
+        yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
 
 
 def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:
@@ -123,8 +148,11 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
 
 
 def _pacing(evidence: Evidence, max_lateness_s: float) -> Iterator[Finding]:
-    sent = evidence.sent
-    if evidence.traffic.fps is not None and sent.max_lateness_s > max_lateness_s:
+    sent, traffic = evidence.sent, evidence.traffic
+    if traffic.fps is None or max_lateness_s == inf:
+        return
+    is_late = sent.max_lateness_s > min(max_lateness_s, _MAY_BE_LATE_PART * traffic.duration_s)
+    if is_late or sent.max_burst_frames > max(_ONE_BATCH, _MAY_BE_LATE_PART * sent.frames):
         yield (
             ReasonKind.UNEVEN_PACING,
             f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "

@@ -82,4 +82,5 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask) -> Traffic:
         duration_s=task.duration_s,
         flows=frames.flows,
         seed=frames.seed,
+        warm_up_s=task.warm_up_s,
     )

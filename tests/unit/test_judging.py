@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
+from netbench.model.counts import Window
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Received
 from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence, NicDelta
-from netbench.trial.judging import judge
+from netbench.trial.judging import buffered, judge
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
+from tests.unit.results_factory import stream_counts
 
 (PATH,) = stream_paths(topology())
 SENT = Sent(frames=1000, errors=0, duration_s=1.0, first_ns=1, last_ns=2, max_burst_frames=1, max_lateness_s=0.0)
@@ -62,6 +64,20 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
             ReasonKind.UNEVEN_PACING,
             "the source fell 51 ms behind and caught up with up to 1,200 frames back to back: "
             "loss may be that burst's doing",
+        ),
+        (
+            sent(max_lateness_s=0.04, max_burst_frames=101),  # a tenth of what it sent
+            ReasonKind.UNEVEN_PACING,
+            "the source fell 40 ms behind and caught up with up to 101 frames back to back: loss may be that burst's "
+            "doing",
+        ),
+        (
+            replace(
+                sent(max_lateness_s=0.04, duration_s=0.3), traffic=replace(TRAFFIC, fps=1000 / 0.3, duration_s=0.3)
+            ),
+            ReasonKind.UNEVEN_PACING,
+            "the source fell 40 ms behind and caught up with up to 1 frames back to back: loss may be that burst's "
+            "doing",
         ),
         (sent(errors=1), ReasonKind.GENERATOR_ERRORS, "1 sends failed"),
         (
@@ -137,6 +153,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.NOT_DRAINED,
         ReasonKind.TESTER_LIMITED,
         ReasonKind.UNEVEN_PACING,
+        ReasonKind.BUFFERED,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
     assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}
@@ -212,3 +229,28 @@ def test_each_nic_is_blamed_for_itself():
         "ingress NIC nb-in1 is gone",
         "egress NIC nb-out1 lost its link",
     ]
+
+
+def _queued(sent_frames: int, window: Window | None) -> list[str]:
+    counts = stream_counts(sent=sent_frames, received=sent_frames, duration_s=0.3, window=window)
+    return [reason.detail for reason in buffered(counts)]
+
+
+@pytest.mark.parametrize(
+    ("window", "is_said"),
+    [
+        (Window(1125, 0.225, 4500), True),  # 5,000 of 20,000 frames/s, the rest in a queue
+        (Window(1125, 0.225, 301), True),
+        (Window(1125, 0.225, 300), False),  # no more than a twentieth of what was sent
+        (Window(4500, 0.225, 301), False),  # it keeps up: some frames were only late at the end
+        (None, False),
+    ],
+)
+def test_loss_that_queues_have_still_to_show_is_said(window: Window | None, is_said: bool) -> None:
+    assert bool(_queued(6000, window)) is is_said
+
+
+@pytest.mark.parametrize(("in_queues", "enough"), [(4500, "4.5 s"), (400, "1.0 s")])
+def test_how_long_to_send_instead(in_queues: int, enough: str) -> None:
+    (detail,) = _queued(6000, Window(1125, 0.225, in_queues))
+    assert f"send for {enough} or longer" in detail

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import LossRuns, Spread
+from netbench.model.counts import LossRuns, Spread, Window
 from netbench.model.scenario import Stress
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
@@ -32,6 +32,7 @@ LOSSY = stream_counts(
     reordering_extent_median_frames=2,
     reordering_extent_mean_frames=2.5,
     reordering_extent_max_frames=7,
+    window=Window(450, 0.75, 12),
 )
 SHARED = trial(
     LOSSY,
@@ -81,9 +82,9 @@ FIRST = {
     "loss_ratio": 550 / 990,
     "duration_s": 1.0,
     "offered_mbps": 990 * 1520 * 8 / 1e6,
-    "throughput_mbps": 400 * 1520 * 8 / 1e6,
+    "throughput_mbps": 600 * 1520 * 8 / 1e6,
     "offered_l2_mbps": 990 * 1500 * 8 / 1e6,
-    "throughput_l2_mbps": 400 * 1500 * 8 / 1e6,
+    "throughput_l2_mbps": 600 * 1500 * 8 / 1e6,
     "verdict": "suspicious",
     "reasons": "not-drained;foreign-frames",
     "trial": 7,
@@ -92,7 +93,7 @@ FIRST = {
     "started_ns": 1_741_079_700_000_000_000,
     "intended_mbps": 1000 * 1520 * 8 / 1e6,
     "offered_fps": 990.0,
-    "throughput_fps": 400.0,
+    "throughput_fps": 600.0,
     "foreign_frames": 5,
     "loss_runs": 23,
     "longest_loss_run_frames": 9,
@@ -132,11 +133,16 @@ FIRST = {
     "reordering_extent_median_frames": 2,
     "reordering_extent_mean_frames": 2.5,
     "reordering_extent_max_frames": 7,
+    "window_s": 0.75,
+    "window_frames": 450,
+    "buffered_frames": 12,
 }
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
+NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
 # What differs from that in the others.
 SECOND = {
     **NO_TIMES,
+    **NO_WINDOW,
     "stream": "s2",
     "lost_frames": 0,
     "loss_ratio": 0.0,
@@ -204,7 +210,7 @@ def test_unknown_stays_unknown() -> None:
     of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "lifetime"}
     intended = {"intended_fps", "intended_mbps", "unsent_frames"}
     unknown = {name for name, cell in row.items() if cell is None}
-    assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, "reordered_ratio"}
+    assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 
 
@@ -282,4 +288,6 @@ def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     empty = [name for name in row if name.startswith(("neighbour_", "cpu_"))]
     assert len(empty) == 7 + 8 + 8
     assert {row[name] for name in empty} == {None}
-    assert [column.name for column in GROUP_COLUMNS[-len(empty) + 4 :]] == empty[4:]
+    names = [column.name for column in GROUP_COLUMNS]
+    begin = names.index(empty[4])
+    assert names[begin:] == [*empty[4:], "buffered_frames_max"]

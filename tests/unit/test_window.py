@@ -1,0 +1,109 @@
+"""What arrived while a stream was measured."""
+
+from itertools import count, islice
+
+import numpy as np
+import pytest
+
+from netbench.capture.arrival_times import ArrivalTimes
+from netbench.model.counts import Window
+from netbench.model.traffic import Sent, Traffic
+from netbench.sinks.window import measured
+
+START_NS = 1_700_000_000_000_000_000
+
+
+def traffic(fps: float | None = 20_000, duration_s: float = 0.3, warm_up_s: float = 0.075) -> Traffic:
+    return Traffic("s1", "m", "m", "198.18.0.1", "198.18.0.2", 64, fps, duration_s, 1, 1, warm_up_s)
+
+
+def sent(frames: int, duration_s: float = 0.3, late_start_s: float = 0.0, syscall_ns: int = 4000) -> Sent:
+    """A source that had its frames due at equal intervals from START_NS on."""
+    slot_ns = duration_s / frames * 1e9
+    first, last = START_NS + int(late_start_s * 1e9), START_NS + int((frames - 1) * slot_ns) + syscall_ns
+    return Sent(frames, 0, duration_s, first, last, 1, late_start_s)
+
+
+def arrived(*offsets_s: float) -> ArrivalTimes:
+    times = ArrivalTimes()
+    for part in np.array_split(START_NS + (np.array(offsets_s) * 1e9).astype(np.int64), 7):
+        times.add(part)
+    return times
+
+
+def paced(frames: int, duration_s: float = 0.3, delay_s: float = 0.0) -> list[float]:
+    return [delay_s + index * duration_s / frames for index in range(frames)]
+
+
+def served(offered: list[float], fps: float, queue: float = float("inf")) -> list[float]:
+    """What a device that forwards so many frames/s, behind a queue of so many, makes of these arrivals."""
+    departures: list[float] = []
+    free_at = 0.0
+    for at in offered:
+        if (free_at - at) * fps < queue:
+            free_at = max(free_at, at) + 1 / fps
+            departures.append(free_at)
+    return departures
+
+
+def same(window: Window | None, frames: int, seconds: float = 0.225, accuracy: int = 0) -> bool:
+    """Whether so much arrived in so long, and nothing later."""
+    assert window is not None
+    assert window.seconds == pytest.approx(seconds)
+    return abs(window.frames - frames) <= accuracy and window.buffered_frames == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.0004, 0.3, 2.0])
+@pytest.mark.parametrize("late_start_s", [0.0, 0.02])
+def test_a_path_that_only_delays_has_the_offered_load_as_its_throughput(delay_s: float, late_start_s: float) -> None:
+    times = [max(at, delay_s + late_start_s) for at in paced(6000, delay_s=delay_s)]
+    window = measured(traffic(), sent(6000, late_start_s=late_start_s), arrived(*times), int(delay_s * 1e9))
+    assert same(window, 4500)
+
+
+@pytest.mark.parametrize("duration_s", [0.3, 3.0])
+def test_a_queue_does_not_look_like_throughput(duration_s: float) -> None:
+    offered = int(20_000 * duration_s)
+    times = served(paced(offered, duration_s), 5_000)
+    window = measured(traffic(duration_s=duration_s), sent(offered, duration_s), arrived(*times), int(0.0002 * 1e9))
+    assert window is not None
+    assert window.frames / window.seconds == pytest.approx(5_000, rel=0.002)
+    assert window.buffered_frames == pytest.approx(15_000 * duration_s, rel=0.002)
+
+
+def test_what_a_full_queue_holds_is_buffered() -> None:
+    times = served(paced(20_000, 1.0), 5_000, queue=1000)
+    window = measured(traffic(duration_s=1.0), sent(20_000, 1.0), arrived(*times), int(0.0002 * 1e9))
+    assert window is not None
+    assert window.buffered_frames == pytest.approx(1000, abs=2)
+
+
+def test_a_device_that_gives_up_half_way_has_half_the_throughput() -> None:
+    window = measured(traffic(warm_up_s=0), sent(6000), arrived(*paced(6000)[:3000]), 0)
+    assert same(window, 3000, 0.3)
+
+
+def test_a_source_without_a_rate_is_measured_until_it_ends() -> None:
+    window = measured(traffic(fps=None), sent(9000), arrived(*paced(9000, delay_s=0.001)), 1_000_000)
+    assert same(window, 6750, accuracy=2)
+
+
+def test_clocks_that_differ_do_not_matter() -> None:
+    ahead_s = -7200.0
+    window = measured(traffic(), sent(6000), arrived(*paced(6000, delay_s=ahead_s)), int(ahead_s * 1e9))
+    assert same(window, 4500)
+
+
+@pytest.mark.parametrize("nothing", [Sent(0, 0, 0.0, None, None, 0, 0.0), sent(10, 0.05)])
+def test_nothing_sent_or_nothing_but_warm_up_is_not_measured(nothing: Sent) -> None:
+    assert measured(traffic(fps=200 if nothing.frames else None), nothing, arrived(0.1), 0) is None
+
+
+def test_arrival_times_take_constant_memory_and_stay_nearly_exact() -> None:
+    times, frames = ArrivalTimes(), 1_000_000
+    for start in range(0, frames, 5003):
+        times.add(np.arange(start, min(frames, start + 5003)) * 1000)
+    assert times.frames == frames
+    for asked in islice(count(0, 77_777), 13):
+        assert times.before(asked * 1000) == pytest.approx(asked, abs=frames / 32_768)
+    assert times.before(10**18) == frames
