@@ -61,11 +61,11 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
     """Why this stream's part of a trial is not simply valid.
 
     `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall: no
-    more than a tenth of the duration, whatever is asked for.
+    more than a tenth of the duration, or the tolerance where that is more, whatever is asked for.
     """
     found = [
         *_generator(evidence, counts, tolerance),
-        *_pacing(evidence, max_lateness_s),
+        *_pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance)),
         *_sink(evidence.received),
         *_tester(evidence, counts),
         *_links(evidence),
@@ -147,12 +147,12 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
         )
 
 
-def _pacing(evidence: Evidence, max_lateness_s: float) -> Iterator[Finding]:
+def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[Finding]:
     sent, traffic = evidence.sent, evidence.traffic
-    if traffic.fps is None or max_lateness_s == inf:
+    if traffic.fps is None:
         return
-    is_late = sent.max_lateness_s > min(max_lateness_s, _MAY_BE_LATE_PART * traffic.duration_s)
-    if is_late or sent.max_burst_frames > max(_ONE_BATCH, _MAY_BE_LATE_PART * sent.frames):
+    is_late = sent.max_lateness_s > min(max_lateness_s, part * traffic.duration_s)
+    if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):
         yield (
             ReasonKind.UNEVEN_PACING,
             f"the source fell {sent.max_lateness_s * 1e3:,.0f} ms behind and caught up with up to "
