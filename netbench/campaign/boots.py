@@ -163,6 +163,7 @@ class Boots:
         self._keep_or_remove_captures(result)
         if _why(result, ReasonKind.GENERATOR_FAILED):
             self.testbed.renew_endpoints()
+            self.record.keep_identities(self.testbed.identities())
         return result
 
     def _keep_or_remove_captures(self, result: TrialResult) -> None:

@@ -1,12 +1,15 @@
 """What is kept of a campaign while it runs: results, facts, warnings, consoles, events."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from netbench.model.events import Event, Observer, TrialStored
+from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.directory import ResultDirectory
+from netbench.results.manifest import identities_of, with_identities
 from netbench.results.store import Store
 
 
@@ -45,6 +48,7 @@ class Record:
     store: Store
     results: Results
     observers: Sequence[Observer]
+    manifest: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, event: Event) -> None:
         """Tell all observers, in order."""
@@ -62,6 +66,19 @@ class Record:
             )
             self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+
+    def keep_identities(self, found: Identities) -> None:
+        """Note in manifest.json what sends and receives from now on, and where hosts are."""
+        before = len(identities_of(self.manifest))
+        self.manifest.update(with_identities(self.manifest, found))
+        if 0 < before < len(identities_of(self.manifest)):
+            text = (
+                f"From {found.since} on, sources, sinks or hosts were others than before (kinds, versions, "
+                "kernels or CPUs): manifest.json and the report list them, and each row of the export has its own. "
+                "Compare trials of either side with care."
+            )
+            self.store.keep_warnings([Warning(WarningKind.TESTER_CHANGED, text)])
+        self.directory.write_manifest(self.manifest)
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         """Note what a UUT and the neighbours beside it say of themselves."""

@@ -193,29 +193,29 @@ def _walk(
 ) -> None:
     """Measure what is missing; TestbedError, with what was measured kept, when the testbed breaks."""
     with closing(Store.open(directory.store)) as store:
-        record = Record(directory, store, Results(store), [EventLog(directory.events), *observers])
+        record = Record(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
         try:
-            directory.write_manifest(manifest)
-            _measure_missing(request, testbed, manifest, record)
+            record.keep_identities(testbed.identities())
+            _measure_missing(request, testbed, record)
         except (TestbedError, Stopped) as error:
             with suppress(TestbedError):  # the disk may be full: that is what is being reported
                 record.tell(CampaignStopped(str(error)))
             raise
 
 
-def _measure_missing(request: Request, testbed: Testbed, manifest: dict[str, Any], record: Record) -> None:
+def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     expected_s = request.schedule.expected_s(results)
     record.tell(CampaignStarted(topology.name, profile.name, request.planned, len(results), expected_s))
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
-    store.keep_warnings(host_warnings(manifest["before"], None))
+    store.keep_warnings(host_warnings(record.manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
-    selftest = selftest_of(manifest)
+    selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     ceilings = selftest.known_ceilings if selftest else Ceilings()
     boots = Boots(testbed, profile, record.directory.captures, record, count(store.last_boot() + 1), ceilings)
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
-    complete = finished(manifest, read_environment(testbed.interfaces()))
+    complete = finished(record.manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
     record.tell(CampaignFinished(len(results)))

@@ -12,9 +12,11 @@ from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plans
+from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
+from netbench.trial.setup import Endpoints
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -30,10 +32,17 @@ def describe(request: Request) -> Iterator[str]:
     for uut in request.uuts:
         yield from _guests(request, uut)
     yield from _neighbours(request)
-    yield "# sources, once"
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
     pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine)))
+    yield "# hosts"
+    for host, identity in host_identities(topology).items():
+        yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"
+    yield "# what sends and receives, as far as that is known before"
+    for path, pin in pins:
+        ends = Endpoints(path, source, sink, usual_ends(profile, pin)).identities
+        yield f"  {path.name}: {ends.source} to {ends.sink}"
+    yield "# sources, once"
     for path, (cpus, _) in pins:
         for command in source.commands(path.source.interface, cpus):
             remark = command.startswith("#")

@@ -27,6 +27,12 @@ def plugins(group: str) -> dict[str, Any]:
     return found
 
 
+def origin(group: str, name: str) -> str:
+    """The package that a class of a group is from, and its version; empty where that is not known."""
+    found = next((entry.dist for entry in entry_points(group=group, name=name)), None)
+    return f"{found.name} {found.version}" if found else ""
+
+
 def option_models(group: str) -> dict[str, Any]:
     """The pydantic model of each kind's options, by name."""
     return {name: kind.Options for name, kind in plugins(group).items()}

@@ -10,6 +10,7 @@ from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Host
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
@@ -66,9 +67,8 @@ class AutoSource(Source):
         fallback.open(host, interface, cpus)
         self._chosen, self._why = fallback, f"afpacket sends from {interface} of host {host.name}: {no_pktgen}"
 
-    @property
-    def kind(self) -> str:
-        return self._opened.kind
+    def identity(self) -> Identity:
+        return self._chosen.identity() if self._chosen else Identity("pktgen, or afpacket where it does not work")
 
     def remarks(self) -> list[str]:
         """Why it is not pktgen, where it is not, and what the source itself says."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
 from netbench.model.profile import NoOptions
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
@@ -27,10 +28,13 @@ class Source(Protocol):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Bring the source up on `interface` of `host`, pinned to `cpus` (empty: not pinned)."""
 
-    @property
-    def kind(self) -> str:
-        """What really sends, once it is open: the name of a generator that chooses nothing."""
-        return type(self).__name__
+    def identity(self) -> Identity:
+        """What it really is, for the results: in the last trial, or as far as it is known before; asks no machine.
+
+        What is left out is as usual: the kind and its options as the profile has them, the version of the package that
+        the kind is from, the CPUs that open() is given.
+        """
+        return Identity()
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of this source, known once it is open; mostly nothing."""

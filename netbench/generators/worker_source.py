@@ -12,6 +12,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
@@ -46,9 +47,8 @@ class WorkerSource(Source):
             self.close()
             raise
 
-    @property
-    def kind(self) -> str:
-        return self._kind
+    def identity(self) -> Identity:
+        return Identity(self._kind)
 
     def prepare(self, traffic: Traffic) -> None:
         """Have the frames of the next trial built; TestbedError when the worker died or cannot send there."""

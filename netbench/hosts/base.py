@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-from netbench.errors import TestbedError
+from netbench.errors import NetbenchError, TestbedError
 
 
 class GoneError(TestbedError):
@@ -121,6 +121,14 @@ def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: 
         words = done.stderr.strip() or done.stdout.strip() or "no message"
         raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {words}")
     return done.stdout
+
+
+def kernel_of(host: Host) -> str:
+    """The kernel of a host, its release and architecture; empty where it cannot be asked."""
+    try:
+        return " ".join(run_checked(host, ["uname", "-s", "-r", "-m"]).split())
+    except NetbenchError:
+        return ""
 
 
 class Remote:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
+from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, Verdict, worst
 
@@ -144,7 +145,8 @@ class TrialResult:
     """One trial as measured: its guests in the order of the spec, none where it was not, and the reasons against it.
 
     `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
-    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial.
+    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial. `ends` are what sent and
+    received, by stream; none where nothing was measured.
     """
 
     spec: TrialSpec
@@ -155,6 +157,7 @@ class TrialResult:
     steps_s: dict[str, float]  # how long each step of the trial took, in seconds
     machine_cpu_s: float | None = None
     boot: int = 0  # 0: unknown, or never started
+    ends: dict[str, StreamEnds] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -163,8 +166,8 @@ class TrialResult:
 
     @property
     def without_counters(self) -> "TrialResult":
-        """The same without what its guests' counters said."""
-        return replace(self, guests=tuple(guest.without_counters for guest in self.guests))
+        """The same without what its guests' counters said, and without its ends."""
+        return replace(self, guests=tuple(guest.without_counters for guest in self.guests), ends={})
 
     @property
     def victim(self) -> GuestResult:

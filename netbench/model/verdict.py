@@ -83,6 +83,7 @@ class WarningKind(Enum):
     CPU_IS_EMULATED = "cpu-is-emulated"
     NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"
+    TESTER_CHANGED = "tester-changed"
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
 

@@ -9,11 +9,12 @@ from string import Template
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
+from netbench.model.tester import HostIdentity, Identity
 from netbench.model.verdict import ReasonKind
-from netbench.report.formats import count, kfps, mbps
+from netbench.report.formats import UNKNOWN, count, kfps, mbps
 from netbench.report.markup import Column, Html, element, html, join, table
 from netbench.report.sections import Section, note, section
-from netbench.results.manifest import selftest_of
+from netbench.results.manifest import identities_of, selftest_of
 
 _OUTCOMES = {
     True: element("span", "pass", css="badge"),
@@ -34,6 +35,19 @@ _CEILINGS: tuple[Column[Ceiling], ...] = (
     Column("Frame size", lambda one: f"{one.frame_size:,}", "number"),
     Column("kfps of each source", lambda one: kfps(one.fps), "number"),
     Column("Mbit/s of each source, L1", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+)
+
+_ENDS: tuple[Column[tuple[str, str, Identity]], ...] = (
+    Column("Stream", lambda end: end[0]),
+    Column("End", lambda end: end[1]),
+    Column("Kind", lambda end: end[2].kind),
+    Column("Version, options, threads, CPUs", lambda end: end[2].details, "words"),
+)
+_HOSTS: tuple[Column[tuple[str, HostIdentity]], ...] = (
+    Column("Host", lambda host: host[0]),
+    Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
+    Column("Where", lambda host: host[1].where, "words"),
+    Column("VM", lambda host: ", ".join(f"{name} {value}" for name, value in host[1].facts.items()), "words"),
 )
 
 
@@ -57,15 +71,31 @@ def tester_section(results: CampaignResults) -> Section:
     """The checks of the self-test, and the ceilings with what was measured above them."""
     record = selftest_of(results.manifest)
     if record is None:
-        return section("tester", "The tester", note("Its ceilings on this testbed are unknown, and so is its honesty."))
+        unknown = note("Its ceilings on this testbed are unknown, and so is its honesty.")
+        return section("tester", "The tester", unknown, *_identities(results.manifest))
     return section(
         "tester",
         "The tester",
+        *_identities(results.manifest),
         note(f"The last self-test on this testbed was made {_before(record, results.manifest)}."),
         element("p", element("strong", selftest_sentence(record))),
         _checks(record),
         *_ceilings(record, _limited(results)),
     )
+
+
+def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
+    """What sent and received, and where hosts were; once more for each time that it had changed."""
+    testers = identities_of(manifest)
+    for tester in testers:
+        yield element("h3", "What sent and received" + (f" from {tester.since} on" if len(testers) > 1 else ""))
+        ends = [
+            (stream, role, end)
+            for stream, own in tester.streams.items()
+            for role, end in (("source", own.source), ("sink", own.sink))
+        ]
+        yield table(_ENDS, [ends], "checks")
+        yield table(_HOSTS, [list(tester.hosts.items())], "checks")
 
 
 def selftest_sentence(record: SelftestRecord) -> str:

@@ -3,14 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from netbench.model.profile import Profile
 from netbench.model.selftest_record import SelftestRecord
+from netbench.model.tester import Identities
 from netbench.model.topology import Topology
 
 
@@ -70,6 +72,25 @@ def begin_manifest(
         "after": None,
         "selftest": selftest.model_dump(mode="json") if selftest else None,
     }
+
+
+def with_identities(manifest: dict[str, Any], found: Identities) -> dict[str, Any]:
+    """The manifest with what sends and receives from now on, and the hosts, noted where they are not as last noted."""
+    known = identities_of(manifest)
+    if known and replace(known[-1], since=found.since) == found:
+        return manifest
+    return {**manifest, "tester": [*manifest.get("tester", []), _IDENTITIES.dump_python(found, mode="json")]}
+
+
+def identities_of(manifest: Mapping[str, Any]) -> list[Identities]:
+    """What sent and received, and the hosts, in the order of time; none where that is not noted, or damaged."""
+    try:
+        return [_IDENTITIES.validate_python(one) for one in manifest.get("tester", [])]
+    except (TypeError, ValidationError):
+        return []
+
+
+_IDENTITIES = TypeAdapter(Identities)
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:

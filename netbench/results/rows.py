@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.scenario import VICTIM
+from netbench.model.tester import Identity, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason
@@ -121,6 +122,16 @@ def _neighbours_cpu(row: StreamOfTrial) -> str:
 
 def _times(cpu_s: Mapping[str, float]) -> str:
     return " ".join(f"{whose}={round(seconds, 6)}" for whose, seconds in cpu_s.items())
+
+
+def _identity(
+    name: str, end: Callable[[StreamEnds], Identity], read: Callable[[Identity], str]
+) -> Column[StreamOfTrial]:
+    def words(row: StreamOfTrial) -> str | None:
+        ends = row.trial.ends.get(row.stream)
+        return None if ends is None else read(end(ends))
+
+    return Column(name, str, words)
 
 
 def _lost_at(counts: StreamCounts) -> str:
@@ -250,6 +261,10 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("window_s", float, lambda counts: counts.window.seconds if counts.window else None),
     _counted("window_frames", int, lambda counts: counts.window.frames if counts.window else None),
     _counted("buffered_frames", int, lambda counts: counts.buffered_frames),
+    _identity("source", lambda ends: ends.source, lambda what: what.kind),
+    _identity("source_details", lambda ends: ends.source, lambda what: what.details),
+    _identity("sink", lambda ends: ends.sink, lambda what: what.kind),
+    _identity("sink_details", lambda ends: ends.sink, lambda what: what.details),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

@@ -14,6 +14,7 @@ from netbench.linux.needs import Need
 from netbench.model.counts import Extent, LossRuns, Spread, Window
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 
@@ -87,6 +88,10 @@ class Sink(Protocol):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Name the NIC to receive on, and the CPUs to do it with (empty: any)."""
+
+    def identity(self) -> Identity:
+        """What it really is, as `Source.identity` has it of a source."""
+        return Identity()
 
     def writes(self, incoming: Incoming) -> int:
         """How many bytes it will write to this machine's disk in such a trial, as far as that is known."""

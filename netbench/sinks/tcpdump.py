@@ -15,10 +15,11 @@ from netbench.capture.captured import STAMP_TOLERANCE_NS, CaptureCounts, Expecte
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.needs import Tool
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.pusher import Pusher, pusher_command
@@ -61,6 +62,8 @@ class TcpdumpSink(Sink):
         self._pusher: Pusher | None = None
         self._incoming: Incoming | None = None
         self._interface = ""
+        self._version = "the version of its host"
+        self._options: dict[str, str] = {}
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         here = incoming.path.sink.machine is None
@@ -71,6 +74,11 @@ class TcpdumpSink(Sink):
         self._host, self._interface, self._cpus = host, interface, tuple(cpus)
         self._pusher = Pusher(host, interface)
         self._meminfo = host.read("/proc/meminfo")
+        self._version = _version_on(host)
+
+    def identity(self) -> Identity:
+        """Its buffer is that of the last trial."""
+        return Identity(_NAME, self._version, self._options, 1)
 
     def writes(self, incoming: Incoming) -> int:
         traffic = incoming.traffic
@@ -85,6 +93,7 @@ class TcpdumpSink(Sink):
         self._live = LiveCapture(_expected(incoming)) if is_counted_live(incoming) else None
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
         command = tcpdump_command(self._interface, self._cpus, incoming, target_of(incoming), most_ring)
+        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": command[command.index("-B") + 1]}
         self._process = self._host.spawn(command)
         if self._live:
             assert self._process.stdout is not None
@@ -219,6 +228,15 @@ class TcpdumpSink(Sink):
             where = "what tcpdump wrote" if self._live else str(file)
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
         return received_of(counts, sent, incoming.traffic)
+
+
+def _version_on(host: Host) -> str:
+    """What tcpdump says of itself and its library on a host; empty where it says nothing."""
+    try:
+        done = host.run([_NAME, "--version"])
+    except NetbenchError:
+        return ""
+    return ", ".join(line for line in (done.stdout + done.stderr).splitlines() if " version " in line)
 
 
 def _expected(incoming: Incoming) -> Expected:

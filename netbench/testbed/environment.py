@@ -99,7 +99,7 @@ def read_environment(
         "os": _os_name(),
         "cpu": _cpu(root),
         "memory_bytes": _memory_bytes(root),
-        "virtualisation": _virtualisation(root, which),
+        "virtualisation": virtualisation(root, which),
         "activity": {"load_average": _load_average(root), "cpu_ticks": _cpu_ticks(root)},
         **_namespace(root, None, hosts_nics.get(None, ())),
         "namespaces": namespaces,
@@ -207,7 +207,7 @@ def _memory_bytes(root: Path) -> int | None:
     return int(match[1]) * 1024 if match else None
 
 
-def _virtualisation(root: Path, which: Which) -> dict[str, str | None]:
+def virtualisation(root: Path = Path("/"), which: Which = shutil.which) -> dict[str, str | None]:
     """The hypervisor and the container around netbench: `none`, a name, or None where nobody can tell."""
     detect = which("systemd-detect-virt")
     return {

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
@@ -24,9 +25,11 @@ from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
+from netbench.model.tester import Identities
 from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.base_changes import base_changes, resources
 from netbench.testbed.cpus import cpu_plans, usable_cpus
+from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
@@ -57,12 +60,13 @@ class Testbed:
         self._hosts = hosts
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
+        self._profile = profile
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
-        for path, (source_cpus, sink_cpus) in cpu_plans(self._in_use, self._cpus):
+        for path, pins in cpu_plans(self._in_use, self._cpus):
             host = self._hosts[path.source.host]
             unfit = self._generator.unfit(host)
             if unfit:
@@ -75,13 +79,19 @@ class Testbed:
             if unfit:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
-            self._endpoints[path.name] = Endpoints(path, source, sink)
-            source.open(host, path.source.interface, source_cpus)
-            sink.open(sink_host, path.sink.interface, sink_cpus)
+            self._endpoints[path.name] = Endpoints(path, source, sink, usual_ends(self._profile, pins))
+            source.open(host, path.source.interface, pins[0])
+            sink.open(sink_host, path.sink.interface, pins[1])
 
     def sends(self) -> str:
         """What its sources really are, whichever generator chose them."""
-        return "+".join(sorted({ends.source.kind for ends in self._endpoints.values()}))
+        return "+".join(sorted({ends.identities.source.kind for ends in self._endpoints.values()}))
+
+    def identities(self) -> Identities:
+        """What sends and receives now, and where all hosts are."""
+        streams = {name: ends.identities for name, ends in self._endpoints.items()}
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        return Identities(since, host_identities(self._topology, self._machines), streams)
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of the sources, each once."""

@@ -106,6 +106,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         reasons=(*trouble.reasons, *judge_trial(spec, results, evidence, clock_set_ns=set_ns, drained=drained)),
         steps_s=steps.seconds,
         machine_cpu_s=machine_cpu_growth(before, after),
+        ends={ends.path.name: ends.identities for ends in endpoints},
     )
 
 

@@ -9,6 +9,7 @@ from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.paths import Place, StreamPath
 from netbench.model.points import CounterReading, Points
+from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic
 from netbench.model.trial import GuestTask, TrialSpec
 from netbench.sinks.base import Sink
@@ -21,11 +22,18 @@ CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """One stream with its source and sink at work."""
+    """One stream with its source and sink at work; `usual` is what they are unless they know better."""
 
     path: StreamPath
     source: Source
     sink: Sink
+    usual: StreamEnds = StreamEnds(Identity(), Identity())  # noqa: RUF009 - frozen
+
+    @property
+    def identities(self) -> StreamEnds:
+        """What they really are, by the last trial."""
+        usual = self.usual
+        return StreamEnds(self.source.identity().completed(usual.source), self.sink.identity().completed(usual.sink))
 
 
 @dataclass(frozen=True, slots=True)

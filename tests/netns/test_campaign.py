@@ -30,13 +30,17 @@ def test_a_campaign_from_one_command(results):
     lost = {row["uut"]: row["lost_frames"] for row in found}
     assert lost == {"bridge": "0", "route": "0", "drops-7-of-100": "35"}
     assert {row["sent_frames"] for row in found} == {"500"}
+    assert {(row["source"], row["sink"]) for row in found} == {("afpacket", "tcpdump")}
+    assert all("tcpdump version " in row["sink_details"] for row in found)
     assert f"report: {results}/report.html" in done.stdout
     names = {"campaign.sqlite", "manifest.json", "topology.yaml", "profile.yaml", "events.jsonl", "report.html"}
     assert names <= {path.name for path in results.iterdir()}
     assert list((results / "captures").iterdir()) == []
     manifest = json.loads((results / "manifest.json").read_text())
     assert manifest["finished"]
-    assert manifest["before"]["kernel"]
+    (tester,) = manifest["tester"]
+    assert (tester["hosts"]["uut"]["netns"], tester["streams"]["s1"]["source"]["kind"]) == ("nb-netns-uut", "afpacket")
+    assert manifest["before"]["kernel"]["release"] in tester["hosts"]["uut"]["kernel"]
     offloads = manifest["before"]["namespaces"]["nb-netns-uut"]["nics"]["nb-in1"]["offloads"]
     assert "tx-checksum-ip-generic" in offloads  # those that are on are listed
     assert not {"rx-gro", "rx-lro", "tx-generic-segmentation", "tx-tcp-segmentation"} & set(offloads)

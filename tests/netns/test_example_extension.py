@@ -19,3 +19,6 @@ def test_a_source_and_a_sink_from_outside_measure(installed, results):
     counted = [(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found]
     assert counted == [("150", "150", "valid")] * 2
     assert {(row["duplicate_frames"], row["delay_mean_us"]) for row in found} == {("", "")}
+    assert {(row["source"], row["sink"]) for row in found} == {("plain", "nic-counter")}
+    assert all(row["source_details"].startswith("netbench-example 0.1.0; ") for row in found)
+    assert all(row["sink_details"].startswith("Linux ") for row in found)

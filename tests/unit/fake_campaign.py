@@ -17,6 +17,7 @@ from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.paths import Place, stream_paths
+from netbench.model.tester import HostIdentity, Identities
 from netbench.model.topology import Topology, UutSpec
 from netbench.results.directory import ResultDirectory
 from netbench.trial.setup import TrialSetup
@@ -47,6 +48,7 @@ class FakeTestbed:
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.said: list[str] = []  # remarks of its sources
+        self.hosts = {"uut": HostIdentity("Linux 6.1", None, None, "none", "none")}
         self._present = ""
         self._beside: list[str] = []
         wires = self.fakes.wires
@@ -110,6 +112,13 @@ class FakeTestbed:
 
     def sends(self) -> str:
         return "fake"
+
+    def identities(self) -> Identities:
+        return Identities(
+            "2026-01-01T00:00:00+00:00",
+            dict(self.hosts),
+            {name: ends.identities for name, ends in self.fakes.setup.endpoints.items()},
+        )
 
     def remarks(self) -> list[str]:
         return self.said

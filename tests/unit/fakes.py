@@ -19,6 +19,7 @@ from netbench.model.counts import Spread
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.scenario import VICTIM
+from netbench.model.tester import Identity
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Incoming, Received, Sink
@@ -137,6 +138,9 @@ class FakeSource(Source):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._note("open")
 
+    def identity(self) -> Identity:
+        return Identity("fake")
+
     def prepare(self, traffic: Traffic) -> None:
         self._note("prepare")
         if self._wire.fate.prepare_error:
@@ -170,6 +174,9 @@ class FakeSink(Sink):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         self._note("open")
+
+    def identity(self) -> Identity:
+        return Identity(threads=3)
 
     def arm(self, incoming: Incoming) -> None:
         self._note("arm")

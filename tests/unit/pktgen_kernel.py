@@ -316,6 +316,8 @@ class PktgenHost:
         match list(argv):
             case ["ls", path] if path == DIRECTORY:
                 return Completed(tuple(argv), 0, "\n".join(self.kernel.files()), "")
+            case ["uname", *_]:
+                return Completed(tuple(argv), 0, "Linux 6.1.0 x86_64\n", "")
             case ["modprobe", "-D", "pktgen"]:
                 return Completed(tuple(argv), 0 if self.kernel.loadable else 1, "", "")
             case ["modprobe", "pktgen"]:

@@ -50,6 +50,7 @@ def test_pktgen_where_it_works():
     with closing(Auto().source()) as source:
         source.open(host, "nb-tx1", ())
         assert source.remarks() == []
+        assert (source.identity().kind, source.identity().cpus) == ("pktgen", (0,))
         assert source.nearest_fps(3e6, 64) == 1e9 / 333
         assert sent_by(source) == (3000, 1)  # pktgen counts from 1
     assert host.kernel.devices() == {}
@@ -67,6 +68,7 @@ def test_afpacket_where_pktgen_does_not_work_and_why(host, interface, why):
     with closing(Auto().source()) as source:
         source.open(host, interface, ())
         assert source.remarks()[0].startswith(f"afpacket sends from {interface} of host near: {why}")
+        assert source.identity().kind == "fake"
         assert source.nearest_fps(3e6, 64) == 3e6
         assert sent_by(source) == (3000, 0)
     assert host.kernel.devices() == {}

@@ -1,6 +1,7 @@
 """A campaign on a testbed of fakes: which trials are run, how often, what is stored, and how it goes on later."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from netbench.campaign.runner import make_request
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.results.manifest import identities_of
+from netbench.results.rows import stream_rows
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Fate, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
@@ -183,6 +186,25 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
     assert campaign.resume().uuts == ("route",)
     assert campaign.testbed.calls == ["open", "up route", "down route", "close"]
     assert asked == [("route",), ("route",)]
+
+
+def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign):
+    """Another kernel was booted in between."""
+    campaign.stopped_at(2, repetitions=2)
+    hosts = campaign.testbed.hosts
+    hosts["uut"] = replace(hosts["uut"], kernel="Linux 6.12")
+    results = campaign.resume()
+    assert [one.hosts["uut"].kernel for one in identities_of(results.manifest)] == ["Linux 6.1", "Linux 6.12"]
+    assert [one.kind for one in results.warnings if one.kind is WarningKind.TESTER_CHANGED]
+    assert [(row["source"], row["sink_details"]) for row in stream_rows(results.trials)] == [("fake", "3 threads")] * 2
+
+
+def test_a_tester_that_stays_as_it_was_is_noted_once(campaign):
+    campaign.testbed.fates["bridge"] = [BROKEN_OFF]
+    campaign.stopped_at(3, retries=1, repetitions=3)
+    results = campaign.resume()
+    assert len(identities_of(results.manifest)) == 1
+    assert WarningKind.TESTER_CHANGED not in {one.kind for one in results.warnings}
 
 
 def test_resuming_what_is_complete_touches_nothing(campaign):

@@ -1,5 +1,6 @@
 """What a dry run tells of guests and VMs, on a machine that has no image and whose KVM is not tried."""
 
+import os
 import re
 
 import pytest
@@ -91,6 +92,16 @@ def test_guests_beside_the_kernel_of_this_machine():
     tcpdump, flush = section(lines, "# sinks")
     assert " -w - " in tcpdump
     assert flush.endswith(" -m netbench.sinks.flush nb-rx1")
+
+
+def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
+    lines = told("lab-vm", "generator={kind: pktgen, burst: 2}")
+    (ends,) = section(lines, "# what sends and receives")
+    assert ends.startswith("s1: pktgen (the kernel of its host; pacing=lattice ")
+    assert "burst=2; 1 thread; CPU 0) to tcpdump (the version of its host; 1 thread; CPU 1)" in ends
+    source = next(line for line in section(lines, "# hosts") if line.startswith("source: "))
+    assert "a kernel not known yet; network namespace nb-lab-vm-source of VM lab " in source
+    assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(told("netns"), "# hosts"))
 
 
 def test_what_is_chosen_only_later_is_told_both_ways():

@@ -1,11 +1,13 @@
 """What the report says of delay, of order, and of the tester itself."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from netbench.model.counts import LossRuns
 from netbench.model.selftest_record import SelftestRecord
+from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles
@@ -110,6 +112,22 @@ def test_order_is_summed_over_trials_and_keeps_the_extremes() -> None:
     assert order_of(trials[:2]) == Order(1800, 2, 3, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
     assert "raw 64 1,800 2 3 0.2 % 7 66 40 1: 40 · 4–7: 25 · 32–63: 1" in page_of(campaign(trials)).text
     assert order_of([trial(stream_counts(duplicate_frames=None))]) is None
+
+
+def test_the_page_says_what_sent_and_where_and_what_it_was_after_a_change() -> None:
+    def tester(since: str, kernel: str) -> dict[str, object]:
+        ends = StreamEnds(Identity("pktgen", kernel, {"burst": "1"}, 1, (0,)), Identity("tcpdump", "4.99.3"))
+        hosts = {"source": HostIdentity(kernel, "lab", None, "none", "none", {"emulated": "no /dev/kvm"})}
+        return asdict(Identities(since, hosts, {"s1": ends}))
+
+    one, other = tester("2026-01-01T00:00:00+00:00", "Linux 6.1"), tester("2026-02-02T00:00:00+00:00", "Linux 6.12")
+    text = page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "tester": [one]})).text
+    assert "What sent and received Stream End" in text
+    assert "s1 source pktgen Linux 6.1; burst=1; 1 thread; CPU 0 s1 sink tcpdump 4.99.3" in text
+    assert "source Linux 6.1 VM lab (CPU emulated: no /dev/kvm), on this machine (bare metal)" in text
+    text = page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "tester": [one, other]})).text
+    assert "What sent and received from 2026-02-02T00:00:00+00:00 on Stream End" in text
+    page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "tester": [{"damaged": 1}]}))
 
 
 def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:

@@ -1,12 +1,14 @@
 """The rows of every export: each column in its place, with its unit and the type of its cells."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from netbench.model.counts import LossRuns, Spread, Window
 from netbench.model.scenario import Stress
+from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
 from tests.unit.points import loss
@@ -34,7 +36,8 @@ LOSSY = stream_counts(
     reordering_extent_max_frames=7,
     window=Window(450, 0.75, 12),
 )
-SHARED = trial(
+ENDS = StreamEnds(Identity("pktgen", "Linux 6.1", {"burst": "1"}, 1, (0,)), Identity("tcpdump", cpus=()))
+_MEASURED = trial(
     LOSSY,
     stream_counts("s2", delay_refused="no common clock"),
     frame_size=1500,
@@ -62,6 +65,7 @@ SHARED = trial(
         Reason(ReasonKind.FOREIGN_FRAMES, "s1", "and 4 more"),
     ),
 )
+SHARED = replace(_MEASURED, ends={"s1": ENDS})
 # On the wire (L1) a frame costs 20 bytes more than its size.
 FIRST = {
     "uut": "raw",
@@ -136,13 +140,19 @@ FIRST = {
     "window_s": 0.75,
     "window_frames": 450,
     "buffered_frames": 12,
+    "source": "pktgen",
+    "source_details": "Linux 6.1; burst=1; 1 thread; CPU 0",
+    "sink": "tcpdump",
+    "sink_details": "any CPU",
 }
+NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
 NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
 # What differs from that in the others.
 SECOND = {
     **NO_TIMES,
     **NO_WINDOW,
+    **NO_ENDS,
     "stream": "s2",
     "lost_frames": 0,
     "loss_ratio": 0.0,
@@ -210,7 +220,7 @@ def test_unknown_stays_unknown() -> None:
     of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "lifetime"}
     intended = {"intended_fps", "intended_mbps", "unsent_frames"}
     unknown = {name for name, cell in row.items() if cell is None}
-    assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, "reordered_ratio"}
+    assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 
 

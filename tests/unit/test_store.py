@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from multiprocessing import get_context
@@ -20,6 +21,7 @@ from netbench.errors import TestbedError, UsageError
 from netbench.model.counts import Loss, LossRuns, PointCount, Spread, StreamCounts, Window
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
+from netbench.model.tester import Identity, StreamEnds
 from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult, TrialSpec
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
@@ -64,6 +66,10 @@ HELD[tuple[LossRuns, ...]] = several_of(LossRuns)
 HELD[tuple[Loss, ...]] = several_of(Loss)
 HELD[tuple[PointCount, ...]] = several_of(PointCount)
 HELD[tuple[Reason, ...]] = several_of(Reason)
+HELD[Mapping[str, str] | None] = st.none() | st.dictionaries(words, words, max_size=3)
+HELD[tuple[int, ...] | None] = st.none() | st.lists(frames, max_size=3).map(tuple)
+HELD[Identity] = any_of(Identity)
+HELD[dict[str, StreamEnds]] = st.dictionaries(words, any_of(StreamEnds), max_size=2)
 
 
 @st.composite

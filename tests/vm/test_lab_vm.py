@@ -1,5 +1,6 @@
 """Campaigns on the shipped topology lab-vm: source, UUT and sink inside one VM, and what may become of that VM."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -47,6 +48,10 @@ def test_a_campaign_inside_one_vm(results):
     assert not [text for text in remarks(results) if "afpacket" in text]
     found = rows(results)
     assert len(found) == 4
+    assert {row["source"] for row in found} == {"pktgen"}
+    (tester,) = json.loads((results / "manifest.json").read_text())["tester"]
+    assert all(tester["hosts"]["source"]["kernel"] in row["source_details"] for row in found)
+    assert tester["hosts"]["source"]["machine"] == "lab"
     deviations = []
     for row in found:
         wanted = float(row["load"].removesuffix("fps"))

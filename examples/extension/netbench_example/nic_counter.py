@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from netbench.hosts.base import Host, run_checked
+from netbench.hosts.base import Host, kernel_of, run_checked
+from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 
@@ -18,8 +19,13 @@ class NicCounter(SinkKind):
 class NicCounterSink(Sink):
     """The counter of one NIC, read before and after each trial."""
 
+    kernel = ""
+
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        self.host, self.interface = host, interface
+        self.host, self.interface, self.kernel = host, interface, kernel_of(host)
+
+    def identity(self) -> Identity:
+        return Identity(version=self.kernel)  # which counts; all else is as usual
 
     def arm(self, incoming: Incoming) -> None:
         self.before = self.count()

@@ -1,5 +1,7 @@
 """The built-in source: frames through an AF_PACKET socket, from a process of its own."""
 
+from importlib.metadata import version
+
 from pydantic import BaseModel, Field
 
 from netbench.generators.base import Generator
@@ -7,6 +9,7 @@ from netbench.generators.worker_source import WorkerSource
 from netbench.hosts.base import Host
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import Bench
+from netbench.model.tester import Identity
 
 
 class AfPacketOptions(BaseModel, extra="forbid"):
@@ -38,5 +41,8 @@ class AfPacketSource(WorkerSource):
     Options = AfPacketOptions
 
     def __init__(self, options: AfPacketOptions | None = None) -> None:
-        threads = (options or AfPacketOptions()).threads
-        super().__init__("afpacket", "netbench.generators.afpacket.worker", str(threads))
+        self._threads = (options or AfPacketOptions()).threads
+        super().__init__("afpacket", "netbench.generators.afpacket.worker", str(self._threads))
+
+    def identity(self) -> Identity:
+        return Identity("afpacket", f"netbench {version('netbench')}", {}, self._threads)

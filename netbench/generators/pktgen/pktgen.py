@@ -19,9 +19,10 @@ from netbench.generators.pktgen.parameters import (
     speed_settings,
     traffic_delay_ns,
 )
-from netbench.hosts.base import Host
+from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import IN_A_VM, Feature
 from netbench.linux.probes import Bench
+from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
@@ -81,6 +82,7 @@ class PktGenSource(Source):
         self._generator = generator
         self._senders: list[Sender] = []
         self._traffic: Traffic | None = None
+        self._kernel = "the kernel of its host"
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         """What open() would write, and what prepare() would in each trial."""
@@ -102,6 +104,7 @@ class PktGenSource(Source):
         """
         options = self._options
         self._host, self._control = host, self._generator.control(host)
+        self._kernel = kernel_of(host)
         where = options.cpus or (cpus if len(cpus) >= options.threads else ())
         settings = speed_settings(options, paced=False)
         try:
@@ -111,9 +114,12 @@ class PktGenSource(Source):
             self.close()
             raise
 
-    @property
-    def kind(self) -> str:
-        return "pktgen"
+    def identity(self) -> Identity:
+        """Its devices are those of the last trial: evenly paced frames come from one alone."""
+        senders = self._sending(self._traffic) if self._traffic else self._senders
+        cpus = tuple(sender.cpu for sender in senders) or self._options.cpus or None
+        threads = len(senders) or self._options.threads
+        return Identity("pktgen", self._kernel, options_text(self._options), threads, cpus)
 
     def remarks(self) -> list[str]:
         """That the kernel module was loaded, if it was: it stays, as other namespaces may have begun to use it.

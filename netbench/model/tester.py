@@ -1,0 +1,112 @@
+"""The tester as it really was: what sent and what received each stream, and the machines that hosts were on."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pydantic import BaseModel
+
+# Options that say what an Identity has fields of its own for.
+_APART = ("threads", "cpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a source or a sink really is. Empty words and None are unknown.
+
+    `kind` is the name of the generator or of the kind of sink; `version` that of the program, or of the kernel that
+    does the work; `options` are those in effect, as text. It works with `threads`, bound to `cpus` (none: any).
+    """
+
+    kind: str = ""
+    version: str = ""
+    options: Mapping[str, str] | None = None
+    threads: int | None = None
+    cpus: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.details})"
+
+    def completed(self, usual: "Identity") -> "Identity":
+        """With what is unknown as it is `usual`; of one of another kind only the CPUs can be."""
+        cpus = usual.cpus if self.cpus is None else self.cpus
+        if self.kind and self.kind != usual.kind:
+            return replace(self, cpus=cpus)
+        return Identity(
+            usual.kind,
+            self.version or usual.version,
+            usual.options if self.options is None else self.options,
+            usual.threads if self.threads is None else self.threads,
+            cpus,
+        )
+
+    @property
+    def details(self) -> str:
+        """All but the kind, in one line: `Linux 6.1.0-31-amd64; pacing=lattice; 1 thread; CPU 0`."""
+        options = " ".join(f"{name}={value}" for name, value in (self.options or {}).items())
+        threads = "" if self.threads is None else f"{self.threads} thread{'s' * (self.threads != 1)}"
+        return "; ".join(part for part in (self.version, options, threads, cpus_text(self.cpus)) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnds:
+    """What sent one stream, and what received it."""
+
+    source: Identity
+    sink: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdentity:
+    """Where a host of the topology is, and its kernel. Empty words and None are unknown.
+
+    `machine` is the name of its VM, None for this machine; `netns` its network namespace there. `virtualisation` and
+    `container` are what this machine itself is in, `none` for nothing. Of a VM, `facts` are what its monitor says.
+    """
+
+    kernel: str
+    machine: str | None
+    netns: str | None
+    virtualisation: str | None
+    container: str | None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """Where it runs, in words."""
+        around = {None: "virtualised or not is unknown", "none": "bare metal"}
+        here = f"this machine ({around.get(self.virtualisation, f'virtualised: {self.virtualisation}')})"
+        if self.container not in (None, "none"):
+            here += f", in a container ({self.container})"
+        if self.machine is not None:
+            here = f"VM {self.machine}{_cpu_of(self.facts)}, on {here}"
+        return f"network namespace {self.netns} of {here}" if self.netns else here
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What sends and receives each stream, and each host, by name; `since` is when that was found so (ISO 8601)."""
+
+    since: str
+    hosts: Mapping[str, HostIdentity]
+    streams: Mapping[str, StreamEnds]
+
+
+def options_text(options: BaseModel) -> dict[str, str]:
+    """The options of a source or a sink as Identity has them."""
+    values = {name: value for name, value in options.model_dump(mode="json").items() if name not in _APART}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+
+
+def cpus_text(cpus: Sequence[int] | None) -> str:
+    """Some CPUs in words; none are any, and None is unknown."""
+    if cpus is None:
+        return ""
+    return f"CPU{'s' * (len(cpus) > 1)} {','.join(map(str, cpus))}" if cpus else "any CPU"
+
+
+def _cpu_of(facts: Mapping[str, str]) -> str:
+    """How the CPUs of a VM are made, as far as its monitor says."""
+    if "emulated" in facts:
+        return f" (CPU emulated: {facts['emulated']})"
+    return f" (virtualised: {facts['accelerator']})" if "accelerator" in facts else " (CPU emulated or not is unknown)"

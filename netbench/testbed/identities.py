@@ -1,0 +1,49 @@
+"""What sends and receives, and where hosts are: as it is usual before a testbed is up, as it is once it is."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from netbench.config.plugins import GENERATORS, SINKS, origin, plugins
+from netbench.hosts.base import kernel_of
+from netbench.hosts.local import LocalHost
+from netbench.linux.machine import Machine
+from netbench.model.profile import KindSpec, Profile
+from netbench.model.tester import HostIdentity, Identity, StreamEnds, options_text
+from netbench.model.topology import Topology
+from netbench.testbed.cpus import Pins
+from netbench.testbed.environment import virtualisation
+
+
+def usual_ends(profile: Profile, pins: Pins) -> StreamEnds:
+    """What the source and the sink of a stream are with these CPUs, unless they say that they are something else."""
+    sends, receives = _usual(GENERATORS, profile.generator), _usual(SINKS, profile.sink)
+    if plugins(GENERATORS)[profile.generator.kind] is plugins(SINKS)[profile.sink.kind]:
+        receives = replace(receives, options=sends.options)  # one object, whose options stand under generator
+    return StreamEnds(replace(sends, cpus=tuple(pins[0])), replace(receives, cpus=tuple(pins[1])))
+
+
+def _usual(group: str, spec: KindSpec) -> Identity:
+    options = plugins(group)[spec.kind].Options.model_validate(spec.options)
+    return Identity(spec.kind, origin(group, spec.kind), options_text(options))
+
+
+def host_identities(
+    topology: Topology, machines: Mapping[str | None, Machine] | None = None
+) -> dict[str, HostIdentity]:
+    """Each host by name. `machines` are by VM once they are up; before, the kernels of VMs are not known."""
+    here = virtualisation()
+    kernels: dict[str | None, str] = {None: kernel_of(LocalHost("local", "identities"))}
+    facts: dict[str | None, Mapping[str, str]] = {}
+    for name, machine in (machines or {}).items():
+        kernels[name], facts[name] = kernel_of(machine.host()), machine.facts
+    return {
+        host: HostIdentity(
+            kernels.get(topology.machine(host), ""),
+            topology.machine(host),
+            topology.netns(host),
+            here["machine"],
+            here["container"],
+            facts.get(topology.machine(host), {}),
+        )
+        for host in topology.hosts
+    }
