@@ -47,7 +47,7 @@ _HOSTS: tuple[Column[tuple[str, HostIdentity]], ...] = (
     Column("Host", lambda host: host[0]),
     Column("Kernel", lambda host: host[1].kernel or UNKNOWN),
     Column("Where", lambda host: host[1].where, "words"),
-    Column("VM", lambda host: ", ".join(f"{name} {value}" for name, value in host[1].facts.items()), "words"),
+    Column("VM", lambda host: ", ".join(f"{name} {host[1].facts[name]}" for name in _apart(host[1].facts)), "words"),
 )
 
 
@@ -82,6 +82,11 @@ def tester_section(results: CampaignResults) -> Section:
         _checks(record),
         *_ceilings(record, _limited(results)),
     )
+
+
+def _apart(facts: Mapping[str, str]) -> list[str]:
+    """The facts about a VM that no other column has."""
+    return [name for name in facts if name not in ("vm", "accelerator", "emulated", "guest_kernel")]
 
 
 def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
