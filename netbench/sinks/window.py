@@ -15,13 +15,14 @@ def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -
     nothing was sent, or no longer than the warm-up.
 
     Paced frames have a slot each, and the window holds whole slots, its edges halfway between two frames: a path
-    that delays all frames alike has exactly the offered load as its throughput.
+    that delays all frames alike has exactly the offered load as its throughput. A source without a rate to keep sends
+    faster at one time than at another: its window is as long as its sending, for what it offered after a warm-up
+    nobody knows.
     """
     if sent.first_ns is None or sent.last_ns is None or sent.duration_s <= 0:
         return None
     duration_ns = sent.duration_s * _NS
-    slot_ns = 0.0
-    measured_part = 1 - traffic.warm_up_s / sent.duration_s
+    slot_ns, measured_part = 0.0, 1.0
     if traffic.fps is not None:
         slot_ns = _NS / traffic.fps
         measured_part = 1 - round(traffic.warm_up_s * traffic.fps) / sent.frames
@@ -31,5 +32,5 @@ def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -
     due_ns = min(sent.first_ns, round(sent.last_ns + slot_ns - duration_ns))
     end_ns = round(due_ns + lag_ns + duration_ns - slot_ns / 2)
     by_end = arrived.before(end_ns)
-    by_begin = arrived.before(end_ns - round(duration_ns * measured_part))
+    by_begin = arrived.before(end_ns - round(duration_ns * measured_part)) if measured_part < 1 else 0
     return Window(by_end - by_begin, sent.duration_s * measured_part, arrived.frames - by_end)
