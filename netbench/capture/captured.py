@@ -8,7 +8,7 @@ from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
 STAMP_TOLERANCE_NS = 2_000_000
-_ALL_NUMBERS = 1 << 32
+_ANY_NUMBER = 1 << 62
 _NEVER_NS = 1 << 62  # later than any time stamp can tell
 
 
@@ -17,16 +17,16 @@ class Expected:
     """What a trial knows about one stream: which frames can be its own.
 
     `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
-    on. The times are CLOCK_REALTIME of the source in ns, which stamped every frame between them, give or take
-    STAMP_TOLERANCE_NS, or with 0; early stamps are those of EarlyStamps. Before all of it is sent, any number may be
-    its own, and any later time.
+    on, which frames bear modulo 2³². The times are CLOCK_REALTIME of the source in ns, which stamped every frame
+    between them, give or take STAMP_TOLERANCE_NS, or with 0; early stamps are those of EarlyStamps. Before all of
+    it is sent, any number may be its own, and any later time.
     """
 
     stream: str
     src_ip: str
     dst_ip: str
     frame_size: int
-    sent_frames: int = _ALL_NUMBERS
+    sent_frames: int = _ANY_NUMBER
     sent_from_ns: int = 0
     sent_until_ns: int = _NEVER_NS
     first_sequence: int = 0
@@ -86,7 +86,8 @@ class StreamCapture:
     `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
     their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
     clocks they are from) and its variation are of first copies. `missing` and the loss runs lie within
-    the numbers sent for an expected stream, else between the lowest and the highest number seen.
+    the numbers sent for an expected stream, else between the lowest and the highest number seen: which is beyond 2³²
+    where the numbers in the frames began at 0 again.
     """
 
     stream: str | None

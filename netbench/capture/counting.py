@@ -13,11 +13,13 @@ from netbench.capture.distribution import Distribution
 from netbench.capture.headers import LINKS, PairFrames, decode
 from netbench.capture.pcap import FrameBatch, PcapReader
 from netbench.capture.reading import open_file, read_stream
-from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals
+from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped
 from netbench.errors import UsageError
 
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
 MAX_STREAMS = 1024
+# Of a stream of which nothing is known: its first number + 2³², so that there is room below for those that come late.
+_UNKNOWN_NUMBERS = range(1 << 31, 1 << 62)
 
 _LINK_NAMES = {
     0: "BSD loopback",
@@ -79,6 +81,7 @@ class _StreamTally:
     def __init__(self, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
         self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
+        self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
         self._span = _SpanTally()
@@ -91,6 +94,10 @@ class _StreamTally:
         """Count the frames that are this stream's; how many they are."""
         if self._expected:
             frames = frames.where(_is_expected(frames, self._expected))
+        frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
+        if self._expected:
+            numbers = self._possible
+            frames = frames.where((frames.sequence >= numbers.start) & (frames.sequence < numbers.stop))
         count = len(frames.sequence)
         if count:
             self._span.add(frames.sizes, frames.times_ns)
@@ -106,7 +113,7 @@ class _StreamTally:
 
     def _add_delays(
         self,
-        sequence: NDArray[np.uint32],
+        sequence: NDArray[np.int64],
         sent_ns: NDArray[np.int64],
         times_ns: NDArray[np.int64],
         copies: NDArray[np.intp],
@@ -141,10 +148,13 @@ class _StreamTally:
     def capture(self) -> StreamCapture:
         sequence, expected = self._sequence, self._expected
         losses = Losses(0, 0, 0, ())
+        lowest, highest = sequence.lowest, sequence.highest
         if expected:
             losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
-        elif sequence.lowest is not None and sequence.highest is not None:
-            losses = sequence.losses(sequence.lowest, sequence.highest + 1)
+        elif lowest is not None and highest is not None:
+            losses = sequence.losses(lowest, highest + 1)
+            in_frame = lowest % (1 << 32)
+            lowest, highest = in_frame, highest - lowest + in_frame
         return StreamCapture(
             stream=expected.stream if expected else None,
             src_ip=_text(self._src_ip),
@@ -157,8 +167,8 @@ class _StreamTally:
             loss_runs=losses.runs,
             longest_loss_run=losses.longest_run,
             loss_run_lengths=losses.lengths,
-            min_seq=sequence.lowest,
-            max_seq=sequence.highest,
+            min_seq=lowest,
+            max_seq=highest,
             span=self._span.span(),
             delay=self._delays.spread(),
             ipdv=self._variation.spread(),
@@ -167,9 +177,9 @@ class _StreamTally:
 
 
 def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
+    """Whether size and time stamp are those of the stream."""
     ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
-    numbers, stamps = expected.sequence, expected.stamps_us
-    ours &= (frames.sequence >= numbers.start) & (frames.sequence < numbers.stop)
+    stamps = expected.stamps_us
     ours &= (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
     return ours
 

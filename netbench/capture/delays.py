@@ -29,9 +29,7 @@ class Successors:
         self._combine = combine
         self._for_successor, self._for_predecessor = _Waiting(), _Waiting()
 
-    def add(
-        self, sequence: NDArray[np.uint32], of_frame: Values, of_successor: Values
-    ) -> tuple[NDArray[np.uint32], Values]:
+    def add(self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values) -> tuple[Values, Values]:
         """The pairs that the next frames complete: the lower number of each, and the value made of both.
 
         `sequence` (shape (n,)) has no number that was there before; the frames have one value each
@@ -44,7 +42,7 @@ class Successors:
         numbers, values = sequence[:-1], self._combine(of_frame[:-1], of_successor[1:])
         if len(starts) > 1:
             numbers, values = np.delete(numbers, ends[:-1]), np.delete(values, ends[:-1])
-        first, last = sequence[starts].astype(np.int64), sequence[ends].astype(np.int64)
+        first, last = sequence[starts], sequence[ends]
         self._for_successor.put(last + 1, of_frame[ends])
         found, theirs = self._for_successor.take(first)
         joined = [(first[found] - 1, self._combine(theirs, of_successor[starts[found]]))]
@@ -52,7 +50,7 @@ class Successors:
         found, theirs = self._for_predecessor.take(last)
         joined.append((last[found], self._combine(of_frame[ends[found]], theirs)))
         return (
-            np.concatenate([numbers, *(pairs.astype(np.uint32) for pairs, _ in joined)]),
+            np.concatenate([numbers, *(pairs for pairs, _ in joined)]),
             np.concatenate([values, *(made for _, made in joined)]),
         )
 
@@ -91,7 +89,7 @@ class VariationTally:
         self._pairs = Successors(lambda earlier_ns, later_ns: np.abs(later_ns - earlier_ns))
         self._magnitudes = Distribution()
 
-    def add(self, sequence: NDArray[np.uint32], delays_ns: NDArray[np.int64]) -> None:
+    def add(self, sequence: NDArray[np.int64], delays_ns: NDArray[np.int64]) -> None:
         """Numbers and delays of frames, in any order, without further copies of what there was."""
         self._magnitudes.add(self._pairs.add(sequence, delays_ns, delays_ns)[1])
 
@@ -121,8 +119,8 @@ class EarlyStamps:
         self._pairs = Successors(lambda arrivals_ns, stamps_ns: np.maximum(arrivals_ns - stamps_ns, 0))
 
     def add(
-        self, sequence: NDArray[np.uint32], stamp_ns: NDArray[np.int64], arrival_ns: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        self, sequence: NDArray[np.int64], stamp_ns: NDArray[np.int64], arrival_ns: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The delays that the next frames reveal, of themselves and of earlier ones: numbers of frames, and int64 ns.
 
         A delay is arrival - stamp of the frame with the next number, at least 0, and revealed once both have arrived;

@@ -49,13 +49,13 @@ _ETHERNET_HEADER_BYTES = 14
 class PairFrames(NamedTuple):
     """The pktgen frames of one pair of addresses in a batch, in the order of the file.
 
-    Arrays have one element a frame: `sequence` uint32, `sizes` (bytes with FCS), `sent_us` (microseconds
-    since 1970 by the source's clock) and `times_ns` (of capture) int64.
+    Arrays are int64 of one element a frame: `sequence`, `sizes` (bytes with FCS), `sent_us` (microseconds since 1970
+    by the source's clock) and `times_ns` (of capture).
     """
 
     src_ip: int
     dst_ip: int
-    sequence: NDArray[np.uint32]
+    sequence: NDArray[np.int64]
     sizes: NDArray[np.int64]
     sent_us: NDArray[np.int64]
     times_ns: NDArray[np.int64]
@@ -114,7 +114,7 @@ class _Found(NamedTuple):
 
     rows: _Rows
     addresses: NDArray[np.uint64]
-    sequence: NDArray[np.uint32]
+    sequence: NDArray[np.int64]
     sent_us: NDArray[np.int64]
 
     def where(self, condition: NDArray[np.bool_]) -> "_Found":
@@ -195,7 +195,7 @@ def _find(rows: _Rows, ip_at: int, pktgen_at: int) -> _Found:
     sent_us = rows.field(_U32, pktgen_at + 8).astype(np.int64)
     sent_us *= 1_000_000
     sent_us += rows.field(_U32, pktgen_at + 12)
-    return _Found(rows, rows.field(_U64, ip_at + 12), rows.field(_U32, pktgen_at + 4), sent_us)
+    return _Found(rows, rows.field(_U64, ip_at + 12), rows.field(_U32, pktgen_at + 4).astype(np.int64), sent_us)
 
 
 def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:

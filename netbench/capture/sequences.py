@@ -16,6 +16,8 @@ from netbench.capture.distribution import Distribution
 from netbench.model.counts import Extent, LossRuns
 
 PAGE_NUMBERS = 1 << 16
+_FIELD = 1 << 32  # the numbers that a frame's header has room for: the one after the last is 0 again
+_HALF = _FIELD >> 1
 # Breaks in the order that are remembered. An extent that goes back beyond them is counted as far as they go: by at
 # least as many frames.
 _BREAKS = 1 << 16
@@ -49,13 +51,34 @@ class Arrivals(NamedTuple):
         )
 
 
-def arrivals(sequence: NDArray[np.uint32], expected: int) -> Arrivals:
-    """Of a batch, uint32 of shape (n,). `expected` is the highest number before it + 1.
+def unwrapped(sequence: NDArray[np.int64], highest: int | None, within: range) -> NDArray[np.int64]:
+    """Numbers that go on beyond 2³², from those in frames, which begin at 0 again; both int64 of shape (n,).
+
+    Each is the one nearest to the highest before it (RFC 1982, section 3.2): `highest` of all so far, and then those in
+    the batch that are `within` what the stream can have sent. Until there is one, they are the 2³² from where that
+    begins.
+    """
+    around = within.start + _HALF if highest is None else highest
+    numbers: NDArray[np.int64] = ((sequence - (around - _HALF)) & (_FIELD - 1)) + (around - _HALF)
+    if len(numbers) < 2:
+        return numbers
+    most = int(numbers.max())
+    if (most if highest is None else max(most, highest)) - int(numbers.min()) < _HALF:
+        return numbers
+    middle = len(sequence) // 2
+    first = unwrapped(sequence[:middle], highest, within)
+    possible = first[(first >= within.start) & (first < within.stop)].tolist()
+    so_far = max([*possible, *([] if highest is None else [highest])], default=None)
+    return np.concatenate((first, unwrapped(sequence[middle:], so_far, within)))
+
+
+def arrivals(sequence: NDArray[np.int64], expected: int) -> Arrivals:
+    """Of a batch, int64 of shape (n,). `expected` is the highest number before it + 1.
 
     That is NextExp of RFC 4737, section 3.3: what is not lower than it and all before in the batch is ahead.
     """
     places = run_places(sequence)
-    first = sequence[places].astype(np.int64)
+    first = sequence[places]
     stop: NDArray[np.int64] = first + np.diff(places, append=len(sequence))
     next_expected = np.maximum.accumulate(np.concatenate((np.array([expected]), stop)))[:-1]
     ahead_from: NDArray[np.int64] = np.maximum(first, next_expected)
@@ -75,14 +98,11 @@ def arrivals(sequence: NDArray[np.uint32], expected: int) -> Arrivals:
     )
 
 
-def run_places(sequence: NDArray[np.uint32]) -> NDArray[np.intp]:
+def run_places(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
     """Where each maximal run of consecutive numbers begins, of a batch of shape (n,)."""
     begins = np.ones(len(sequence), np.bool_)
-    np.not_equal(np.diff(sequence), 1, out=begins[1:])  # of unsigned numbers: 0 is 1 more than the highest
-    places = np.flatnonzero(begins)
-    if len(sequence) > 1 and int(sequence[places].max()) + len(sequence) > 1 << 32:
-        places = np.flatnonzero(begins | (sequence == 0))
-    return places
+    np.not_equal(np.diff(sequence), 1, out=begins[1:])
+    return np.flatnonzero(begins)
 
 
 class Losses(NamedTuple):
@@ -113,7 +133,7 @@ class _Page:
 
 
 class SequenceTracker:
-    """Takes a stream's 32-bit sequence numbers in the order of arrival.
+    """Takes a stream's sequence numbers, as `unwrapped` has them, in the order of arrival.
 
     Numbers that arrive consecutively cost next to nothing. The others are kept as a bit each in pages that exist
     only where something is missing or came late: at most one bit for each number between the lowest and the highest,

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 _NOTES = """\
 Missing and loss runs lie between the lowest and the highest sequence number seen: what was lost before
-the first or after the last frame of a stream is not in them. Rates are of distinct frames, (n - 1) / (last
-- first). Extent is by how many frames a reordered one came after the first with a higher number (RFC 4737).
-Delay is capture time - time stamp in the frame; it means something only on one clock. PDV is delay - least
-delay; IPDV is how much the delays of frames with consecutive numbers differ (RFC 5481)."""
+the first or after the last frame of a stream is not in them. Numbers have 32 bits: one that is nearer
+beyond 2^32, where they begin at 0 again, is counted on from there (RFC 1982). Rates are of distinct
+frames, (n - 1) / (last - first). Extent is by how many frames a reordered one came after the first with a
+higher number (RFC 4737). Delay is capture time - time stamp in the frame: it means something only on
+one clock. PDV is delay - least delay; IPDV is how much the delays of frames with consecutive numbers
+differ (RFC 5481)."""
 
 
 def analyze_command(path: Path, as_json: bool) -> str:

@@ -94,6 +94,20 @@ def test_delay_its_variation_and_reordering(tmp_path: Path) -> None:
     assert "RFC 5481" in text
 
 
+def test_numbers_that_begin_at_0_again_go_on(tmp_path: Path) -> None:
+    numbers = [*range(2**32 - 700, 2**32), *range(300)]
+    for lost in (2**32 - 1, 0, 7):
+        numbers.remove(lost)
+    numbers[695], numbers[700] = numbers[700], numbers[695]  # across the turn
+    frames = [stream_frame(n, sent_ns=START_NS + place * MS) for place, n in enumerate([*numbers, 5])]
+    text, found = analyzed(tmp_path / "c.pcap", pcap(frames, nanoseconds=True))
+    (stream,) = found["streams"]
+    names = ("received_frames", "missing_frames", "duplicate_frames", "reordered_frames", "longest_loss_run_frames")
+    assert [stream[name] for name in names] == [997, 3, 1, 5, 2]
+    assert (stream["min_seq"], stream["max_seq"]) == (2**32 - 700, 2**32 + 299)
+    assert "4,294,966,596-4,294,967,595" in text
+
+
 def test_a_capture_of_something_else(tmp_path: Path) -> None:
     frames = [Frame(ethernet(bytes(46 + i), ether_type=0x86DD), START_NS + i) for i in range(100)]
     text, found = analyzed(tmp_path / "c.pcap", pcap(frames))

@@ -16,7 +16,7 @@ START_NS = 1_700_000_000_000_000_000
 
 def sent_by_pktgen(frames: int, gap_ns: int, delay_ns: int):
     """What arrives of a run: frame i is stamped when i - 1 has been handed over, which takes no time here."""
-    sequence = np.arange(1, frames + 1, dtype=np.uint32)
+    sequence = np.arange(1, frames + 1, dtype=np.int64)
     handed_over = START_NS + gap_ns * np.arange(frames, dtype=np.int64)
     stamps = np.concatenate(([START_NS], handed_over[:-1]))
     return sequence, stamps, handed_over + delay_ns
@@ -42,7 +42,7 @@ def test_a_frame_before_a_lost_one_is_left_out():
 def test_a_frame_that_arrives_while_it_is_handed_over_has_no_delay():
     stamps = np.array([START_NS, START_NS + 110], np.int64)
     arrivals = np.array([START_NS + 105, START_NS + 300], np.int64)
-    assert revealed(np.array([1, 2], np.uint32), stamps, arrivals) == {1: 0}
+    assert revealed(np.array([1, 2], np.int64), stamps, arrivals) == {1: 0}
 
 
 @pytest.mark.parametrize("frames", [0, 1])
@@ -67,7 +67,7 @@ def test_whatever_was_lost_and_reordered_and_wherever_the_batches_end(data, fram
 def tallied(numbers, delays, cuts=()):
     tally = VariationTally()
     for begin, end in pairwise([0, *cuts, len(numbers)]):
-        tally.add(np.array(numbers[begin:end], np.uint32), np.array(delays[begin:end], np.int64))
+        tally.add(np.array(numbers[begin:end], np.int64), np.array(delays[begin:end], np.int64))
     return tally.spread()
 
 
@@ -113,7 +113,7 @@ def test_few_frames_wait_and_those_that_do_are_found_in_any_order():
     pairs = Successors(lambda earlier, later: later - earlier)
     count = 0
     for part in np.array_split(order, 97):
-        numbers, differences = pairs.add(part.astype(np.uint32), part * 3, part * 3)
+        numbers, differences = pairs.add(part, part * 3, part * 3)
         assert (differences == 3).all()
         count += len(numbers)
         for waiting in (pairs._for_successor, pairs._for_predecessor):

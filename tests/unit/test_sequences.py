@@ -11,21 +11,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netbench.capture.sequences import PAGE_NUMBERS, Losses, ReorderingTracker, SequenceTracker, arrivals
+from netbench.capture.sequences import PAGE_NUMBERS, Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped
 from netbench.model.counts import Extent, LossRuns
 
 LAST = 2**32 - 1
 
 
-def track(batches: Iterable[Sequence[int] | NDArray[np.uint32]]) -> SequenceTracker:
+def track(batches: Iterable[Sequence[int] | NDArray[np.int64]]) -> SequenceTracker:
     tracker = SequenceTracker()
     for batch in batches:
         add(tracker, batch)
     return tracker
 
 
-def add(tracker: SequenceTracker, batch: Sequence[int] | NDArray[np.uint32]) -> list[int]:
-    copies: list[int] = tracker.add(arrivals(np.array(batch, np.uint32), tracker.expected)).tolist()
+def add(tracker: SequenceTracker, batch: Sequence[int] | NDArray[np.int64]) -> list[int]:
+    copies: list[int] = tracker.add(arrivals(np.array(batch, np.int64), tracker.expected)).tolist()
     return copies
 
 
@@ -95,6 +95,37 @@ def test_any_numbers_in_any_order(numbers: list[int]) -> None:
     assert tracker.losses(0, LAST + 1) == model_losses(seen, 0, LAST + 1)
 
 
+@given(
+    first=st.integers(0, LAST),
+    steps=st.lists(st.integers(-(2**30), 2**31 - 1) | st.integers(-5, 5), max_size=40),
+    cuts=st.lists(st.integers(1, 40), max_size=4),
+    known=st.booleans(),
+)
+def test_numbers_go_on_beyond_what_a_frame_has_room_for(
+    first: int, steps: list[int], cuts: list[int], known: bool
+) -> None:
+    true, highest = [first], first
+    for step in steps:  # from the highest so far: what is further away than half of the room cannot be told
+        true.append(max(highest + step, 0))
+        highest = max(highest, true[-1])
+    # What is possible begins with the first: then it is where it is; else, counting may begin one turn later.
+    within, later = (range(1 << 62), 0) if known else (range(1 << 31, 1 << 62), None)
+    found: list[int] = []
+    for batch in split(true, cuts):
+        frames = np.array(batch, np.int64) % 2**32
+        found += unwrapped(frames, max(found, default=None), within).tolist()
+    later = found[0] - first if later is None else later
+    assert found == [number + later for number in true]
+    assert min(found) >= 0
+
+
+def test_frames_that_cannot_be_of_a_stream_do_not_move_its_numbers() -> None:
+    # 1.5 · 10⁹ before what is possible each; after the second, 4 would be nearer to a turn later.
+    frames = np.array([3, (3 - 15 * 10**8) % 2**32, (3 - 30 * 10**8) % 2**32, 4], np.int64)
+    for highest in (None, 2):
+        assert unwrapped(frames, highest, range(100)).tolist()[::3] == [3, 4]
+
+
 def test_counting_goes_on_after_losses_were_asked_for() -> None:
     tracker = track([range(10), range(12, 20)])
     assert tracker.losses(0, 20) == Losses(2, 1, 2, (LossRuns(2, 1),))
@@ -120,15 +151,15 @@ def test_nothing_received_is_one_loss_run() -> None:
 
 @pytest.mark.parametrize("batch", [1000, 65_536, 100_000])
 def test_every_frame_twice_the_second_time_backwards(batch: int) -> None:
-    numbers = np.arange(300_000, dtype=np.uint32)
+    numbers = np.arange(300_000, dtype=np.int64)
     tracker = track(np.array_split(np.concatenate([numbers, numbers[::-1]]), 600_000 // batch))
     assert (tracker.distinct, tracker.duplicates) == (300_000, 300_000)
     assert tracker.losses(0, 300_000) == Losses(0, 0, 0, ())
 
 
 def test_a_page_that_fills_up_late_is_complete() -> None:
-    late = np.arange(0, 4 * PAGE_NUMBERS - 1, 3, dtype=np.uint32)
-    early = np.setdiff1d(np.arange(4 * PAGE_NUMBERS, dtype=np.uint32), late)
+    late = np.arange(0, 4 * PAGE_NUMBERS - 1, 3, dtype=np.int64)
+    early = np.setdiff1d(np.arange(4 * PAGE_NUMBERS, dtype=np.int64), late)
     tracker = track([early, late])
     assert tracker.distinct == 4 * PAGE_NUMBERS
     assert tracker.losses(0, 4 * PAGE_NUMBERS) == Losses(0, 0, 0, ())
@@ -139,7 +170,7 @@ def test_a_page_that_fills_up_late_is_complete() -> None:
 def reordering_of(numbers, cuts=()):
     sequence, reordering = SequenceTracker(), ReorderingTracker()
     for begin, end in pairwise([0, *cuts, len(numbers)]):
-        batch = arrivals(np.array(numbers[begin:end], np.uint32), sequence.expected)
+        batch = arrivals(np.array(numbers[begin:end], np.int64), sequence.expected)
         reordering.add(batch.without(sequence.add(batch)))
     return reordering
 
