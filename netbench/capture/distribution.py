@@ -13,6 +13,8 @@ _STEPS = 1 << _STEP_BITS
 # leading ones, less those of 1.0, number the steps.
 _MANTISSA_BITS = 52
 _BITS_OF_ONE = 1023 << _STEP_BITS
+# Of how many values a percentile (in per mille) above the median is told: with fewer, it would be the largest of them.
+_LEAST_VALUES = {900: 10, 990: 100, 999: 1000}
 
 
 class Distribution:
@@ -65,16 +67,19 @@ class Distribution:
         return min(max(_middle(step), self._least), self._most)
 
     def spread(self) -> Spread | None:
-        """All of it, of times in ns; None for none."""
+        """All of it, of times in ns, as far as there are values enough to tell; None for none."""
         if not self._count:
             return None
+        high = {
+            per_mille: self.percentile(per_mille) for per_mille, least in _LEAST_VALUES.items() if self._count >= least
+        }
         return Spread(
             smallest_ns=self.smallest,
             mean_ns=self.mean,
             median_ns=self.percentile(500),
-            p90_ns=self.percentile(900),
-            p99_ns=self.percentile(990),
-            p999_ns=self.percentile(999),
+            p90_ns=high.get(900),
+            p99_ns=high.get(990),
+            p999_ns=high.get(999),
             largest_ns=self.largest,
         )
 

@@ -31,7 +31,7 @@ class NicCounters:
     rx_errors: int
     tx_errors: int
     up: bool
-    carrier_changes: int
+    carrier_changes: int | None  # None where the kernel does not count them: before 3.15
     mac: str
     index: int  # a NIC removed and made again has another
     master: int  # index of the bridge it belongs to, 0 for none
@@ -76,7 +76,7 @@ def _counters(link: Mapping[str, Any], indices: Mapping[str, int]) -> NicCounter
         rx_errors=rx["errors"],
         tx_errors=tx["errors"],
         up={"UP", "LOWER_UP"} <= set(link["flags"]),
-        carrier_changes=tx["carrier_changes"],
+        carrier_changes=tx.get("carrier_changes"),
         mac=link.get("address", ""),
         index=link["ifindex"],
         master=indices.get(link.get("master", ""), 0),
@@ -111,7 +111,7 @@ def _counters_of_message(link: Any) -> NicCounters:  # noqa: ANN401 - pyroute2 i
         rx_errors=stats["rx_errors"],
         tx_errors=stats["tx_errors"],
         up=bool(link["flags"] & _IFF_UP and link["flags"] & _IFF_LOWER_UP),
-        carrier_changes=link.get_attr("IFLA_CARRIER_CHANGES") or 0,
+        carrier_changes=link.get_attr("IFLA_CARRIER_CHANGES"),
         mac=link.get_attr("IFLA_ADDRESS"),
         index=link["index"],
         master=link.get_attr("IFLA_MASTER") or 0,

@@ -39,7 +39,8 @@ _PLAIN_QUEUES = ("mq", "pfifo", "pfifo_fast", "fq", "fq_codel", "mqprio")
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The root discipline of an interface, or (one of CLASSIFIERS) what is hooked in beside it; `dropped` in frames.
+    """The root discipline of an interface, or (one of CLASSIFIERS) what is hooked in beside it; `dropped` in frames,
+    None where it has no statistics.
 
     What a classful discipline counts as dropped holds the drops of all below it: each passes on its children's failures
     to enqueue (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c),
@@ -49,7 +50,7 @@ class Queue:
 
     interface: str
     kind: str
-    dropped: int
+    dropped: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class Spread:
     """How times of a stream's frames are distributed, ns; a time of some is None where it cannot be told.
 
     A percentile is the least time that as large a part of all does not exceed (nearest rank), right within 0.05 %;
-    all else is exact. `p999_ns` is the 99.9 % one.
+    all else is exact. `p999_ns` is the 99.9 % one: None for fewer than 1,000 times, as are the others for fewer than
+    100 and 10, of which they would only be the largest.
     """
 
     smallest_ns: int | None
@@ -167,10 +168,13 @@ class StreamCounts:
 
     @property
     def lost_frames(self) -> int | None:
-        """Offered − received, the frames the tester's own capture dropped not counted as lost."""
-        if self.received_frames is None:
+        """Offered − received, the frames the tester's own capture dropped not counted as lost.
+
+        None where some are missing and nobody knows how many of them that are.
+        """
+        if self.received_frames is None or self.capture_dropped_frames is None:
             return None
-        return self.sent_frames - self.received_frames - (self.capture_dropped_frames or 0)
+        return self.sent_frames - self.received_frames - self.capture_dropped_frames
 
     @property
     def loss_ratio(self) -> float | None:

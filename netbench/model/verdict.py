@@ -22,12 +22,14 @@ class ReasonKind(Enum):
     GENERATOR_FAILED = "generator-failed"
     NOTHING_SENT = "nothing-sent"
     CAPTURE_DROPPED = "capture-dropped"
+    CAPTURE_DROPS_UNKNOWN = "capture-drops-unknown"
     CAPTURE_FAILED = "capture-failed"
     CAPTURE_DISK_FULL = "capture-disk-full"
     TESTER_DROPPED = "tester-dropped"
     CLOCK_SET = "clock-set"
     LINK_DOWN = "link-down"
     LINK_CHANGED = "link-changed"
+    LINK_UNKNOWN = "link-unknown"
     UUT_FAILED = "uut-failed"
     NEIGHBOUR_FAILED = "neighbour-failed"
     NEIGHBOUR_LOAD_FAILED = "neighbour-load-failed"
@@ -49,6 +51,8 @@ _ONLY_SUSPICIOUS = frozenset(
     {
         ReasonKind.UNEVEN_PACING,
         ReasonKind.BUFFERED,
+        ReasonKind.CAPTURE_DROPS_UNKNOWN,
+        ReasonKind.LINK_UNKNOWN,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,

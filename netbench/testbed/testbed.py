@@ -18,6 +18,7 @@ from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
+from netbench.linux.refresh import catch_up
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
@@ -61,6 +62,11 @@ class Testbed:
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
         self._profile = profile
+        # On this machine; NICs of VMs are virtual ones, whose drivers count themselves.
+        ports = [nic for path in paths for nic in path.nics.values() if nic.is_port and nic.machine is None]
+        self._ports = {
+            netns: [nic.interface for nic in ports if nic.netns == netns] for netns in {nic.netns for nic in ports}
+        }
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
 
@@ -177,6 +183,7 @@ class Testbed:
         wanted: dict[str | None, list[Place]] = {}
         for place in places:
             wanted.setdefault(place.machine, []).append(place)
+        catch_up(self._ports)
         found: dict[Place, NicCounters] = {}
         for machine, there in wanted.items():
             found |= self._machines[machine].read_nics(there)

@@ -32,8 +32,8 @@ def account(evidence: Evidence) -> StreamCounts:
     dropped = evidence.dropped_by_sink
     lost_at = losses(evidence)
     unexplained = None
-    if received.frames is not None and evidence.counters_known:
-        lost = sent.frames - received.frames - (dropped or 0)
+    if received.frames is not None and dropped is not None and evidence.counters_known:
+        lost = sent.frames - received.frames - dropped
         unexplained = lost - sum(loss.frames for loss in lost_at)
     return StreamCounts(
         stream=evidence.path.name,
@@ -71,9 +71,9 @@ def account(evidence: Evidence) -> StreamCounts:
 
 def _foreign(evidence: Evidence) -> int | None:
     """Frames at the sink that are not ours: seen by the sink, or only by its NIC's own counter."""
-    if evidence.received.frames is None:
-        return None
     nic = evidence.trusted("sink")
+    if evidence.received.frames is None or (evidence.received.foreign is None and nic is None):
+        return None
     outward = nic.tx if nic else 0  # a sink sends nothing while it listens
     return max(evidence.received.foreign or 0, evidence.extra_at_sink) + outward
 

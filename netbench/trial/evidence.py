@@ -69,7 +69,7 @@ class NicDelta:
     rx_errors: int
     tx_errors: int
     up: bool
-    carrier_changes: int
+    carrier_changes: int | None  # unknown where the kernel does not count them
     trustworthy: bool = True
 
     @classmethod
@@ -81,7 +81,11 @@ class NicDelta:
         return cls(
             **{name: frames or 0 for name, frames in grown.items()},
             up=before.up and after.up,
-            carrier_changes=after.carrier_changes - before.carrier_changes,
+            carrier_changes=(
+                None
+                if before.carrier_changes is None or after.carrier_changes is None
+                else after.carrier_changes - before.carrier_changes
+            ),
             trustworthy=same_nic and None not in grown.values(),
         )
 
@@ -127,9 +131,11 @@ class Evidence:
     def dropped_by_sink(self) -> int | None:
         """Frames of ours that the sink itself dropped: at most as many as are missing, and came to its NIC."""
         received, nic = self.received, self.trusted("sink")
-        if received.frames is None or self.arrived is None or received.dropped is None:
+        if received.frames is None or self.arrived is None:
             return None
         missing = max(0, self.sent.frames - received.frames)
+        if received.dropped is None:
+            return None if missing else 0
         came = missing if nic is None else max(0, nic.rx - self.arrived)
         return min(received.dropped, missing, came)
 

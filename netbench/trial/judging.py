@@ -67,6 +67,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_generator(evidence, counts, tolerance),
         *_pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance)),
         *_sink(evidence.received),
+        *_dropped_unknown(evidence.received, counts),
         *_tester(evidence, counts),
         *_links(evidence),
         *_frames(counts),
@@ -174,6 +175,15 @@ def _sink(received: Received) -> Iterator[Finding]:
         yield ReasonKind.NOT_DRAINED, received.unsettled
 
 
+def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Finding]:
+    if received.frames is not None and counts.capture_dropped_frames is None:
+        yield (
+            ReasonKind.CAPTURE_DROPS_UNKNOWN,
+            f"{received.counted_by} does not say how many frames it dropped itself: of "
+            f"{counts.sent_frames - received.frames:,} missing ones nobody knows how many the UUT has lost",
+        )
+
+
 def _tester(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
     """What stands in the way at the tester's own NICs, before or behind all that is measured."""
     for loss in counts.lost_at:
@@ -196,6 +206,11 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
             yield ReasonKind.LINK_CHANGED, f"{role} NIC {interface} was replaced or its counters were reset"
         elif not nic.up or nic.carrier_changes:
             yield ReasonKind.LINK_DOWN, f"{role} NIC {interface} lost its link"
+        elif nic.carrier_changes is None:
+            yield (
+                ReasonKind.LINK_UNKNOWN,
+                f"{role} NIC {interface} had its link before and after; what was in between its kernel does not tell",
+            )
 
 
 def _frames(counts: StreamCounts) -> Iterator[Finding]:

@@ -216,6 +216,14 @@ def test_what_the_sink_dropped_of_a_stream_is_the_testers_loss(journey, said, dr
     assert sum(lost_at(counts).values()) == journey.rule
 
 
+@pytest.mark.parametrize(("journey", "lost"), [(Journey(), 0), (Journey(uut=7), None), (Journey(capture=7), None)])
+def test_what_nobody_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
+    evidence = journey.evidence()
+    counts = account(replace(evidence, received=replace(evidence.received, dropped=None)))
+    assert (counts.lost_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (lost, lost, lost)
+    assert counts.received_frames == journey.received
+
+
 @pytest.mark.parametrize(
     ("evidence", "foreign"),
     [

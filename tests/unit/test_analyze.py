@@ -65,7 +65,7 @@ def test_every_number_is_in_both(tmp_path: Path) -> None:
     rows = [line.split() for line in text.splitlines() if line.startswith("198.18.0.1 > 198.18.0.2")]
     assert rows[0][3:] == ["998", "3", "1", "0", "2", "2", "10-1,010"]
     assert rows[1][3:] == ["64", "997.0", "0.670", "0.510"]
-    assert rows[2][3:] == ["delay", *["5.0", "µs"] * 7]
+    assert rows[2][3:] == ["delay", *["5.0", "µs"] * 5, "-", "5.0", "µs"]
     assert [rows[n][3:6] for n in (3, 4)] == [["PDV", "0.0", "µs"], ["IPDV", "0.0", "µs"]]
     assert rows[5][3:] == ["-", "-", "-", "1", "of", "1,", "1", "of", "2-3"]
     assert "one clock" in text
@@ -80,12 +80,13 @@ def test_delay_its_variation_and_reordering(tmp_path: Path) -> None:
     frames += [stream_frame(i, sent_ns=START_NS + i * MS, delay_ns=delays.get(i, 8000)) for i in (8, 4, 9, 10)]
     text, found = analyzed(tmp_path / "c.pcap", pcap(frames, nanoseconds=True))
     (stream,) = found["streams"]
-    names = ("min", "median", "p90", "p99", "p999", "max")
+    names = ("min", "median", "p90", "max")
     # Percentiles are right within 0.05 %; the 90 % one is the ninth of ten.
-    true = [8000, 8000, 20_000, 100 * MS, 100 * MS, 100 * MS]
+    true = [8000, 8000, 20_000, 100 * MS]
+    assert {stream[f"{kind}_{high}_ns"] for kind in ("delay", "pdv", "ipdv") for high in ("p99", "p999")} == {None}
     for name, delay in zip(names, true, strict=True):
         assert abs(stream[f"delay_{name}_ns"] - delay) <= (0 if name in ("min", "max") else delay * 0.0005)
-    assert [stream[f"pdv_{name}_ns"] - stream[f"delay_{name}_ns"] for name in names] == [-8000] * 6
+    assert [stream[f"pdv_{name}_ns"] - stream[f"delay_{name}_ns"] for name in names] == [-8000] * 4
     # Of the nine pairs, two are with 4 and two with 7.
     assert [stream[f"ipdv_{name}_ns"] for name in ("min", "median", "max")] == [0, 0, 100 * MS - 8000]
     assert stream["ipdv_mean_ns"] == (2 * (100 * MS - 8000) + 2 * 12_000) / 9

@@ -50,7 +50,16 @@ def test_small_values_are_kept_exactly(values):
 
 def test_a_spread_has_the_usual_percentiles():
     assert of(range(1, 1001)).spread() == Spread(1, 500.5, 500, 900, 990, 999, 1000)
-    assert of([7]).spread() == Spread(7, 7.0, 7, 7, 7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"), [(1, ()), (9, ()), (10, (9,)), (99, (90,)), (100, (90, 99)), (999, (900, 990))]
+)
+def test_a_percentile_of_too_few_values_is_not_told(values, told):
+    spread = of(range(1, values + 1)).spread()
+    high = [spread.p90_ns, spread.p99_ns, spread.p999_ns]
+    assert high == [*told, *[None] * (3 - len(told))]
+    assert (spread.median_ns, spread.largest_ns) == ((values + 1) // 2, values)
 
 
 def test_memory_does_not_grow_with_the_values():

@@ -39,6 +39,12 @@ def test_what_cannot_be_known_is_not_guessed(before, after, grown):
 COUNTERS = NicCounters(9, 9, 9, 9, 9, 9, up=True, carrier_changes=7, mac="02:00:00:00:00:01", index=9, master=3)
 
 
+def test_a_link_whose_changes_are_not_counted_did_not_change_0_times():
+    silent = replace(COUNTERS, carrier_changes=None)
+    for before, after in ((silent, silent), (COUNTERS, silent), (silent, COUNTERS)):
+        assert NicDelta.between(before, after).carrier_changes is None
+
+
 def test_growth_between_two_readings():
     before = replace(COUNTERS, rx=1, tx=2, rx_dropped=3, tx_dropped=4, rx_errors=5, tx_errors=6)
     after = replace(COUNTERS, rx=11, tx=22, rx_dropped=33, tx_dropped=44, rx_errors=55, tx_errors=66)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
+from netbench.linux import count_by_command, count_here
 from netbench.linux.machine import Machine
+from netbench.linux.nics import parse_links
+from netbench.linux.readings import Queue
 from netbench.uut.guest_links import GuestNics, points_inside
 from tests.unit.fakes import FakeHost
 
@@ -72,12 +76,33 @@ intr 12345
 """
 
 
+class NoStatistics(dict):
+    """A queueing discipline as pyroute2 has it."""
+
+    def get_nested(self, *path):
+        return None
+
+    def get_attr(self, name):
+        return {"TCA_KIND": "fq"}[name]
+
+
 def text(drivers=DRIVERS, links=LINKS + "\n", snmp=SNMP, qdiscs=QDISCS + "\n", softnet=SOFTNET, stat=STAT) -> str:
     look = "".join(f"{part}--netbench--\n" for part in (drivers, links, snmp, qdiscs))
     return "--next--\n".join((look, softnet, stat))
 
 
 ONE = {"s1": GuestNics("eth0", "eth1")}
+
+
+def test_what_a_kernel_does_not_count_is_unknown_and_not_0():
+    silent = link("eth0")
+    del silent["stats64"]["tx"]["carrier_changes"]
+    assert parse_links(json.dumps([silent]))["eth0"].carrier_changes is None
+    assert list(count_by_command._queues('[{"kind": "fq", "dev": "eth0", "root": true}]')) == [
+        Queue("eth0", "fq", None)
+    ]
+    asked = Mock(get_qdiscs=lambda: [NoStatistics(index=7, parent=0xFFFFFFFF)])
+    assert list(count_here._queues(asked, {7: "eth0"})) == [Queue("eth0", "fq", None)]
 
 
 def count(printed: str, nics=ONE):

@@ -123,6 +123,17 @@ def counting(**frames: int) -> dict[str, NicDelta | None]:
         (with_nic("sink", replace(SINK, up=False)), ReasonKind.LINK_DOWN, "sink NIC nb-rx1 lost its link"),
         (with_nic("source", replace(NIC, carrier_changes=2)), ReasonKind.LINK_DOWN, "source NIC nb-tx1 lost its link"),
         (
+            with_nic("source", replace(NIC, carrier_changes=None)),
+            ReasonKind.LINK_UNKNOWN,
+            "source NIC nb-tx1 had its link before and after; what was in between its kernel does not tell",
+        ),
+        (
+            replace(CLEAN, received=received(999, dropped=None), nics=counting(egress=999, sink=999)),
+            ReasonKind.CAPTURE_DROPS_UNKNOWN,
+            "the sink does not say how many frames it dropped itself: of 1 missing ones nobody knows how many the UUT "
+            "has lost",
+        ),
+        (
             replace(CLEAN, received=received(foreign=1)),
             ReasonKind.FOREIGN_FRAMES,
             "1 frames at the sink are not this stream's",
@@ -154,6 +165,8 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.TESTER_LIMITED,
         ReasonKind.UNEVEN_PACING,
         ReasonKind.BUFFERED,
+        ReasonKind.CAPTURE_DROPS_UNKNOWN,
+        ReasonKind.LINK_UNKNOWN,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
     assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}

@@ -144,6 +144,11 @@ def test_queues_and_classifiers_are_at_the_hop_of_their_interface(kind, interfac
     )
 
 
+def test_a_queue_without_statistics_has_dropped_nobody_knows_how_many():
+    found = readings(NamespaceCounters(queues=(Queue("out1", "fq", None),)), SOURCE, IN, OUT)
+    assert found == [CounterReading("s1", "egress NIC", "qdisc fq", "dropped", None)]
+
+
 def test_a_program_of_xdp_counts_nothing():
     there = NamespaceCounters(xdp=frozenset({"in1", "out1"}))
     assert readings(there, IN, OUT) == [

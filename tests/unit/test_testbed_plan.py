@@ -1,6 +1,7 @@
 """What a testbed will need and change, told from its topology alone."""
 
 from itertools import takewhile
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.requirements import known_needs
 from netbench.testbed.resolved import make_backends, make_uut, needs_of
+from netbench.testbed.testbed import Testbed
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
 from netbench.vmm.qemu_command import qemu_program
@@ -50,6 +52,18 @@ def test_each_link_is_a_veth_pair_between_its_two_namespaces():
         AddVeth("nb-lab-source", "nb-tx1", "02:6e:62:00:01:01", "nb-lab-uut", "nb-in1", "02:6e:62:00:01:02"),
         AddVeth("nb-lab-uut", "nb-out1", "02:6e:62:00:02:01", "nb-lab-sink", "nb-rx1", "02:6e:62:00:02:02"),
     ]
+
+
+@pytest.mark.parametrize(("lab", "known"), [(topology(), False), (ports("netns"), True), (ports("local"), True)])
+def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, lab, known):
+    done: list[object] = []
+    monkeypatch.setattr("netbench.testbed.testbed.catch_up", done.append)
+    machine = Mock(read_nics=Mock(return_value={}))
+    bed = Testbed(lab, "run", {None: machine}, {}, stream_paths(lab), profile())
+    path = stream_paths(lab)[0]
+    bed.setup({}).read_nics([path.sink.place])
+    assert done == [{path.sink.netns: [nic.interface for nic in path.nics.values()]} if known else {}]
+    machine.read_nics.assert_called_once()
 
 
 @pytest.mark.parametrize("lab", [topology(), topology(3), ports("netns"), ports("local")], ids=lambda lab: lab.name)

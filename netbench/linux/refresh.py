@@ -1,0 +1,54 @@
+"""Counters that are behind: some drivers look at their NIC, or are told by it, only every second or two.
+
+Whoever asks for the statistics of its own that a driver has makes most of them look at once (as e1000 does). Those that
+are told by the NIC say how often (`stats-block-usecs` of ethtool(8)). Formats: linux/ethtool.h, linux/sockios.h.
+"""
+
+import ctypes
+import fcntl
+import socket
+import struct
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from netbench.linux.netns import within_each
+
+_SIOCETHTOOL = 0x8946
+_GCOALESCE, _GSTATS, _GSSET_INFO = 0x0E, 0x1D, 0x37
+_ETH_SS_STATS = 1
+_SSET_INFO = struct.Struct("=IIQI")  # command, reserved, the sets asked for, and of the first how many it has
+_STATS = struct.Struct("=II")  # command, how many; 64 bits for each follow
+_COALESCE_WORDS = 23  # ethtool_coalesce: 32 bits each
+_STATS_BLOCK_USECS = 9  # the place of stats_block_coalesce_usecs
+_REQUEST = struct.Struct("@16sP16x")  # ifreq: name, address
+_MOST_S = 5.0  # what a driver says is believed up to here
+
+
+def catch_up(ports: Mapping[str | None, Collection[str]]) -> None:
+    """Return once the counters of these interfaces, by namespace, hold what the NICs have counted until now.
+
+    MachineGoneError when a namespace is gone.
+    """
+    if any(ports.values()):
+        behind_s = within_each(ports, lambda netns: max(map(_behind_s, ports[netns]), default=0.0))
+        time.sleep(min(max(behind_s.values()), _MOST_S))
+
+
+def _behind_s(interface: str) -> float:
+    """How long a NIC's counters may still be behind after its driver has looked, in s; 0 where none says so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, suppress(OSError):  # gone, or nothing to tell
+        with suppress(OSError):  # a driver without statistics of its own
+            answer = _ask(asked, interface, _SSET_INFO.pack(_GSSET_INFO, 0, 1 << _ETH_SS_STATS, 0))
+            *_, count = _SSET_INFO.unpack(answer)
+            _ask(asked, interface, _STATS.pack(_GSTATS, count) + bytes(8 * count))
+        answer = _ask(asked, interface, struct.pack(f"={_COALESCE_WORDS}I", _GCOALESCE, *[0] * (_COALESCE_WORDS - 1)))
+        return float(struct.unpack(f"={_COALESCE_WORDS}I", answer)[_STATS_BLOCK_USECS] / 1e6)
+    return 0.0
+
+
+def _ask(asked: socket.socket, interface: str, question: bytes) -> bytes:
+    """What the kernel makes of a structure; OSError when the driver does not answer that."""
+    structure = ctypes.create_string_buffer(question, len(question))
+    fcntl.ioctl(asked, _SIOCETHTOOL, _REQUEST.pack(interface.encode(), ctypes.addressof(structure)))
+    return structure.raw
