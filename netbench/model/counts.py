@@ -122,7 +122,7 @@ class StreamCounts:
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
     where `delay_refused` says why there are none. `loss_run_lengths` has no classes without runs. A reordered frame's
     extent is by how many frames it came after the first one with a higher number (RFC 4737, section 4.2); None where
-    no frame was reordered.
+    no frame was reordered. Nothing is known of the order where `order_refused` says why.
     """
 
     stream: str
@@ -149,6 +149,7 @@ class StreamCounts:
     delay: Spread | None = None
     ipdv: Spread | None = None
     delay_refused: str = ""
+    order_refused: str = ""
     loss_run_lengths: tuple[LossRuns, ...] = ()
     reordering_extent_median_frames: int | None = None
     reordering_extent_mean_frames: float | None = None
@@ -172,9 +173,12 @@ class StreamCounts:
 
         None where some are missing and nobody knows how many of them that are.
         """
-        if self.received_frames is None or self.capture_dropped_frames is None:
+        if self.received_frames is None:
             return None
-        return self.sent_frames - self.received_frames - self.capture_dropped_frames
+        missing = self.sent_frames - self.received_frames
+        if self.capture_dropped_frames is None and missing > 0:
+            return None
+        return missing - (self.capture_dropped_frames or 0)
 
     @property
     def loss_ratio(self) -> float | None:

@@ -51,6 +51,7 @@ class Sent:
     stamped: bool = True  # whether each frame bears the time when it was built; else a time of 0
     stamped_early: bool = False  # a frame's stamp is made when the one before it was handed over, not when it is due
     numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
+    in_order: bool = True  # whether frames leave in the order of their numbers; those of several threads do not
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class ReasonKind(Enum):
     NEIGHBOUR_FAILED = "neighbour-failed"
     NEIGHBOUR_LOAD_FAILED = "neighbour-load-failed"
     NEIGHBOUR_STOPPED_EARLY = "neighbour-stopped-early"
+    SOURCES_APART = "sources-apart"
     MAXIMUM_UNKNOWN = "maximum-unknown"
     FOREIGN_FRAMES = "foreign-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
@@ -54,6 +55,7 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.CAPTURE_DROPS_UNKNOWN,
         ReasonKind.LINK_UNKNOWN,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
+        ReasonKind.SOURCES_APART,
         ReasonKind.FOREIGN_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,

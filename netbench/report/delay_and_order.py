@@ -27,7 +27,7 @@ from netbench.statistics.delay_percentiles import (
     pdv_of,
     refusals,
 )
-from netbench.statistics.frame_order import Order, order_of
+from netbench.statistics.frame_order import Order, order_of, order_refusals
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 
@@ -161,8 +161,10 @@ def _ms(group: Group, time: _Time) -> Interval | None:
 
 def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) -> Iterable[Section]:
     """Order by UUT and frame size; nothing where no trial has frames that can be told apart."""
+    judged = [trial for trial in trials if trial.verdict is not Verdict.INVALID]
+    refused = order_refusals(judged)
     counted = grouped(
-        (trial for trial in trials if trial.verdict is not Verdict.INVALID),
+        judged,
         lambda trial: (trial.spec.uut, trial.spec.frame_size),
     )
     in_order = sorted(counted.items(), key=lambda item: (list(looks).index(item[0][0]), -item[0][1]))
@@ -179,7 +181,7 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
         Column("Longest run", lambda one: frames(one[2].longest_run_frames), "number"),
         Column("Loss runs by their frames", lambda one: _run_lengths(one[2]), "words"),
     )
-    if orders:
+    if orders or refused:
         yield section(
             "order",
             "Order",
@@ -188,7 +190,8 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
                 " valid. A reordered frame came after one with a higher number; its extent is by how many frames"
                 " (RFC 4737). A loss run is of frames sent one after the other."
             ),
-            table(columns, [orders]),
+            *(note(f"No order of {count(number, 'stream')} of trials: {why}.") for why, number in refused.items()),
+            *((table(columns, [orders]),) if orders else ()),
         )
 
 

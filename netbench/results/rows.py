@@ -265,6 +265,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _identity("source_details", lambda ends: ends.source, lambda what: what.details),
     _identity("sink", lambda ends: ends.sink, lambda what: what.kind),
     _identity("sink_details", lambda ends: ends.sink, lambda what: what.details),
+    _counted("order_refused", str, lambda counts: counts.order_refused),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

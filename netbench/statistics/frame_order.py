@@ -12,22 +12,24 @@ from netbench.statistics.totals import ratio
 class Order:
     """What happened to the order of frames in some trials, all their streams added up.
 
-    `run_lengths` are numbers of loss runs by the fewest frames of their class, as LossRuns has them. `extent_frames` is
-    the largest reordering extent, None where no frame was reordered.
+    `reordered` is of those streams whose order is known, None where there are none, and `reordered_ratio` of what these
+    received (RFC 4737, section 4.1). `run_lengths` are numbers of loss runs by the fewest frames of their class, as
+    LossRuns has them. `extent_frames` is the largest reordering extent, None where no frame was reordered.
     """
 
     received: int
     duplicates: int
-    reordered: int
+    reordered: int | None
+    reordered_ratio: float | None
     extent_frames: int | None
     loss_runs: int
     longest_run_frames: int
     run_lengths: tuple[tuple[int, int], ...]
 
-    @property
-    def reordered_ratio(self) -> float | None:
-        """Reordered ÷ received (RFC 4737, section 4.1)."""
-        return ratio(self.reordered, self.received)
+
+def order_refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
+    """Why nothing is known of the order, and of how many streams of these trials."""
+    return Counter(counts.order_refused for trial in trials for counts in trial.streams if counts.order_refused)
 
 
 def order_of(trials: Iterable[TrialResult]) -> Order | None:
@@ -39,11 +41,14 @@ def order_of(trials: Iterable[TrialResult]) -> Order | None:
     for counts in known:
         for one in counts.loss_run_lengths:
             lengths[one.from_frames] += one.runs
+    in_order = [counts for counts in known if counts.reordered_frames is not None]
+    reordered = sum(counts.reordered_frames or 0 for counts in in_order) if in_order else None
     extents = [counts.reordering_extent_max_frames for counts in known]
     return Order(
         received=sum(counts.received_frames or 0 for counts in known),
         duplicates=sum(counts.duplicate_frames or 0 for counts in known),
-        reordered=sum(counts.reordered_frames or 0 for counts in known),
+        reordered=reordered,
+        reordered_ratio=ratio(reordered, sum(counts.received_frames or 0 for counts in in_order)),
         extent_frames=max((extent for extent in extents if extent is not None), default=None),
         loss_runs=sum(counts.loss_runs or 0 for counts in known),
         longest_run_frames=max(counts.longest_loss_run_frames or 0 for counts in known),

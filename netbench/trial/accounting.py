@@ -28,12 +28,14 @@ def account(evidence: Evidence) -> StreamCounts:
     """The accounts of one stream; what could not be counted is None."""
     sent, received = evidence.sent, evidence.received
     timed = one_way(evidence.path, sent, received, evidence.clock_set_ns)
-    extent = received.reordering_extent
+    no_order = _no_order(sent, received)
+    extent = None if no_order else received.reordering_extent
     dropped = evidence.dropped_by_sink
     lost_at = losses(evidence)
     unexplained = None
-    if received.frames is not None and dropped is not None and evidence.counters_known:
-        lost = sent.frames - received.frames - dropped
+    missing = None if received.frames is None else sent.frames - received.frames
+    if missing is not None and (dropped is not None or missing <= 0) and evidence.counters_known:
+        lost = missing - (dropped or 0)
         unexplained = lost - sum(loss.frames for loss in lost_at)
     return StreamCounts(
         stream=evidence.path.name,
@@ -48,7 +50,7 @@ def account(evidence: Evidence) -> StreamCounts:
         max_lateness_s=sent.max_lateness_s,
         received_frames=received.frames,
         duplicate_frames=received.duplicates,
-        reordered_frames=received.reordered,
+        reordered_frames=None if no_order else received.reordered,
         foreign_frames=_foreign(evidence),
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
@@ -60,6 +62,7 @@ def account(evidence: Evidence) -> StreamCounts:
         delay=timed.delay,
         ipdv=timed.ipdv,
         delay_refused=timed.refused,
+        order_refused=no_order,
         loss_run_lengths=received.loss_run_lengths,
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
@@ -67,6 +70,15 @@ def account(evidence: Evidence) -> StreamCounts:
         lost_at=lost_at,
         counters=tuple(_counters(evidence)),
     )
+
+
+def _no_order(sent: Sent, received: Received) -> str:
+    """Why the order in which frames arrived says nothing of the UUT; empty when it does."""
+    if not sent.numbered:
+        return "the source does not number its frames: one cannot be told from another"
+    if not sent.in_order:
+        return "the source sends by several threads, whose frames overtake each other before they leave it"
+    return "the sink does not tell" if received.frames is not None and received.reordered is None else ""
 
 
 def _foreign(evidence: Evidence) -> int | None:

@@ -131,11 +131,9 @@ class Evidence:
     def dropped_by_sink(self) -> int | None:
         """Frames of ours that the sink itself dropped: at most as many as are missing, and came to its NIC."""
         received, nic = self.received, self.trusted("sink")
-        if received.frames is None or self.arrived is None:
+        if received.frames is None or self.arrived is None or received.dropped is None:
             return None
         missing = max(0, self.sent.frames - received.frames)
-        if received.dropped is None:
-            return None if missing else 0
         came = missing if nic is None else max(0, nic.rx - self.arrived)
         return min(received.dropped, missing, came)
 

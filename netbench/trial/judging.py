@@ -21,6 +21,8 @@ _ONE_BATCH = 64
 # How much of what was sent may be in queues at the end: by so much, at most, is loss less than in a steady state.
 _MAY_BE_BUFFERED_PART = 0.05
 _USUAL_QUEUE = 1000  # frames: what Linux gives a NIC or a tap (txqueuelen)
+# How far apart the victim's sources may begin or end, as a part of the duration.
+_MAY_BE_APART_PART = 0.1
 
 
 def judge_trial(
@@ -47,6 +49,7 @@ def judge_trial(
             detail = f"neighbour {guest.name}: its load used no CPU time during the trial"
             yield Reason(ReasonKind.NEIGHBOUR_LOAD_FAILED, "", detail)
     victim, *neighbours = evidence
+    yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
     for guest, found in zip(guests[1:], neighbours, strict=True):
         yield from _absences(guest.name, found, victim, spec.duration_s)
     if clock_set_ns:
@@ -104,6 +107,28 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
             f"are not lost as those after them would be; send for {ceil(enough_s * 10) / 10:,} s or longer (duration)"
         )
         yield Reason(ReasonKind.BUFFERED, counts.stream, detail)
+
+
+def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
+    """Where sources did not send at the same time, so that the sum of their rates is that of no moment.
+
+    Told of those that share a machine, and so a clock.
+    """
+    spans: dict[str | None, list[tuple[int, int]]] = {}
+    for one in evidence:
+        if one.sent.first_ns is not None and one.sent.last_ns is not None:
+            spans.setdefault(one.path.source.machine, []).append((one.sent.first_ns, one.sent.last_ns))
+    for together in spans.values():
+        first_ns, last_ns = zip(*together, strict=True)
+        began_s, ended_s = ((max(times) - min(times)) / 1e9 for times in (first_ns, last_ns))
+        if max(began_s, ended_s) > limit_s:
+            overlap_s, any_s = (max(0, min(last_ns) - max(first_ns)) / 1e9, (max(last_ns) - min(first_ns)) / 1e9)
+            detail = (
+                f"{len(together)} sources began {began_s * 1e3:,.0f} ms and ended {ended_s * 1e3:,.0f} ms apart: all "
+                f"sent at once for {overlap_s:.3f} s of {any_s:.3f} s, so the sum of their rates is that of no moment; "
+                "a longer duration makes this small"
+            )
+            yield Reason(ReasonKind.SOURCES_APART, "", detail)
 
 
 def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:
@@ -176,7 +201,7 @@ def _sink(received: Received) -> Iterator[Finding]:
 
 
 def _dropped_unknown(received: Received, counts: StreamCounts) -> Iterator[Finding]:
-    if received.frames is not None and counts.capture_dropped_frames is None:
+    if received.frames is not None and counts.lost_frames is None:
         yield (
             ReasonKind.CAPTURE_DROPS_UNKNOWN,
             f"{received.counted_by} does not say how many frames it dropped itself: of "

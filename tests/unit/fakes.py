@@ -90,6 +90,7 @@ class Fate:
 
     sent: int | None = None  # None: as intended
     source_error: str = ""
+    begins_ms: int = 0  # after its time
     prepare_error: str = ""
     dropped_by_rule: int = 0
     lost_in_uut: int = 0
@@ -158,7 +159,7 @@ class FakeSource(Source):
         frames = (traffic.frames or 1000) if fate.sent is None else fate.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         self._wire.carry(frames)
-        at_ns = START_NS if frames else None
+        at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
         return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error)
 
     def _note(self, what: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.model.counts import Spread, StreamCounts
+from netbench.model.counts import Extent, Spread, StreamCounts
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic
@@ -220,7 +220,7 @@ def test_what_the_sink_dropped_of_a_stream_is_the_testers_loss(journey, said, dr
 def test_what_nobody_knows_of_the_sink_is_not_the_uuts_loss(journey, lost):
     evidence = journey.evidence()
     counts = account(replace(evidence, received=replace(evidence.received, dropped=None)))
-    assert (counts.lost_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (lost, lost, lost)
+    assert (counts.lost_frames, counts.capture_dropped_frames, counts.unexplained_frames) == (lost, None, lost)
     assert counts.received_frames == journey.received
 
 
@@ -282,6 +282,23 @@ def test_frames_that_cannot_be_told_apart_are_counted_only():
     assert lost_at(counts) == {IN_UUT: 100}
     unknown = counts.duplicate_frames, counts.reordered_frames, counts.loss_runs, counts.longest_loss_run_frames
     assert unknown == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("sends", "says", "why"),
+    [
+        ({"in_order": False}, {}, "the source sends by several threads"),
+        ({"numbered": False}, {}, "the source does not number its frames"),
+        ({}, {"reordered": None}, "the sink does not tell"),
+    ],
+)
+def test_an_order_that_is_not_the_uuts_doing_is_refused(sends, says, why):
+    evidence = Journey().evidence()
+    late = replace(evidence.received, reordered=287, reordering_extent=Extent(1, 1.0, 1))
+    assert account(replace(evidence, received=late)).reordered_frames == 287
+    counts = account(replace(evidence, sent=replace(evidence.sent, **sends), received=replace(late, **says)))
+    assert counts.order_refused.startswith(why)
+    assert (counts.reordered_frames, counts.reordered_ratio, counts.reordering_extent_max_frames) == (None, None, None)
 
 
 DELAY = Spread(0, 5.5, 5, 7, 8, 9, 10)

@@ -167,6 +167,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.BUFFERED,
         ReasonKind.CAPTURE_DROPS_UNKNOWN,
         ReasonKind.LINK_UNKNOWN,
+        ReasonKind.SOURCES_APART,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
     assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}

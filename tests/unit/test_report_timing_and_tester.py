@@ -109,7 +109,7 @@ def test_order_is_summed_over_trials_and_keeps_the_extremes() -> None:
         ),
         trial(stream_counts(reordered_frames=500), repetition=3, reasons=INVALID),
     ]
-    assert order_of(trials[:2]) == Order(1800, 2, 3, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
+    assert order_of(trials[:2]) == Order(1800, 2, 3, 3 / 1800, 7, 66, 40, ((1, 40), (4, 25), (32, 1)))
     assert "raw 64 1,800 2 3 0.2 % 7 66 40 1: 40 · 4–7: 25 · 32–63: 1" in page_of(campaign(trials)).text
     assert order_of([trial(stream_counts(duplicate_frames=None))]) is None
 
@@ -128,6 +128,17 @@ def test_the_page_says_what_sent_and_where_and_what_it_was_after_a_change() -> N
     text = page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "tester": [one, other]})).text
     assert "What sent and received from 2026-02-02T00:00:00+00:00 on Stream End" in text
     page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "tester": [{"damaged": 1}]}))
+
+
+def test_an_order_that_is_not_known_is_not_in_order() -> None:
+    why = "the source sends by several threads"
+    refused = stream_counts("s2", received=500, reordered_frames=None, order_refused=why)
+    order = order_of([trial(stream_counts("s1", received=900, reordered_frames=3), refused)])
+    assert order is not None
+    assert (order.received, order.reordered, order.reordered_ratio) == (1400, 3, 3 / 900)
+    page = page_of(campaign([trial(refused)]))
+    assert f"No order of 1 stream of trials: {why}." in page.text
+    assert "raw 64 500 0 – – –" in page.text
 
 
 def test_the_head_of_the_page_says_whether_the_tester_was_tested() -> None:

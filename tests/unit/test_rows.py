@@ -144,6 +144,7 @@ FIRST = {
     "source_details": "Linux 6.1; burst=1; 1 thread; CPU 0",
     "sink": "tcpdump",
     "sink_details": "any CPU",
+    "order_refused": "",
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)

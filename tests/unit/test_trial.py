@@ -221,6 +221,18 @@ def test_a_max_load_intends_nothing(measure):
     assert (counts.sent_frames, counts.received_frames, result.verdict) == (1000, 1000, Verdict.VALID)
 
 
+@pytest.mark.parametrize(("ms", "tolerance", "apart"), [(100, "1%", False), (101, "1%", True), (101, "100%", False)])
+def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, apart):
+    setup = FakeSetup.on(stream_paths(topology(3)))
+    setup.wires["s2"].fate.begins_ms = ms
+    result = measure(setup, "s1", "s2", "s3", tolerance=tolerance)
+    detail = (
+        "3 sources began 101 ms and ended 101 ms apart: all sent at once for 0.000 s of 0.101 s, so the sum of their "
+        "rates is that of no moment; a longer duration makes this small"
+    )
+    assert said(result) == ([(ReasonKind.SOURCES_APART, "", detail)] if apart else [])
+
+
 def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     setup = FakeSetup.on(PATHS)
     clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink

@@ -39,7 +39,7 @@ class Trial:
 
     One thread for each of `fds`, packet sockets bound to the interface, the n-th pinned to the n-th of
     `cpus` in turn. The threads take consecutive blocks of one numbering, so that the sequence numbers
-    of all threads together are 0 … sent − 1.
+    of all threads together are 0 … sent − 1. Blocks of several threads overtake each other on their way to the kernel.
     """
 
     def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int], halt: Halt) -> None:
@@ -136,4 +136,5 @@ class Trial:
             max_burst_frames=pacer.max_burst_frames,
             max_lateness_s=pacer.max_lateness_ns / 1e9,
             error=error,
+            in_order=len(self._senders) == 1,
         )
