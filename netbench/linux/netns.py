@@ -1,9 +1,12 @@
-"""Reading from inside network namespaces, without a process."""
+"""Network namespaces: which there are, and reading from inside them without a process."""
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from netbench.errors import MachineGoneError, TestbedError
@@ -11,6 +14,7 @@ from netbench.errors import MachineGoneError, TestbedError
 T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
+_NAMED = Path("/run/netns")
 
 
 def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T]) -> dict[str | None, T]:
@@ -24,7 +28,7 @@ def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T
         found = {}
         for netns in sorted(namespaces, key=bool):  # where netbench runs comes first: there is no name to go back by
             if netns:
-                _enter(netns)
+                _enter(namespace_path(netns), netns)
             found[netns] = read(netns)
         return found
 
@@ -32,10 +36,82 @@ def within_each(namespaces: Iterable[str | None], read: Callable[[str | None], T
         return thread.submit(walk).result()
 
 
-def _enter(netns: str) -> None:
+def within(path: str, read: Callable[[], T]) -> T:
+    """What `read` returns when called in the namespace at a path (/proc/PID/ns/net); raises as `within_each`."""
+
+    def there() -> T:
+        _enter(path, path)
+        return read()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(there).result()
+
+
+def namespace_path(netns: str | None) -> str:
+    """Where the namespace of a name is to be entered; None: the one netbench runs in."""
+    return str(_NAMED / netns) if netns else "/proc/self/ns/net"
+
+
+def every_namespace(besides: str) -> dict[str, str]:
+    """Where each network namespace of this machine can be entered, and what to call it; not the one at `besides`.
+
+    One lives by its name, by a process in it (a container), by a mount elsewhere, or by a descriptor. Those that this
+    process may not see are left out.
+    """
+    known = {_inode(besides)}
+    found = {}
+    for path, whose in _ways():
+        with suppress(OSError):  # gone meanwhile, or not ours to look at
+            inode = _inode(path)
+            if inode not in known:
+                known.add(inode)
+                found[path] = whose
+    return found
+
+
+def _ways() -> Iterator[tuple[str, str]]:
+    """Paths of network namespaces, some of one that was there before; those by a name first."""
+    for path in _listed(_NAMED):
+        yield str(path), f"the network namespace {path.name}"
+    for process in _listed(Path("/proc")):
+        if not process.name.isdecimal():
+            continue
+        whose = f"the network namespace of process {process.name}"
+        for task in _listed(process / "task"):
+            yield str(task / "ns/net"), whose
+        for place in _mounts(process):
+            yield f"{process}/root{place}", f"the network namespace mounted at {place}"
+        for descriptor in _listed(process / "fd"):
+            with suppress(OSError):  # closed meanwhile
+                if str(descriptor.readlink()).startswith("net:"):
+                    yield str(descriptor), f"a network namespace that process {process.name} holds"
+
+
+def _mounts(process: Path) -> list[str]:
+    """Where a process sees files mounted that are network namespaces (proc_pid_mountinfo(5))."""
+    try:
+        lines = (process / "mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    places = [words[4] for words in map(str.split, lines) if words[3].startswith("net:")]
+    return [re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), place) for place in places]
+
+
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return list(directory.iterdir())
+    except OSError:
+        return []
+
+
+def _inode(path: str) -> int:
+    return Path(path).stat().st_ino
+
+
+def _enter(path: str, netns: str) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     try:
-        descriptor = os.open(f"/run/netns/{netns}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if libc.setns(descriptor, _CLONE_NEWNET) != 0:
                 number = ctypes.get_errno()

@@ -11,14 +11,16 @@ import socket
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from netbench.errors import MissingError, UsageError
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.linux.netns import every_namespace, namespace_path, within
 
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
@@ -27,11 +29,16 @@ _ADDRESS_REASON = "carries the address"
 _SSH_PORT = 22
 _SSH_SERVERS = ("sshd", "sshd-session", "sshd-auth", "dropbear")
 _TABLES = {253: "default", 254: "main", 255: "local"}
+_TO_SOMEBODY = (1, 2)  # RTN_UNICAST, RTN_LOCAL of linux/rtnetlink.h: broadcast and multicast routes every port has
+_MOST_ROUTES = 3  # that are named of one interface
+# Discovery and session frames of PPPoE (RFC 2516), as /proc/net/packet writes their EtherTypes.
+_PPPOE = ("8863", "8864")
 # A NIC has no kind. The far end of a veth pair or of a tap belongs to whoever made it; every other kind
 # (bridge, bond, vlan, macvlan, tunnels, …) passes its frames on to interfaces that nobody named.
 _PORT_KINDS = (None, "veth", "tun")
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Session = tuple[_Address, _Address]  # local, remote
 
 
@@ -75,12 +82,14 @@ class Link:
 class Snapshot:
     """What decides over the interfaces of one namespace, read in one pass; keys are interface indexes.
 
-    `default_routes` describe themselves (`IPv4, table main`); `ssh` and `wireless` are sets of indexes.
+    `routes` are those that lead beyond the subnets of the interface, `carried` is what rests on it and is not among
+    `links`; both describe themselves (`default route (IPv4, table main)`). `ssh` and `wireless` are sets of indexes.
     """
 
     links: tuple[Link, ...]
     addresses: Mapping[int, tuple[str, ...]]
-    default_routes: Mapping[int, tuple[str, ...]]
+    routes: Mapping[int, tuple[str, ...]]
+    carried: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     ssh: frozenset[int] = frozenset()
     wireless: frozenset[int] = frozenset()
 
@@ -146,8 +155,13 @@ def uses(link: Link, snapshot: Snapshot, allowed: Collection[_Address] = ()) -> 
     for other in snapshot.links:
         if link.index in other.lower:
             yield f"carries the {other.kind or 'interface'} {other.name}"
-    for route in snapshot.default_routes.get(link.index, ()):
-        yield f"carries the default route ({route})"
+    for carried in snapshot.carried.get(link.index, ()):
+        yield f"carries {carried}"
+    routes = snapshot.routes.get(link.index, ())
+    for route in routes[:_MOST_ROUTES]:
+        yield f"carries the {route}"
+    if len(routes) > _MOST_ROUTES:
+        yield f"carries {len(routes) - _MOST_ROUTES} more such routes"
     if link.index in snapshot.ssh:
         yield "carries an SSH session to this host"
     for text in snapshot.addresses.get(link.index, ()):
@@ -209,59 +223,138 @@ def _read_snapshot(netns: str | None) -> Snapshot:
     with iproute:
         links = tuple(_link(message) for message in iproute.get_links())
         addresses: dict[int, list[str]] = defaultdict(list)
+        subnets: dict[int, list[_Network]] = defaultdict(list)
         for message in iproute.get_addr():
             # On a point-to-point link IFA_ADDRESS is the peer's; IFA_LOCAL, where it exists, is ours.
-            address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
-            addresses[message["index"]].append(f"{address}/{message['prefixlen']}")
+            both = {message.get_attr("IFA_LOCAL"), message.get_attr("IFA_ADDRESS")} - {None}
+            own = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+            addresses[message["index"]].append(f"{own}/{message['prefixlen']}")
+            subnets[message["index"]] += [
+                ipaddress.ip_network(f"{one}/{message['prefixlen']}", strict=False) for one in both
+            ]
         routes: dict[int, list[str]] = defaultdict(list)
-        for family, label in ((socket.AF_INET, "IPv4"), (socket.AF_INET6, "IPv6")):
+        for family in (socket.AF_INET, socket.AF_INET6):
             for message in iproute.get_routes(family=family):
-                for index in _default_route_interfaces(message):
-                    table = message.get_attr("RTA_TABLE") or message["table"]
-                    routes[index].append(f"{label}, table {_TABLES.get(table, table)}")
+                for index in _interfaces_of_route(message):
+                    if text := _beyond(message, subnets[index]):
+                        routes[index].append(text)
         by_index = {index: tuple(texts) for index, texts in addresses.items()}
-        own = netns is None
+        here = netns is None
         return Snapshot(
             links=links,
             addresses=by_index,
-            default_routes={index: tuple(dict.fromkeys(texts)) for index, texts in routes.items()},
-            ssh=frozenset(_ssh_interfaces(iproute, by_index)) if own else frozenset(),
-            wireless=frozenset(link.index for link in links if own and _is_wireless(link.name)),
+            routes={index: tuple(dict.fromkeys(texts)) for index, texts in routes.items()},
+            carried=_carried(netns, {link.name: link.index for link in links}),
+            ssh=frozenset(_ssh_interfaces(iproute, by_index)) if here else frozenset(),
+            wireless=frozenset(link.index for link in links if here and _is_wireless(link.name)),
         )
 
 
 def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2's messages have no types
-    info = message.get_attr("IFLA_LINKINFO")
-    kind = info.get_attr("IFLA_INFO_KIND") if info else None
-    data = info.get_attr("IFLA_INFO_DATA") if info else None
-    lower = set()
-    # The link of a veth is its peer; one in another namespace has an index that means nothing here.
-    if kind != "veth" and message.get_attr("IFLA_LINK_NETNSID") is None:
-        lower.add(message.get_attr("IFLA_LINK"))
-    # Tunnels name the interface below them in their own attributes: IFLA_VXLAN_LINK, IFLA_GRE_LINK, …
-    # pyroute2 leaves the data of kinds it does not know undecoded.
-    if isinstance(data, Mapping):
-        lower |= {value for name, value in data["attrs"] if name.endswith("_LINK")}
     carrier = message.get_attr("IFLA_CARRIER")
+    # One that rests on an interface in another namespace has an index that means nothing here.
+    lower = _lower(message) if message.get_attr("IFLA_LINK_NETNSID") is None else set()
     return Link(
         index=message["index"],
         name=message.get_attr("IFLA_IFNAME"),
         mac=message.get_attr("IFLA_ADDRESS") or "",
         mtu=message.get_attr("IFLA_MTU"),
-        kind=kind,
+        kind=_kind(message),
         ethernet=message["ifi_type"] == _ARPHRD_ETHER,
         loopback=bool(message["flags"] & _IFF_LOOPBACK),
         carrier=None if carrier is None else bool(carrier),
         master=message.get_attr("IFLA_MASTER"),
-        lower=frozenset(index for index in lower if index and index != message["index"]),
+        lower=frozenset(index for index in lower if index != message["index"]),
     )
 
 
-def _default_route_interfaces(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
-    if message["dst_len"] != 0:
+def _kind(message: Any) -> str | None:  # noqa: ANN401 - pyroute2's messages have no types
+    info = message.get_attr("IFLA_LINKINFO")
+    return info.get_attr("IFLA_INFO_KIND") if info else None
+
+
+def _lower(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
+    """The indexes of the interfaces that a link sends through, in the namespace that these are in."""
+    info = message.get_attr("IFLA_LINKINFO")
+    data = info.get_attr("IFLA_INFO_DATA") if info else None
+    lower = set()
+    if _kind(message) not in ("veth", "netkit"):  # whose link is its peer
+        lower.add(message.get_attr("IFLA_LINK"))
+    # Tunnels name the interface below them in their own attributes: IFLA_VXLAN_LINK, IFLA_GRE_LINK, …
+    # pyroute2 leaves the data of kinds it does not know undecoded.
+    if isinstance(data, Mapping):
+        lower |= {value for name, value in data["attrs"] if name.endswith("_LINK")}
+    return {index for index in lower if index}
+
+
+def _interfaces_of_route(message: Any) -> set[int]:  # noqa: ANN401 - pyroute2's messages have no types
+    if message["type"] not in _TO_SOMEBODY:
         return set()
     hops = message.get_attr("RTA_MULTIPATH") or ()
     return {index for index in (message.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)) if index}
+
+
+def _beyond(message: Any, subnets: Collection[_Network]) -> str:  # noqa: ANN401 - pyroute2's messages have no types
+    """What a route is, when it leads to more than these subnets and to neighbours by IPv6; empty when it does not."""
+    table = message.get_attr("RTA_TABLE") or message["table"]
+    label = f"{'IPv4' if message['family'] == socket.AF_INET else 'IPv6'}, table {_TABLES.get(table, table)}"
+    if message["dst_len"] == 0:
+        return f"default route ({label})"
+    to = ipaddress.ip_network(f"{message.get_attr('RTA_DST')}/{message['dst_len']}", strict=False)
+    neighbours = to.version == 6 and to.is_link_local
+    if neighbours or any(to.version == one.version and to.subnet_of(one) for one in subnets):  # type: ignore[arg-type]  # of one version
+        return ""
+    return f"route to {to} ({label})"
+
+
+def _carried(netns: str | None, indexes: Mapping[str, int]) -> dict[int, tuple[str, ...]]:
+    """What rests on the interfaces of a namespace and is no link there; `indexes` are theirs by name.
+
+    Namespaces that this process may not look into are left out.
+    """
+    carried: dict[int, list[str]] = defaultdict(list)
+    home = namespace_path(netns)
+    for path, whose in every_namespace(besides=home).items():
+        with suppress(TestbedError, OSError):  # it ended meanwhile, or is not ours to look into
+            for index, text in within(path, lambda: _resting_on(home)):
+                carried[index].append(f"the {text} in {whose}")
+    with suppress(TestbedError, OSError):  # likewise
+        for index, text in within(home, lambda: list(pppoe_sessions(Path("/proc/thread-self/net"), indexes))):
+            carried[index].append(text)
+    return {index: tuple(dict.fromkeys(texts)) for index, texts in carried.items()}
+
+
+def _resting_on(home: str) -> list[tuple[int, str]]:
+    """Links of the namespace that this thread is in that rest on others in `home`: those, by index there, and these."""
+    descriptor = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with IPRoute() as iproute:
+            links = [link for link in iproute.get_links() if link.get_attr("IFLA_LINK_NETNSID") is not None]
+            number = iproute.get_netnsid(fd=descriptor)["nsid"] if links else None
+    finally:
+        os.close(descriptor)
+    return [
+        (index, f"{_kind(link) or 'interface'} {link.get_attr('IFLA_IFNAME')}")
+        for link in links
+        if link.get_attr("IFLA_LINK_NETNSID") == number
+        for index in _lower(link)
+    ]
+
+
+def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    """The interfaces of a namespace that PPPoE runs over, by index, and what runs there.
+
+    `net` is its /proc/net: the kernel's sessions are in `pppoe` (seq_show of its drivers/net/ppp/pppoe.c), those of
+    programs have packet sockets (`packet`: net/packet/af_packet.c).
+    """
+    for line in _lines(net / "pppoe")[1:]:
+        session, _, device = line.split()
+        if device in indexes:
+            yield indexes[device], f"the PPPoE session {session}"
+    for line in _lines(net / "packet")[1:]:
+        columns = line.split()
+        if columns[3] in _PPPOE:
+            yield int(columns[4]), "PPPoE of some program"
 
 
 def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> Iterator[int]:  # noqa: ANN401 - untyped

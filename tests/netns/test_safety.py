@@ -92,12 +92,54 @@ def test_a_default_route(lab, route, described):
     refuse_unsafe_port("nbt-b", netns=lab)
 
 
-def test_other_routes_are_no_reason_of_their_own(lab):
+def test_any_route_beyond_the_subnet_of_the_port(lab):
+    """Half of all addresses are as good as a default route, which such a pair stands for."""
     ip(lab, "address", "add", "198.18.0.1/24", "dev", "nbt-a")
-    ip(lab, "route", "add", "203.0.113.0/24", "via", "198.18.0.2")
+    ip(lab, "address", "add", "2001:db8::1/64", "dev", "nbt-a", "nodad")
+    ip(lab, "route", "add", "198.18.0.64/26", "via", "198.18.0.2")
     ip(lab, "route", "add", "unreachable", "default")
+    refuse_unsafe_port("nbt-a", ["198.18.0.1", "2001:db8::1"], netns=lab)
 
-    refuse_unsafe_port("nbt-a", ["198.18.0.1"], netns=lab)
+    ip(lab, "route", "add", "0.0.0.0/1", "via", "198.18.0.2")
+    ip(lab, "route", "add", "198.18.0.0/23", "dev", "nbt-a", "table", "7")
+    ip(lab, "-6", "route", "add", "2000::/3", "nexthop", "via", "2001:db8::2", "nexthop", "via", "2001:db8::3")
+
+    message = refusal(lab, "nbt-a", ["198.18.0.1", "2001:db8::1"])
+    for route in ("0.0.0.0/1 (IPv4, table main)", "198.18.0.0/23 (IPv4, table 7)", "2000::/3 (IPv6, table main)"):
+        assert f"carries the route to {route}" in message
+
+
+def test_what_rests_on_a_port_from_another_namespace(lab):
+    ip(lab, "link", "add", "nbt-mv", "link", "nbt-a", "type", "macvlan", "mode", "bridge")
+    ip(lab, "link", "add", "nbt-mw", "link", "nbt-b", "type", "macvtap", "mode", "bridge")
+    with second_namespace() as other, container() as pid:
+        ip(lab, "link", "set", "nbt-mv", "netns", other)
+        ip(lab, "link", "set", "nbt-mw", "netns", pid)
+
+        assert f"it carries the macvlan nbt-mv in the network namespace {other}. " in refusal(lab, "nbt-a")
+        message = f"it carries the macvtap nbt-mw in the network namespace of process {pid}. "
+        assert message in refusal(lab, "nbt-b")
+
+
+@contextmanager
+def container():
+    """A process in a network namespace that has no name, by its id."""
+    process = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo; exec cat"], stdin=-1, stdout=-1, text=True)
+    try:
+        process.stdout.readline()
+        yield str(process.pid)
+    finally:
+        process.communicate()
+
+
+def test_a_program_that_speaks_pppoe_on_a_port(lab):
+    ask = """
+import socket
+discovery = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+discovery.bind(("nbt-a", 0x8863))
+"""
+
+    assert "nbt-a|carries PPPoE of some program" in inside(lab, ask + ASK).splitlines()
 
 
 def test_a_bridge_and_its_member(lab):
@@ -190,7 +232,7 @@ def test_the_nic_that_leads_to_the_ssh_client(lab):
     told = inside(lab, ASK, SSH_CONNECTION="203.0.113.9 50000 198.18.0.1 22").splitlines()
 
     assert f"nbt-a|{SESSION}" in told
-    assert f"nbt-b|{SESSION}" in told
+    assert f"nbt-b|carries the route to 203.0.113.9/32 (IPv4, table main)|{SESSION}" in told
 
 
 def test_an_established_connection_to_the_ssh_port_without_its_variable(lab):

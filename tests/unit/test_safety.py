@@ -5,14 +5,23 @@ import ipaddress
 import pytest
 
 from netbench.errors import UsageError
-from netbench.linux.safety import Link, Snapshot, read_ports, refuse_unsafe_port, ssh_sessions, uses
+from netbench.linux.safety import (
+    Link,
+    Snapshot,
+    pppoe_sessions,
+    read_ports,
+    refuse_unsafe_port,
+    ssh_sessions,
+    uses,
+)
 
 
-def reasons(link, *, others=(), addresses=(), routes=(), ssh=(), wireless=(), allowed=()):
+def reasons(link, *, others=(), addresses=(), routes=(), carried=(), ssh=(), wireless=(), allowed=()):
     snapshot = Snapshot(
         links=(link, *others),
         addresses={2: tuple(addresses)},
-        default_routes={2: tuple(routes)},
+        routes={2: tuple(routes)},
+        carried={2: tuple(carried)},
         ssh=frozenset(ssh),
         wireless=frozenset(wireless),
     )
@@ -39,8 +48,18 @@ HELD = ["192.0.2.1/24", "2001:db8::1/64"]
         ({}, {"wireless": [3], "ssh": [3]}, []),
         (
             {},
-            {"routes": ["IPv4, table main", "IPv6, table 100"]},
-            ["carries the default route (IPv4, table main)", "carries the default route (IPv6, table 100)"],
+            {"routes": ["default route (IPv4, table main)", "route to 0.0.0.0/1 (IPv4, table 100)"]},
+            ["carries the default route (IPv4, table main)", "carries the route to 0.0.0.0/1 (IPv4, table 100)"],
+        ),
+        (
+            {},
+            {"routes": [f"route to 10.{n}.0.0/16" for n in range(900_000)]},
+            [*(f"carries the route to 10.{n}.0.0/16" for n in range(3)), "carries 899997 more such routes"],
+        ),
+        (
+            {},
+            {"carried": ["the macvlan mv0 in the network namespace of process 7"]},
+            ["carries the macvlan mv0 in the network namespace of process 7"],
         ),
         ({}, {"addresses": HELD, "allowed": ["192.0.2.1"]}, ["carries the address 2001:db8::1/64"]),
         ({}, {"addresses": HELD, "allowed": ["192.0.2.1", "2001:db8:0::1"]}, []),
@@ -50,7 +69,7 @@ HELD = ["192.0.2.1/24", "2001:db8::1/64"]
         # A named address excuses nothing else.
         (
             {},
-            {"addresses": HELD[:1], "allowed": ["192.0.2.1"], "routes": ["IPv4, table main"], "ssh": [2]},
+            {"addresses": HELD[:1], "allowed": ["192.0.2.1"], "routes": ["default route (IPv4, table main)"], "ssh": [2]},
             ["carries the default route (IPv4, table main)", "carries an SSH session to this host"],
         ),
     ],
@@ -77,6 +96,24 @@ def test_what_is_not_there_is_refused_by_name():
         refuse_unsafe_port("lo", ["192.0.2"])
     with pytest.raises(UsageError, match="there is no network namespace 'no-such-netns'"):
         read_ports("no-such-netns")
+
+
+def test_what_pppoe_runs_over(tmp_path):
+    assert list(pppoe_sessions(tmp_path, {"eth1": 2})) == []  # a kernel without
+    (tmp_path / "pppoe").write_text(
+        "Id       Address              Device\n"
+        "0A000000 02:00:00:00:00:01     eth1\n"
+        "0B000000 02:00:00:00:00:01     gone\n"
+    )
+    (tmp_path / "packet").write_text(
+        "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n"
+        "00000000aa2e0a00 3      3    8863   4     1 0      0      31337 \n"
+        "00000000aa2e0a01 3      3    0003   5     1 0      0      31338 \n"
+    )
+    assert list(pppoe_sessions(tmp_path, {"eth1": 2})) == [
+        (2, "the PPPoE session 0A000000"),
+        (4, "PPPoE of some program"),
+    ]
 
 
 # SSH sessions. Addresses in /proc/net/tcp are 32-bit words of a little-endian machine.
