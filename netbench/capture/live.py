@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
+_LOOK_AGAIN_MS = 100  # whether the writer has ended
 # For what is left in the pipe once its writer has ended: a mebibyte, on a machine that is busy.
 _END_S = 60.0
 _DISCARDED_BYTES = 1 << 16
@@ -46,6 +47,7 @@ class GatheringPipe(RawIOBase):
         super().__init__()
         self._descriptor = descriptor
         self._hurried = threading.Event()
+        self._ended = threading.Event()
         with suppress(OSError):  # a smaller one does as well, only with more haste
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, min(_WANTED_BYTES, int(_LARGEST.read_text())))
         self._half = fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) // 2
@@ -56,13 +58,21 @@ class GatheringPipe(RawIOBase):
         """Have whatever there is read at once from now on; another thread may say so at any time."""
         self._hurried.set()
 
+    def end(self) -> None:
+        """Take what there is for all there will be: the writer has ended, whoever else holds the pipe open."""
+        self._ended.set()
+        self._hurried.set()
+
     def readable(self) -> bool:
         """It is."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         """Read what there is, up to the size of `buffer`; how many bytes, 0 at the end."""
-        ((_, events),) = self._poll.poll()
+        while not (ready := self._poll.poll(_LOOK_AGAIN_MS)):
+            if self._ended.is_set() and not self._waiting():
+                return 0
+        ((_, events),) = ready
         until = time.monotonic() + _GATHER_S
         while not (events & select.POLLHUP or self._waiting() >= self._half or time.monotonic() >= until):
             if self._hurried.wait(_STEP_S):
@@ -110,6 +120,11 @@ class LiveCapture:
             self._pipe.hurry()
         self._news.wait(timeout_s)
         return self._tally.flush_frames > 0
+
+    def end(self) -> None:
+        """Say that the writer has ended."""
+        if self._pipe is not None:
+            self._pipe.end()
 
     def counts(self, expected: Expected) -> CaptureCounts:
         """What `analyze_capture` says of the same bytes, once the writer has ended; to be asked once.

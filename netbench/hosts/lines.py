@@ -1,11 +1,19 @@
-"""What a process writes into its pipes, waited for no longer than it may take."""
+"""What a process writes into its pipes, waited for no longer than it may take, and its end."""
 
 import os
 import select
+import subprocess
 import time
+from contextlib import suppress
 from typing import IO
 
+from netbench.hosts.base import Process
+from netbench.hosts.clock import wait_until
+
 _LONGEST_BYTES = 65_536
+_POLL_S = 0.002
+# For what an ended process has written, and for the end of a killed one.
+_GRACE_S = 1.0
 
 
 class Lines:
@@ -40,9 +48,53 @@ class Lines:
 
 
 def last_words(pipe: IO[str], lines: int) -> str:
-    """The last few lines that a pipe holds now, joined by ` | `; never waits for more."""
-    descriptor, text = pipe.fileno(), b""
-    while select.select([descriptor], [], [], 0)[0] and (piece := os.read(descriptor, _LONGEST_BYTES)):
-        text += piece
-    said = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+    """The last few lines of the first 64 KiB that a pipe holds now, joined by ` | `; never waits for more."""
+    said = [line.strip() for line in _there(pipe).decode(errors="replace").splitlines() if line.strip()]
     return " | ".join(said[-lines:])
+
+
+def end(process: Process, limit_s: float = 0.0) -> str:
+    """The end of a process, by itself within `limit_s`, else by SIGKILL; the last 64 KiB of what it says on stderr.
+
+    Its pipes are closed: whoever else holds them open, such as a child of it, is not waited for.
+    """
+    if process.stdin is not None:
+        with suppress(OSError):  # what it has not read
+            process.stdin.close()
+    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None and not pipe.closed]
+    said = b""
+
+    def is_silent() -> bool:
+        nonlocal said
+        for pipe in list(pipes):
+            if not select.select([pipe], [], [], 0)[0]:
+                continue
+            if not (piece := _there(pipe)):
+                pipes.remove(pipe)
+            elif pipe is process.stderr:
+                said = (said + piece)[-_LONGEST_BYTES:]
+        return not pipes
+
+    def has_ended() -> bool:
+        is_silent()  # or it might wait for a reader
+        return process.poll() is not None
+
+    if not wait_until(has_ended, limit_s, _POLL_S):
+        process.kill()
+    with suppress(subprocess.TimeoutExpired):  # it cannot be reaped while its kernel waits for a disk
+        process.wait(_GRACE_S)
+    wait_until(is_silent, _GRACE_S, _POLL_S)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    return said.decode(errors="replace")
+
+
+def _there(pipe: IO[str]) -> bytes:
+    """The first 64 KiB of what a pipe holds now; empty also at its end."""
+    descriptor, text = pipe.fileno(), b""
+    while len(text) < _LONGEST_BYTES and select.select([descriptor], [], [], 0)[0]:
+        if not (piece := os.read(descriptor, _LONGEST_BYTES - len(text))):
+            break
+        text += piece
+    return text

@@ -16,6 +16,15 @@ from netbench.hosts.clock import wait_until
 MARK = "NETBENCH_RUN"
 
 
+class _Leader(subprocess.Popen[str]):
+    """A process in a session of its own, which ends with it when it is killed."""
+
+    def kill(self) -> None:
+        """SIGKILL to it and to all that it has started there; harmless when it has ended."""
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+
 class LocalHost:
     """The machine itself."""
 
@@ -58,7 +67,7 @@ class LocalHost:
         require_tool(argv[0])
         try:
             # A session of its own: Ctrl-C at the terminal is netbench's to handle, not the child's.
-            return subprocess.Popen(
+            return _Leader(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -1,13 +1,12 @@
 """The process on a sink's host that sends flush frames when it is asked to."""
 
 import inspect
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from netbench.hosts.base import Host, Process
-from netbench.hosts.lines import Lines
+from netbench.hosts.lines import Lines, end
 from netbench.sinks import flush
 
 # Two blocks of 256 KiB, at the least a flush frame can take in one.
@@ -60,9 +59,7 @@ class Pusher:
         """End the process; harmless when called twice."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
-            with suppress(subprocess.TimeoutExpired):  # killed: it only has to be reaped, and may be so later
-                process.communicate(timeout=_ANSWER_S)
+            end(process)
 
 
 def _ask(process: Process, request: str, timeout_s: float) -> str:

@@ -6,7 +6,6 @@ import select
 import shlex
 import shutil
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from netbench.capture.pcap import pcap_bytes
 from netbench.errors import NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.lines import end
 from netbench.linux.needs import Tool
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
@@ -37,6 +37,7 @@ _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
 _LISTENING = "listening on"
 _POLL_S = 0.002
+_STOP_S = 20.0
 
 _CLOSING_LINE = re.compile(
     r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
@@ -114,16 +115,14 @@ class TcpdumpSink(Sink):
             self._flush(process, target_of(incoming), limit_s)
         ended_early = process.poll() is not None
         process.send_signal(signal.SIGINT)  # does nothing to one that has ended
-        try:
-            _, words = process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            _, words = process.communicate()
-            words += "\ntcpdump did not stop within 20 s of SIGINT and was killed"
-        self._words += words
+        self._words += end(process, _STOP_S)
+        if not ended_early and process.returncode == -signal.SIGKILL:
+            self._words += f"\ntcpdump did not stop within {_STOP_S:g} s of SIGINT and was killed"
+        if self._live:
+            self._live.end()
         self._process = None
         if process.returncode != 0 or self._numbers().get("captured") is None or ended_early:
-            self._error = _why(self._words, process.wait())
+            self._error = _why(self._words, process.returncode)
         self._disk_full = "No space left on device" in self._words
         if self._live is None:
             self._disk_full |= self._bring_home(incoming) < _FREE_BYTES
@@ -150,9 +149,10 @@ class TcpdumpSink(Sink):
         if self._pusher is not None:
             self._pusher.close()
         if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
+            end(self._process)
             self._process = None
+            if self._live:
+                self._live.end()
 
     def _running(self) -> tuple[Process, Incoming]:
         if self._process is None or self._incoming is None:
@@ -163,8 +163,8 @@ class TcpdumpSink(Sink):
         """Whether tcpdump has said so, by what it has said until now."""
         assert process.stderr is not None
         descriptor = process.stderr.fileno()
-        while select.select([descriptor], [], [], 0)[0] and (words := os.read(descriptor, 4096)):
-            self._words += words.decode(errors="replace")
+        if select.select([descriptor], [], [], 0)[0]:
+            self._words += os.read(descriptor, 4096).decode(errors="replace")
         return _LISTENING in self._words
 
     def _numbers(self) -> Mapping[str, int]:
@@ -306,8 +306,10 @@ def _free_bytes_of(host: Host) -> int:
     return int(words[3]) * 1024
 
 
-def _why(words: str, exit_code: int) -> str:
+def _why(words: str, exit_code: int | None) -> str:
     lines = [line for line in words.splitlines() if line.strip() and not _CLOSING_LINE.match(line)]
+    if exit_code is None:
+        return "tcpdump cannot be ended: its kernel waits for something"
     ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
     remark = f": {lines[-1].strip()}" if lines and _LISTENING not in lines[-1] else ""
     return f"tcpdump ended before the trial did ({ending}){remark}"

@@ -6,7 +6,6 @@ frames a second, and its own socket's drops are counted.
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from pydantic import BaseModel
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, Process
-from netbench.hosts.lines import Lines, last_words
+from netbench.hosts.lines import Lines, end, last_words
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
@@ -154,12 +153,4 @@ class _Conversation:
 
     def end(self) -> None:
         """End it: by closing its stdin, then by SIGKILL."""
-        with suppress(OSError):  # it has ended already
-            self._stdin.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._stdout.close()
-        self._stderr.close()
+        end(self._process, _END_S)

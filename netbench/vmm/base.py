@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.lines import end
 from netbench.linux.changes import Change
 from netbench.linux.needs import Need
 from netbench.linux.state import STATE_DIRECTORY
@@ -107,8 +108,7 @@ class RunningGuest:
     def stop(self) -> None:
         """End it; harmless when it has ended, and when called twice."""
         if self.process:
-            self.process.kill()
-            self.process.communicate()
+            end(self.process)
 
 
 class Vmm:

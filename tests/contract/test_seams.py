@@ -193,6 +193,16 @@ def test_a_spawned_process_has_pipes_and_bears_the_mark_of_its_run():
     assert process.returncode == -9
 
 
+def test_what_a_process_has_started_ends_when_it_is_killed():
+    process = LocalHost("local", "netbench-contract-family").spawn(["sh", "-c", "sleep 60 & echo; wait"])
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert len(list(marked_processes("netbench-contract-family"))) == 2
+    process.kill()
+    process.communicate(timeout=10)
+    assert list(marked_processes("netbench-contract-family")) == []
+
+
 ORPHAN = """
 import os
 from netbench.hosts.local import LocalHost

@@ -124,8 +124,10 @@ def test_what_rests_on_a_port_from_another_namespace(lab):
 @contextmanager
 def container():
     """A process in a network namespace that has no name, by its id."""
-    process = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo; exec cat"], stdin=-1, stdout=-1, text=True)
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    process = subprocess.Popen(["unshare", "-n", sys.executable, "-c", program], stdin=-1, stdout=-1, text=True)
     try:
+        assert process.stdout
         process.stdout.readline()
         yield str(process.pid)
     finally:

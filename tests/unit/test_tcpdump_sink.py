@@ -311,6 +311,26 @@ def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm
         sink.stop(5)
 
 
+@pytest.mark.parametrize("keep", [True, False], ids=["file", "pipe"])
+def test_whoever_else_holds_its_pipes_open_is_not_waited_for(arm, keep):
+    """Such as a child of it, which outlives this test; it used to be waited for without an end."""
+    child = "import subprocess\nsubprocess.Popen(['sleep', '100'])\n"
+    host = TcpdumpHost(script=child + STAND_IN)
+    begin = time.monotonic()
+    received = measured(arm(host, keep=keep))
+    assert (received.frames, received.error) == (100, "")
+    assert time.monotonic() - begin < 20, "the limit for one that does not end"
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["file", "pipe"])
+def test_one_that_does_not_end_is_killed(arm, monkeypatch, keep):
+    monkeypatch.setattr(tcpdump, "_STOP_S", 0.5)
+    host = TcpdumpHost(script=STAND_IN.replace("SIGINT, stop", "SIGINT, signal.SIG_IGN"))
+    received = measured(arm(host, keep=keep))
+    assert received.frames is None
+    assert received.error.endswith("tcpdump did not stop within 0.5 s of SIGINT and was killed")
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_closing_ends_it(arm, keep):
     """Also one whose capture is read meanwhile, by a thread that else would wait for ever."""
