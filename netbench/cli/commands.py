@@ -13,6 +13,7 @@ import typer
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, flush_output, open_standard_streams, printable, say
 from netbench.errors import ExitCode, NetbenchError
+from netbench.hosts.local import absolute_path
 from netbench.hosts.signals import Stopped
 
 if TYPE_CHECKING:
@@ -286,6 +287,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
 def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
     open_standard_streams()
+    os.environ["PATH"] = absolute_path()  # for all that is run
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8

@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
+from netbench.hosts.modules import module_command
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
 
@@ -97,8 +97,8 @@ class WorkerSource(Source):
 
     def _command(self, interface: str, cpus: Sequence[int]) -> list[str]:
         # numpy would start a thread on every CPU, and they spin: on the CPUs that send.
-        program = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-m", self._module]
-        return [*program, interface, *self._arguments, *map(str, cpus)]
+        program = module_command(self._module, interface, *self._arguments, *map(str, cpus))
+        return ["env", "OPENBLAS_NUM_THREADS=1", *program]
 
     @property
     def _opened(self) -> Process:

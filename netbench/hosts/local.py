@@ -102,7 +102,13 @@ class LocalHost:
 
 def search_path() -> str:
     """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""
-    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+    return os.pathsep.join((absolute_path(), "/usr/sbin", "/sbin"))
+
+
+def absolute_path() -> str:
+    """PATH without what depends on the current directory, where anybody may have put a program."""
+    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(filter(os.path.isabs, directories))
 
 
 def require_tool(name: str) -> None:

@@ -84,4 +84,4 @@ class SshHost(RemoteByCommand):
 
 def free_port(host: Host) -> int:
     """A TCP port of a host's loopback interface that nobody listens on. The host must see this machine's files."""
-    return int(run_checked(host, [sys.executable, "-c", _LISTEN]))
+    return int(run_checked(host, [sys.executable, "-I", "-c", _LISTEN]))

@@ -149,7 +149,8 @@ def _compile(scratch: Path, program: str, directory: str, shelves: Iterable[str]
     assert isinstance(python, File)
     interpreter = Elf(python.content).interpreter
     linker = scratch / follow(packages, f"usr{interpreter}")[-1]
-    environment = {"PYTHONHOME": str(scratch / "usr"), "PYTHONHASHSEED": "0"}
+    own = {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}  # nothing from the current directory
+    environment = {"PYTHONHOME": str(scratch / "usr"), "PYTHONHASHSEED": "0", **own}
     shared = ":".join(str(scratch / shelf) for shelf in shelves)
     run = (linker, "--library-path", shared, scratch / program, "-S", "-m", "compileall", "-q", "-b")
     as_in_guest = ("-s", scratch, "-p", "/")  # the paths that bytecode names

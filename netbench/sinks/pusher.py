@@ -1,12 +1,12 @@
 """The process on a sink's host that sends flush frames when it is asked to."""
 
 import inspect
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, end
+from netbench.hosts.modules import module_command
 from netbench.sinks import flush
 
 # Two blocks of 256 KiB, at the least a flush frame can take in one.
@@ -19,8 +19,9 @@ _ANSWER_S = 10.0
 
 def pusher_command(interface: str, *, shares_files: bool) -> list[str]:
     """The command of the process; a host that does not share this machine's files is given the program first."""
-    program = [sys.executable, "-m", flush.__name__] if shares_files else ["python3", "-I", "-S", str(_ELSEWHERE)]
-    return [*program, interface]
+    if shares_files:
+        return module_command(flush.__name__, interface)
+    return ["python3", "-I", "-S", str(_ELSEWHERE), interface]
 
 
 class Pusher:

@@ -6,7 +6,6 @@ frames a second, and its own socket's drops are counted.
 
 import json
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, end, last_words
+from netbench.hosts.modules import module_command
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
@@ -116,8 +116,8 @@ class Forwarder(UnitUnderTest):
     def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
         impairments = self._impairments.model_dump_json(exclude_none=True)
-        program = (sys.executable, "-m", forwarder_process.__name__)
-        return StartProcess(path, (*program, ingress.interface, egress.interface, impairments))
+        program = module_command(forwarder_process.__name__, ingress.interface, egress.interface, impairments)
+        return StartProcess(path, tuple(program))
 
 
 class _Conversation:

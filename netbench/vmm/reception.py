@@ -9,6 +9,8 @@ import socket
 import struct
 import sys
 
+from netbench.hosts.modules import module_command
+
 
 def probe_frame(src_mac: str, dst_mac: str) -> bytes:
     """The 60 bytes of it."""
@@ -18,7 +20,7 @@ def probe_frame(src_mac: str, dst_mac: str) -> bytes:
 
 def probe_command(interface: str, dst_mac: str) -> list[str]:
     """The command that sends one."""
-    return [sys.executable, "-m", __name__, interface, dst_mac]
+    return module_command(__name__, interface, dst_mac)
 
 
 def main() -> None:

@@ -96,9 +96,8 @@ def test_a_trial_is_prepare_start_and_what_was_sent(opened):
 
 def test_the_worker_is_told_interface_threads_and_cpus(opened):
     _, host = opened("say(READY); sys.stdin.read()", cpus=[2, 5], options=AfPacketSource.Options(threads=3))
-    module = host.argv.index("-m")
-    assert host.argv[module:] == ["-m", "netbench.generators.afpacket.worker", "veth0", "3", "2", "5"]
-    assert host.argv[module - 1] == sys.executable
+    assert host.argv[-5:] == ["netbench.generators.afpacket.worker", "veth0", "3", "2", "5"]
+    assert sys.executable in host.argv
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"threads": 65}, {"threads": 1.5}, {"thread": 1}])

@@ -1,0 +1,34 @@
+"""Python modules as processes of this machine, which import nothing that merely lies about.
+
+A process that runs as root must not take a module from the current directory or from where PYTHONPATH says. The rest
+of this file is what such a process begins with: `python -E -P modules.py DIRECTORY MODULE ARGUMENTS…`.
+"""
+
+import runpy
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of netbench, or of an extension, with some arguments.
+
+    The directory that the parts of the module's package are in is looked in last.
+    """
+    spec = find_spec(module.partition(".")[0])
+    assert spec is not None
+    assert spec.origin is not None
+    directory = Path(spec.origin).parents[1]
+    return [sys.executable, "-E", "-P", __file__, str(directory), module, *arguments]
+
+
+def main() -> None:
+    """Run the module."""
+    _, directory, module, *arguments = sys.argv
+    sys.path.append(directory)
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
