@@ -126,8 +126,10 @@ class StreamCapture:
 
 @dataclass(frozen=True, slots=True)
 class CaptureCounts:
-    """What a capture file holds. Every frame of the file is a stream's, foreign, or a flush frame.
+    """What a capture file holds. Every frame of the file is a stream's, late, foreign, a control or a flush frame.
 
+    `late_frames` are of an earlier trial of an expected stream, `control_frames` those by which bridges and others on a
+    link talk to each other: link-local ones (IEEE 802.1Q, table 8-1) and LLDP.
     `too_short_frames` are those foreign ones whose captured bytes end before a pktgen header could.
     `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
     not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
@@ -140,6 +142,8 @@ class CaptureCounts:
     snap_length: int | None
     span: Span
     foreign_frames: int
+    late_frames: int
+    control_frames: int
     flush_frames: int
     too_short_frames: int
     odd_length_frames: int

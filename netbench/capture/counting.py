@@ -15,7 +15,9 @@ from netbench.capture.pcap import FrameBatch, PcapReader
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped
 from netbench.errors import UsageError
+from netbench.model.paths import PREFIX_LENGTH
 
+_HOST_BITS = 32 - PREFIX_LENGTH
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
 MAX_STREAMS = 1024
 # Of a stream of which nothing is known: its first number + 2³², so that there is room below for those that come late.
@@ -38,8 +40,9 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
 
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size
     and magic match, its sequence number was sent and its time stamp lies within the time of sending,
-    give or take STAMP_TOLERANCE_NS; every other one but the flush frames is foreign. Without, each pair of
-    addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
+    give or take STAMP_TOLERANCE_NS. One that is stamped earlier, or comes from another address of the source's
+    network, is late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair
+    of addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
     up to the damage. UsageError: no readable capture file, or one of another link type.
     """
     with open_file(path) as file:
@@ -82,6 +85,7 @@ class _StreamTally:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
         self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
         self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
+        self.late = 0  # frames that were stamped before any of this stream
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
         self._span = _SpanTally()
@@ -93,6 +97,8 @@ class _StreamTally:
     def add(self, frames: PairFrames) -> int:
         """Count the frames that are this stream's; how many they are."""
         if self._expected:
+            if self._expected.stamped:
+                self.late += int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
             frames = frames.where(_is_expected(frames, self._expected))
         frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
         if self._expected:
@@ -197,8 +203,9 @@ class CaptureTally:
             if pair in self._streams:
                 raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
             self._streams[pair] = _StreamTally(*pair, stream)
+        self._source_networks = {(src_ip >> _HOST_BITS, dst_ip) for src_ip, dst_ip in self._streams}
         self._span = _SpanTally()
-        self._ours = self._flush = self._too_short = self._odd = 0
+        self._ours = self._late = self._control = self._flush = self._too_short = self._odd = 0
 
     @property
     def flush_frames(self) -> int:
@@ -216,12 +223,15 @@ class CaptureTally:
         decoded = decode(batch)
         self._span.add(decoded.sizes, batch.times_ns)
         self._flush += decoded.flush_frames
+        self._control += decoded.control_frames
         self._too_short += decoded.too_short_frames
         self._odd += int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
         for frames in decoded.pairs:
             stream = self._stream(frames.src_ip, frames.dst_ip)
             if stream:
                 self._ours += stream.add(frames)
+            elif (frames.src_ip >> _HOST_BITS, frames.dst_ip) in self._source_networks:
+                self._late += len(frames.sequence)
 
     def _stream(self, src_ip: int, dst_ip: int) -> _StreamTally | None:
         pair = src_ip, dst_ip
@@ -246,12 +256,15 @@ class CaptureTally:
         """All counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
+        late = self._late + sum(stream.late for stream in self._streams.values())
         return CaptureCounts(
             flavour=reader.flavour,
             link_type=_link_name(reader.link_type),
             snap_length=reader.snap_length,
             span=span,
-            foreign_frames=span.frames - self._ours - self._flush,
+            foreign_frames=span.frames - self._ours - late - self._control - self._flush,
+            late_frames=late,
+            control_frames=self._control,
             flush_frames=self._flush,
             too_short_frames=self._too_short,
             odd_length_frames=self._odd,

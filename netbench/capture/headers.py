@@ -15,7 +15,12 @@ from netbench.capture.pcap import FrameBatch, field
 from netbench.model.units import FCS_BYTES
 
 PKTGEN_MAGIC = 0xBE9BE955
-FLUSH_MAC = 0x0180C200000F
+
+# Link-local group addresses, which no bridge forwards (IEEE 802.1Q, table 8-1): these five bytes and one up to 0x0f.
+# Bridges, switches and whatever else is on a link talk to each other by them. The last one is that of flush frames.
+_LINK_LOCAL = 0x0180C200
+_LAST_OF_FLUSH = 0x000F
+_LLDP = 0x88CC  # EtherType (IEEE 802.1AB); mostly, but not always, to one of these addresses
 
 _U8, _U16, _U32, _U64 = (np.dtype(name) for name in ("u1", ">u2", ">u4", ">u8"))
 _IPV4 = 0x0800
@@ -73,6 +78,7 @@ class Decoded(NamedTuple):
 
     sizes: NDArray[np.int64]
     flush_frames: int
+    control_frames: int
     too_short_frames: int
     pairs: list[PairFrames]
 
@@ -134,7 +140,7 @@ def decode(batch: FrameBatch) -> Decoded:
     sizes = batch.original.astype(np.int64)
     sizes += _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes
     everything = _Rows(batch)
-    rest = _without_flush(everything) if link.has_addresses else everything
+    rest, flush, control = _set_aside(everything) if link.has_addresses else (everything, 0, 0)
     long_enough = rest.at_least(link.header_bytes + _LEAST_IP_BYTES + _UDP_BYTES + _PKTGEN_BYTES)
     too_short = rest.size - long_enough.size
     found: list[_Found] = []
@@ -144,21 +150,30 @@ def decode(batch: FrameBatch) -> Decoded:
         too_short += rows.size - whole.size
         if whole.size:
             found.append(_find(whole, ip_at, pktgen_at))
-    return Decoded(sizes, everything.size - rest.size, too_short, list(_by_pair(found, sizes)))
+    return Decoded(sizes, flush, control, too_short, list(_by_pair(found, sizes)))
 
 
-def _without_flush(rows: _Rows) -> _Rows:
-    """All but the frames to FLUSH_MAC, which the capturing side itself sends to empty the kernel's ring."""
-    addressed = rows.at_least(6)
+def _set_aside(rows: _Rows) -> tuple[_Rows, int, int]:
+    """All but flush frames, which the capturing side itself sends to empty the kernel's ring, and control frames.
+
+    With them, how many of each there are. Control frames are link-local ones and LLDP.
+    """
+    addressed = rows.at_least(_ETHERNET_HEADER_BYTES)
     if not addressed.size:
-        return rows
-    is_flush = addressed.field(_U32, 2) == FLUSH_MAC & 0xFFFFFFFF
-    if not is_flush.any():
-        return rows
-    is_flush &= addressed.field(_U16, 0) == FLUSH_MAC >> 32
+        return rows, 0, 0
+    is_aside = addressed.field(_U16, 12) == _LLDP
+    is_group = addressed.field(_U32, 0) == _LINK_LOCAL
+    flush = 0
+    if is_group.any():
+        last = addressed.field(_U16, 4)
+        is_aside |= is_group & (last <= _LAST_OF_FLUSH)
+        flush = int(np.count_nonzero(is_group & (last == _LAST_OF_FLUSH)))
+    aside = int(np.count_nonzero(is_aside))
+    if not aside:
+        return rows, 0, 0
     kept = np.ones(rows.size, np.bool_)
-    kept[slice(None) if addressed.chosen is None else addressed.chosen] = ~is_flush
-    return rows.where(kept)
+    kept[slice(None) if addressed.chosen is None else addressed.chosen] = ~is_aside
+    return rows.where(kept), flush, aside - flush
 
 
 def _layouts(rows: _Rows, link: Link) -> Iterator[tuple[_Rows, int, int]]:

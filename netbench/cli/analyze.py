@@ -42,6 +42,7 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "frames": counts.frames,
         "pktgen_frames": counts.pktgen_frames,
         "foreign_frames": counts.foreign_frames,
+        "control_frames": counts.control_frames,
         "flush_frames": counts.flush_frames,
         "too_short_frames": counts.too_short_frames,
         "odd_length_frames": counts.odd_length_frames,
@@ -151,6 +152,8 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
             else ""
         ),
     )
+    if counts.control_frames:
+        yield "control", f"{counts.control_frames:,} frames by which bridges and others on a link talk to each other"
     if counts.flush_frames:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
 

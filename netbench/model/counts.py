@@ -114,9 +114,10 @@ class StreamCounts:
 
     Frames are integers; `None` means unknown. `duration_s` is the time the generator really took: from
     its first send to the end of the last frame's slot. Received frames are distinct ones of this
-    stream; further copies are duplicates. Throughput is that of the `window`; all else is of the whole trial,
-    warm-up included. `lost_at` places the loss; what no counter explains is `unexplained_frames`. Frames the
-    capture itself dropped are the tester's loss, not the UUT's.
+    stream; further copies are duplicates. Late ones were sent in an earlier trial, control ones are what bridges and
+    others on the sink's link say to each other; all others are foreign. Throughput is that of the `window`; all else is
+    of the whole trial, warm-up included. `lost_at` places the loss; what no counter explains is `unexplained_frames`.
+    Frames the capture itself dropped are the tester's loss, not the UUT's.
 
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
@@ -154,6 +155,8 @@ class StreamCounts:
     reordering_extent_median_frames: int | None = None
     reordering_extent_mean_frames: float | None = None
     reordering_extent_max_frames: int | None = None
+    late_frames: int | None = None
+    control_frames: int | None = None
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
 

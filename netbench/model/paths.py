@@ -6,8 +6,11 @@ from typing import NamedTuple
 from netbench.model.topology import StreamSpec, Topology, host_of
 
 # RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
-# sinks in 198.19.n.0/24, n being the stream's number from 1.
+# sinks in 198.19.n.0/24, n being the stream's number from 1. The source of each trial has another address, so that late
+# frames of an earlier one can be told; .1 is the router's, .255 would be a broadcast.
 PREFIX_LENGTH = 24
+_FIRST_SOURCE = 2
+_SOURCES = 253
 
 
 class Place(NamedTuple):
@@ -52,8 +55,17 @@ class StreamPath:
 
     @property
     def src_ip(self) -> str:
-        """The source's address."""
-        return f"198.18.{self.number}.2"
+        """The source's address in the first trial."""
+        return self.src_ip_of(0)
+
+    def src_ip_of(self, trial: int) -> str:
+        """The source's address in a trial, counted from 0 on a testbed: none of the 252 before it had the same."""
+        return f"198.18.{self.number}.{_FIRST_SOURCE + trial % _SOURCES}"
+
+    @property
+    def src_network(self) -> str:
+        """Where the source has its address in every trial."""
+        return f"198.18.{self.number}.0/{PREFIX_LENGTH}"
 
     @property
     def ingress_ip(self) -> str:

@@ -37,6 +37,7 @@ class ReasonKind(Enum):
     SOURCES_APART = "sources-apart"
     MAXIMUM_UNKNOWN = "maximum-unknown"
     FOREIGN_FRAMES = "foreign-frames"
+    LATE_FRAMES = "late-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
     UNEXPLAINED_FRAMES = "unexplained-frames"
     NOT_DRAINED = "not-drained"
@@ -57,6 +58,7 @@ _ONLY_SUSPICIOUS = frozenset(
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
         ReasonKind.SOURCES_APART,
         ReasonKind.FOREIGN_FRAMES,
+        ReasonKind.LATE_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,

@@ -266,6 +266,8 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _identity("sink", lambda ends: ends.sink, lambda what: what.kind),
     _identity("sink_details", lambda ends: ends.sink, lambda what: what.details),
     _counted("order_refused", str, lambda counts: counts.order_refused),
+    _counted("late_frames", int, lambda counts: counts.late_frames),
+    _counted("control_frames", int, lambda counts: counts.control_frames),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

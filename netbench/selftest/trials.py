@@ -110,6 +110,7 @@ def selftest_profile(
             "loads": [pattern.load if pattern else "max"],
             "duration": pattern.duration_s if pattern else 1.0,
             "repetitions": 1,
+            "drain_limit": 2.0,  # to be waited once for what a UUT loses, and all but some of those here lose frames
             "generator": generator,
             "sink": sink,
             **timing,

@@ -42,7 +42,8 @@ class Received:
     """What a sink received of one stream in one trial, whatever it counts with. None is unknown, which is not 0.
 
     `frames` are distinct ones of the stream, and all of them where its source does not number them; unknown unless the
-    sink is sure of every one, as part of a count would look like loss. `foreign` came in and are not the stream's.
+    sink is sure of every one, as part of a count would look like loss. `late` ones were sent in an earlier trial,
+    `control` ones are what bridges and others on the link say to each other; all else that came in is `foreign`.
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
     `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
     Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
@@ -56,6 +57,8 @@ class Received:
     duplicates: int | None = None
     reordered: int | None = None
     foreign: int | None = None
+    late: int | None = None
+    control: int | None = None
     matched: int | None = None
     dropped: int | None = None
     loss_runs: int | None = None

@@ -264,6 +264,8 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
     plain = Received(
         frames=stream.span.frames,
         foreign=counts.foreign_frames,
+        late=counts.late_frames,
+        control=counts.control_frames,
         first_ns=stream.first_ns,
         last_ns=stream.last_ns,
     )
@@ -274,17 +276,15 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         no_delay = "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
     elif sent.stamped_early:
         delay = delay.without_zero
-    return Received(
+    return replace(
+        plain,
         frames=stream.received,
         duplicates=stream.duplicates,
         reordered=stream.reordered,
-        foreign=counts.foreign_frames,
         loss_runs=stream.loss_runs,
         longest_loss_run=stream.longest_loss_run,
         loss_run_lengths=stream.loss_run_lengths,
         reordering_extent=stream.reordering_extent,
-        first_ns=stream.first_ns,
-        last_ns=stream.last_ns,
         window=measured(traffic, sent, stream.arrived, lag_ns),
         delay=delay,
         ipdv=stream.ipdv,

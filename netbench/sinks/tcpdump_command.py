@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from netbench.sinks.base import Incoming
-from netbench.sinks.flush import FLUSH_MAC
 
+# Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames, and of flush frames.
+_LINK_LOCAL = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0)"
 # A frame in the ring costs its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
 _RING_OVERHEAD_BYTES = 112
 _RING_SECONDS = 1.0
@@ -39,18 +40,20 @@ def most_ring_bytes(meminfo: str, sinks: int) -> int:
 def tcpdump_command(
     interface: str, cpus: Sequence[int], incoming: Incoming, target: Path | None, most_ring: int = _MAX_RING_BYTES
 ) -> list[str]:
-    """Only this stream's frames and flush frames, snapped, to the file `target` or to stdout.
+    """Only this stream's frames, control and flush frames, snapped, to the file `target` or to stdout.
 
+    This stream's are those of earlier trials too, whose sources had other addresses of the same network.
     `most_ring` is as in ring_bytes.
     """
     pinned = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
     traffic = incoming.traffic
     buffer_kib = ring_bytes(traffic.fps, incoming.snap_length, most_ring) >> 10
     # Not `inbound`: libpcap filters the first blocks of a capture once more by itself, and knows no directions there.
-    ours = f"(udp and src host {traffic.src_ip} and dst host {traffic.dst_ip}) or ether dst {FLUSH_MAC}"
+    ours = f"udp and src net {incoming.path.src_network} and dst host {traffic.dst_ip}"
+    wanted = f"({ours}) or {_LINK_LOCAL} or ether proto 0x88cc"
     # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
     options = ["-n", "-p", "-Z", "root", "-s", str(incoming.snap_length), "-B", str(buffer_kib)]
-    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), ours]
+    return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), wanted]
 
 
 def capture_file(incoming: Incoming) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
 from netbench.hosts.base import Host
@@ -35,7 +36,7 @@ from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.setup import Endpoints, TrialSetup
-from netbench.uut.base import ActiveGuest, Site, bring_up
+from netbench.uut.base import ActiveGuest, SeenDelays, Site, bring_up
 from netbench.vmm.base import guest_directory
 
 
@@ -69,6 +70,8 @@ class Testbed:
         }
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
+        self._trials = count()
+        self._delays: dict[tuple[str, str], SeenDelays] = {}  # by UUT, and guest beside it
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
@@ -143,7 +146,7 @@ class Testbed:
                 raise
             except (TestbedError, MissingError) as error:
                 raise UutError(str(error), guest.console()) from error
-            yield active
+            yield replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
         finally:
             with shielded():
                 guest.destroy()
@@ -158,7 +161,7 @@ class Testbed:
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
         readers = self._read_nics, self._read_counters
-        return TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads)
+        return TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""

@@ -52,6 +52,8 @@ def account(evidence: Evidence) -> StreamCounts:
         duplicate_frames=received.duplicates,
         reordered_frames=None if no_order else received.reordered,
         foreign_frames=_foreign(evidence),
+        late_frames=received.late,
+        control_frames=received.control,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
         longest_loss_run_frames=received.longest_loss_run,
@@ -83,11 +85,12 @@ def _no_order(sent: Sent, received: Received) -> str:
 
 def _foreign(evidence: Evidence) -> int | None:
     """Frames at the sink that are not ours: seen by the sink, or only by its NIC's own counter."""
-    nic = evidence.trusted("sink")
-    if evidence.received.frames is None or (evidence.received.foreign is None and nic is None):
+    nic, received = evidence.trusted("sink"), evidence.received
+    if received.frames is None or (received.foreign is None and nic is None):
         return None
     outward = nic.tx if nic else 0  # a sink sends nothing while it listens
-    return max(evidence.received.foreign or 0, evidence.extra_at_sink) + outward
+    beside = evidence.extra_at_sink + outward - (received.late or 0) - (received.control or 0)
+    return max(received.foreign or 0, beside)
 
 
 def _counters(evidence: Evidence) -> Iterator[PointCount]:

@@ -241,6 +241,12 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
 def _frames(counts: StreamCounts) -> Iterator[Finding]:
     if counts.foreign_frames:
         yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames at the sink are not this stream's"
+    if counts.late_frames:
+        yield (
+            ReasonKind.LATE_FRAMES,
+            f"{counts.late_frames:,} frames of an earlier trial arrived only now: it says so many were lost that were "
+            "not; raise drain_limit above what the UUT may delay a frame by",
+        )
     if counts.duplicate_frames:
         yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
     if counts.unexplained_frames:

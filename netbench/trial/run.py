@@ -11,6 +11,7 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.sinks.base import Received
 from netbench.trial.accounting import account
+from netbench.trial.draining import drain, learn_delays
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge_trial
 from netbench.trial.receiving import Receiving, Recording
@@ -22,7 +23,6 @@ from netbench.trial.snapshots import (
     growths_of,
     machine_cpu_growth,
     nic_deltas,
-    places_of,
     points_of,
     shared_counters,
     take_snapshot,
@@ -77,8 +77,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             if all_armed and under_load and not unready:
                 sent = _send(setup, guests, spec.settle_before_s)
         with steps.step("drain"):
-            quiet_time_s = max(guest.active.ready.quiet_time_s for guest in guests)
-            drained = _drain(setup, endpoints, quiet_time_s, spec.drain_limit_s)
+            drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s)
             setup.clock.sleep(spec.settle_after_s)
             after = take_snapshot(setup, guests, trouble)
             receiving.stop(spec.drain_limit_s)
@@ -98,6 +97,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             )
             for guest, found in zip(guests, evidence, strict=True)
         )
+        if not set_ns:
+            learn_delays(guests, results)
     return TrialResult(
         spec,
         attempt,
@@ -159,20 +160,6 @@ def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
     at_ns = clock.monotonic_ns() + _START_AHEAD_NS
     for ends in endpoints:
         ends.source.start(at_ns)
-
-
-def _drain(setup: TrialSetup, endpoints: Sequence[Endpoints], quiet_time_s: float, limit_s: float) -> bool:
-    """Return True when no counter of the path has moved for a moment, False after `limit_s`."""
-    places = places_of(endpoints)
-    deadline = setup.clock.monotonic_ns() + int(limit_s * 1e9)
-    last = setup.read_nics(places)
-    while setup.clock.monotonic_ns() < deadline:
-        setup.clock.sleep(quiet_time_s)
-        now = setup.read_nics(places)
-        if now == last:
-            return True
-        last = now
-    return False
 
 
 def _evidence(

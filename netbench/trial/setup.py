@@ -1,7 +1,8 @@
 """What a trial is made with: sources and sinks at work, the victim, its neighbours, and who does what."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
@@ -41,7 +42,7 @@ class TrialSetup:
     """What a trial needs of a ready testbed.
 
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
-    the UUT's machine has used so far.
+    the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
     """
 
     endpoints: Mapping[str, Endpoints]
@@ -51,6 +52,7 @@ class TrialSetup:
     clock: Clock
     machine_cpu_s: Callable[[], float] | None = None
     loads: Mapping[str, Neighbour] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,16 @@ class TrialGuest:
 
 def guests_of(setup: TrialSetup, spec: TrialSpec) -> list[TrialGuest]:
     """The victim, then each neighbour."""
-    guests = []
+    guests, trial = [], next(setup.numbers)
     for task in spec.guests:
         active = setup.guests[task.name]
         endpoints = tuple(setup.endpoints[name] for name in task.streams)
-        traffic = {ends.path.name: _traffic(ends, active, task) for ends in endpoints}
+        traffic = {ends.path.name: _traffic(ends, active, task, trial) for ends in endpoints}
         guests.append(TrialGuest(task.name, active, setup.loads.get(task.name), endpoints, traffic))
     return guests
 
 
-def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask) -> Traffic:
+def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int) -> Traffic:
     frames, path = task.traffic, ends.path
     assert frames is not None, "whose streams are used has something to send on them"
     wanted = frames.load.fps(frames.size, path.link_bps)
@@ -83,7 +85,7 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask) -> Traffic:
         stream=path.name,
         src_mac=path.source.mac,
         dst_mac=active.ready.next_hop_macs[path.name],
-        src_ip=path.src_ip,
+        src_ip=path.src_ip_of(trial),
         dst_ip=path.dst_ip,
         frame_size=frames.size,
         fps=None if wanted is None else ends.source.nearest_fps(wanted, frames.size),

@@ -175,13 +175,26 @@ class UnitUnderTest:
         return self._site
 
 
+@dataclass(slots=True)
+class SeenDelays:
+    """How long a UUT was seen to hold frames, over all trials so far.
+
+    `largest_s` is the largest delay of a frame; `waited_out` says that missing frames were once waited for as long as a
+    trial may, so that this is all there is to know.
+    """
+
+    largest_s: float = 0.0
+    waited_out: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveGuest:
-    """A UUT that is up: what it planned, and what it said once it was ready."""
+    """A UUT that is up: what it planned, what it said once it was ready, and what was seen of its delays."""
 
     uut: UnitUnderTest
     plan: UutPlan
     ready: Ready
+    delays: SeenDelays = field(default_factory=SeenDelays)
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:

@@ -203,7 +203,7 @@ class Reference(Raw):
 
     def _rules_of(self, path: StreamPath, table: str) -> list[str]:
         ingress, egress = inside_nics(path)
-        counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_ip} ip daddr {path.dst_ip}"
+        counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_network} ip daddr {path.dst_ip}"
         lines = [f"add counter {table} {counter}"]
         if self._truth.at == "forward":
             match = f'iifname "{ingress.interface}" {match}'

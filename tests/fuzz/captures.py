@@ -34,7 +34,7 @@ def check(data: bytes) -> CaptureCounts | None:
             return None
         if not data.startswith(_SECTION):  # of which tcpdump makes what is read
             _check_against_the_records(data, counts)
-        assert counts.frames == _ours(counts) + counts.foreign_frames + counts.flush_frames
+        assert counts.frames == _ours(counts) + counts.foreign_frames + counts.control_frames + counts.flush_frames
         assert all(stream.received + stream.duplicates == stream.span.frames for stream in counts.streams)
         for constant, value in _OTHER_WAYS:
             with patch.object(pcap, constant, value):

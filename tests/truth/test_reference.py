@@ -62,6 +62,8 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward):
         "tolerance=100%",
         "--set",
         "max_lateness=1min",
+        "--set",
+        "drain_limit=1s",
     )
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "results")

@@ -64,6 +64,8 @@ def stream_counts(stream: str = "s1", *, sent: int = 1000, received: int | None 
         duplicate_frames=0,
         reordered_frames=0,
         foreign_frames=0,
+        late_frames=0,
+        control_frames=0,
         capture_dropped_frames=0,
         unexplained_frames=None if lost is None else 0,
         longest_loss_run_frames=None if lost is None else min(lost, 3),

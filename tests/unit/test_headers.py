@@ -112,12 +112,25 @@ def test_flush_frames_are_neither_foreign_nor_ours(tmp_path: Path, snap: int) ->
         assert (counts.streams[0].received, counts.streams[0].duplicates) == (2000, 0)
 
 
+@pytest.mark.parametrize("snap", [60, 262_144])
+def test_control_frames_are_counted_apart(tmp_path: Path, snap: int) -> None:
+    lldp = ethernet(bytes(60), ether_type=0x88CC)
+    link_local = [ethernet(bytes(46), dst=bytes((1, 0x80, 0xC2, 0, 0, last)), ether_type=38) for last in range(16)]
+    others = [ethernet(bytes(46), dst=bytes.fromhex(dst)) for dst in ("0180c2000010", "0180c2010000", "01000ccccccc")]
+    frames = [sent(0), *map(Frame, [*link_local, lldp, *others]), sent(1)]
+    path = write(tmp_path / "c.pcap", [cut(frame, snap) for frame in frames], snap=snap)
+    for counts in (analyze_capture(path), analyze_capture(path, [EXPECTED])):
+        assert (counts.control_frames, counts.flush_frames, counts.foreign_frames) == (16, 1, 3)
+        assert counts.streams[0].received == 2
+
+
 def test_an_expected_stream_without_time_stamps_has_no_delay_and_no_frames_with_stamps(tmp_path: Path) -> None:
     unstamped = [stream_frame(seq, size=128, sent_ns=0) for seq in range(100)]
-    path = write(tmp_path / "c.pcap", [*unstamped, sent(100), sent(101)])
+    earlier = [stream_frame(seq, size=128, sent_ns=0, src="198.18.0.200") for seq in range(7)]
+    path = write(tmp_path / "c.pcap", [*earlier, *unstamped, sent(100), sent(101)])
     counts = analyze_capture(path, [dataclasses.replace(EXPECTED, stamped=False)])
     (stream,) = counts.streams
-    assert (stream.received, stream.missing, counts.foreign_frames) == (100, 900, 2)
+    assert (stream.received, stream.missing, counts.foreign_frames, counts.late_frames) == (100, 900, 2, 7)
     assert stream.delay is None
     assert analyze_capture(path, [EXPECTED]).streams[0].received == 2
 
@@ -128,23 +141,28 @@ def test_an_expected_stream_counts_only_what_was_sent(tmp_path: Path, snap: int)
         stream_frame(5, size=127, sent_ns=START_NS),
         stream_frame(5, size=132, sent_ns=START_NS),
         sent(5, dst="198.18.0.3"),
-        sent(5, src="198.18.0.9"),
+        sent(5, src="198.18.1.1"),
         stream_frame(1000, size=128, sent_ns=START_NS),
         stream_frame(2**32 - 1, size=128, sent_ns=START_NS),
-        stream_frame(5, size=128, sent_ns=START_NS - 3 * MS),
         stream_frame(5, size=128, sent_ns=START_NS + 1003 * MS),
-        stream_frame(5, size=128, sent_ns=0),
         Frame(ethernet(bytes(100))),
+    ]
+    late = [
+        sent(5, src="198.18.0.9"),
+        sent(5000, src="198.18.0.254"),
+        stream_frame(5, size=64, sent_ns=0, src="198.18.0.9"),
+        stream_frame(5, size=128, sent_ns=START_NS - 3 * MS),
+        stream_frame(5, size=128, sent_ns=0),
     ]
     edges = [stream_frame(5, size=128, sent_ns=at) for at in (START_NS - 2 * MS, START_NS + 1002 * MS)]
     ours = [sent(i) for i in range(1000) if i not in (3, 4, 999)]
-    frames = [*ours[:500], *foreign, *edges, *ours[500:]]
+    frames = [*ours[:500], *foreign, *edges, *late, *ours[500:]]
     path = write(tmp_path / "c.pcap", [cut(frame, snap) for frame in frames], snap=snap)
     counts = analyze_capture(path, [EXPECTED])
     (stream,) = counts.streams
     assert (stream.stream, stream.received, stream.duplicates, stream.reordered) == ("a", 997, 2, 0)
     assert (stream.missing, stream.loss_runs, stream.longest_loss_run) == (3, 2, 2)
-    assert (counts.foreign_frames, counts.frames) == (len(foreign), len(frames))
+    assert (counts.foreign_frames, counts.late_frames, counts.frames) == (len(foreign), len(late), len(frames))
     assert (stream.min_seq, stream.max_seq) == (0, 998)
 
 

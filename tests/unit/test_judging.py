@@ -159,6 +159,7 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
     only_suspicious = {kind for kind in ReasonKind if kind.verdict is Verdict.SUSPICIOUS}
     assert only_suspicious == {
         ReasonKind.FOREIGN_FRAMES,
+        ReasonKind.LATE_FRAMES,
         ReasonKind.DUPLICATE_FRAMES,
         ReasonKind.UNEXPLAINED_FRAMES,
         ReasonKind.NOT_DRAINED,

@@ -22,7 +22,7 @@ def rules(**options):
 def test_by_default_it_drops_where_it_forwards():
     text = rules(drop={"k": 7, "n": 100})
     assert "add chain bridge nb-x forward { type filter hook forward priority 0; policy accept; }" in text
-    match = 'forward iifname "nb-in2" ip saddr 198.18.2.2 ip daddr 198.19.2.2'
+    match = 'forward iifname "nb-in2" ip saddr 198.18.2.0/24 ip daddr 198.19.2.2'
     assert f"{match} numgen inc mod 100 < 7 counter name nb-s2 drop" in text
 
 
@@ -32,7 +32,7 @@ def test_or_at_a_nic_of_choosing_whatever_forwards(at, device):
     assert (
         f'add chain netdev nb-x nb-s1 {{ type filter hook {at} device "{device}" priority 0; policy accept; }}' in text
     )
-    assert "nb-s1 ip saddr 198.18.1.2 ip daddr 198.19.1.2 numgen random mod 2 < 1 counter name nb-s1 drop" in text
+    assert "nb-s1 ip saddr 198.18.1.0/24 ip daddr 198.19.1.2 numgen random mod 2 < 1 counter name nb-s1 drop" in text
 
 
 def test_a_limit_is_at_the_ingress_nic_and_bounds_what_passes():

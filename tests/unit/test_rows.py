@@ -35,6 +35,8 @@ LOSSY = stream_counts(
     reordering_extent_mean_frames=2.5,
     reordering_extent_max_frames=7,
     window=Window(450, 0.75, 12),
+    late_frames=11,
+    control_frames=12,
 )
 ENDS = StreamEnds(Identity("pktgen", "Linux 6.1", {"burst": "1"}, 1, (0,)), Identity("tcpdump", cpus=()))
 _MEASURED = trial(
@@ -145,6 +147,8 @@ FIRST = {
     "sink": "tcpdump",
     "sink_details": "any CPU",
     "order_refused": "",
+    "late_frames": 11,
+    "control_frames": 12,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)

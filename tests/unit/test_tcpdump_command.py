@@ -16,7 +16,10 @@ def test_the_command(tmp_path):
     assert options == (
         ["tcpdump", "-i", "nb-rx1", "-n", "-p", "-Z", "root", "-s", "64", "-B", "4096", "-w", str(target)]
     )
-    assert expression == (f"(udp and src host {PATH.src_ip} and dst host {PATH.dst_ip}) or ether dst 01:80:c2:00:00:0f")
+    assert expression == (
+        f"(udp and src net 198.18.1.0/24 and dst host {PATH.dst_ip}) or "
+        "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0) or ether proto 0x88cc"
+    )
     assert tcpdump_command("nb-rx1", (3, 4), incoming(), target) == ["taskset", "-c", "3,4", *command]
     piped = tcpdump_command("nb-rx1", (), incoming(), None)
     assert piped[piped.index("-w") + 1] == "-"

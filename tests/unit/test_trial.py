@@ -139,7 +139,7 @@ def test_a_path_that_never_stands_still_is_not_waited_for_for_ever(measure):
     setup = FakeSetup.on(PATHS)
     setup.nics.late = [lambda: setup.nics.grow(PATHS[0].egress, tx=1) for _ in range(1000)]
     result = measure(setup, drain_limit="100ms")
-    assert 10 <= setup.log.count("read NICs") <= 15
+    assert 10 <= setup.log.count("read NICs") <= 20
     assert ReasonKind.NOT_DRAINED in kinds(result), "frames may have been on their way when counters were read"
 
 
