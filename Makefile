@@ -12,11 +12,13 @@ TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-cli
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
+# Guests and virtual machines, which take their time where the CPU is emulated.
+PLATFORMS := tests/vm
 # How long `make fuzz` takes for each target.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := capture topology profile
 
-.PHONY: help setup demo guest test unit lint format selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint format selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,10 +43,14 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 	@tools/system-packages $$($(NEEDED) guest)
 	@$(VENV)/bin/netbench image build
 
-test: guest ## the whole test suite (root, or the parts that need it are skipped)
+test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS)
 	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
-	    $(PYTHON) -m pytest $(SIDE_BY_SIDE:%=--ignore=%); exit $$((side_by_side | $$?))
+	    $(PYTHON) -m pytest $(patsubst %,--ignore=%,$(SIDE_BY_SIDE) $(PLATFORMS)); exit $$((side_by_side | $$?))
+
+test-platforms: guest ## the tests of guests and virtual machines (root)
+	@tools/system-packages $(TEST_TOOLS)
+	@$(PYTHON) -m pytest $(PLATFORMS)
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
 	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit
