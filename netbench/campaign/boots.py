@@ -32,13 +32,18 @@ NextTrial = Callable[[], TrialSpec | None]
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a planned boot has come: the attempt at its next trial, failures one after the other, neighbours lost."""
+    """How far a planned boot has come: attempts at its next trial, failures one after the other, neighbours lost."""
 
     next_trial: NextTrial
-    attempt: int = 1
+    thrown_away: list[tuple[Reason, ...]] = field(default_factory=list)
     failures: int = 0
     neighbours_failures: int = 0
     lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are done without
+
+    def of_this_trial(self, result: TrialResult) -> TrialResult:
+        """The result, which is kept, with what came before it at the same trial; the next trial is another one."""
+        earlier, self.thrown_away = tuple(self.thrown_away), []
+        return replace(result, attempt=len(earlier) + 1, thrown_away=earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Boots:
     """What trials are measured with.
 
     `numbers` are those of the starts of UUTs; `ceilings` are the tester's own; `given_up` holds why UUTs, and
-    neighbours of theirs, were.
+    neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the trial.
     """
 
     testbed: Testbed
@@ -56,6 +61,7 @@ class Boots:
     numbers: Iterator[int]
     ceilings: Ceilings = field(default_factory=Ceilings)
     given_up: dict[str, list[str]] = field(default_factory=dict)
+    earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
         """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
@@ -82,17 +88,18 @@ class Boots:
         if why and next_trial() is not None:
             self.record.tell(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
-            yield _unmeasured(trial, ReasonKind.UUT_FAILED, why)
+            yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
 
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
         """Measure until nothing is left, or the UUT has to be restarted; why, then."""
         while (trial := progress.next_trial()) is not None:
             neighbours = tuple(one.name for one in trial.neighbours)
             if not self._have_neighbours(guests, neighbours, progress):
-                yield _unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours])
-                progress.attempt = 1
+                yield progress.of_this_trial(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours]))
                 continue
-            result = replace(self._try(guests, trial, progress.attempt), boot=boot)
+            progress.thrown_away += self.earlier.pop(trial.key, [])
+            attempt = len(progress.thrown_away) + 1
+            result = replace(self._try(guests, trial, attempt), boot=boot)
             failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
@@ -103,11 +110,10 @@ class Boots:
                     self.record.keep_console(f"{guests.name}.{name}", text)
                 guests.end_neighbours()
             hopeless = MOST_FAILURES in (progress.failures, progress.neighbours_failures)
-            if result.verdict is Verdict.INVALID and progress.attempt <= self.profile.retries and not hopeless:
-                progress.attempt += 1
+            if result.verdict is Verdict.INVALID and attempt <= self.profile.retries and not hopeless:
+                progress.thrown_away.append(result.reasons)
             else:
-                yield result
-                progress.attempt = 1
+                yield progress.of_this_trial(result)
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)

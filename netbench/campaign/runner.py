@@ -28,7 +28,7 @@ from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
 from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
-from netbench.results.event_log import EventLog
+from netbench.results.event_log import EventLog, attempts_without_result
 from netbench.results.manifest import (
     begin_manifest,
     digests,
@@ -213,7 +213,15 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     ceilings = selftest.known_ceilings if selftest else Ceilings()
-    boots = Boots(testbed, profile, record.directory.captures, record, count(store.last_boot() + 1), ceilings)
+    boots = Boots(
+        testbed,
+        profile,
+        record.directory.captures,
+        record,
+        count(store.last_boot() + 1),
+        ceilings,
+        earlier=attempts_without_result(record.directory.events),
+    )
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
     complete = finished(record.manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))

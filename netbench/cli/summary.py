@@ -10,7 +10,7 @@ from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
-from netbench.report.formats import frames, kfps, mbps, mean, percent, rough_percent
+from netbench.report.formats import count, frames, kfps, mbps, mean, percent, rough_percent
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.lost_frames import lost_frames_by_place
@@ -80,7 +80,7 @@ def _intended(group: Group) -> str:
 
 
 def _verdict(group: Group) -> Text:
-    """How many trials are valid, suspicious and invalid; a line each."""
+    """How many trials are valid, suspicious and invalid, and attempts thrown away; a line each."""
     lines = []
     for verdict, trials in (
         (Verdict.VALID, group.valid),
@@ -89,6 +89,8 @@ def _verdict(group: Group) -> Text:
     ):
         if trials:
             lines.append(Text(f"{len(trials):,} {verdict.value}", style=_STYLES[verdict]))
+    if group.thrown_away:
+        lines.append(Text(f"{group.thrown_away:,} thrown away"))
     return Text("\n").join(lines)
 
 
@@ -108,4 +110,8 @@ def _remarks(results: CampaignResults) -> Iterator[str]:
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
-        yield f"{kind.verdict.value} for {kind.value}: {trials:,} trial{'s' * (trials > 1)}"
+        yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
+    earlier = (reasons for trial in results.trials for reasons in trial.thrown_away)
+    thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
+    for kind, attempts in thrown_away.most_common():
+        yield f"thrown away and measured again for {kind.value}: {count(attempts, 'attempt')}"

@@ -146,7 +146,7 @@ class TrialResult:
 
     `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
     `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial. `ends` are what sent and
-    received, by stream; none where nothing was measured.
+    received, by stream; none where nothing was measured. `thrown_away` has what spoke against each earlier attempt.
     """
 
     spec: TrialSpec
@@ -158,11 +158,17 @@ class TrialResult:
     machine_cpu_s: float | None = None
     boot: int = 0  # 0: unknown, or never started
     ends: dict[str, StreamEnds] = field(default_factory=dict)
+    thrown_away: tuple[tuple[Reason, ...], ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of its reasons; valid without any."""
         return worst([reason.kind.verdict for reason in self.reasons])
+
+    @property
+    def valid_at_once(self) -> bool:
+        """Whether it is valid, and was so at the first attempt."""
+        return self.verdict is Verdict.VALID and self.attempt == 1
 
     @property
     def without_counters(self) -> "TrialResult":

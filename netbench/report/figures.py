@@ -83,10 +83,10 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
     for size, members in by_size.items():
         panels.scale(size, None, [0, end_of_axis([group.throughput_mbps for group in members])])
         for uut, own in groups_by_uut(members).items():
-            tried = {_category(group, by_scenario) for group in own}
+            tried = grouped(own, lambda group: _category(group, by_scenario))
             there = [best.get((uut, size, category)) for category in categories]
             bars = [
-                _bar_of_most(group, looks[uut], category in tried)
+                _bar_of_most(group, looks[uut], tried.get(category, ()))
                 for group, category in zip(there, categories, strict=True)
             ]
             widths = half_widths(None if group is None else group.throughput_mbps for group in there)
@@ -242,12 +242,13 @@ def _category(group: Group, by_scenario: bool) -> str:
     return escape(group.scenario).replace("-", "-<br>") if by_scenario else str(group.sources)
 
 
-def _bar_of_most(group: Group | None, style: Style, tried: bool) -> Bar:
+def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> Bar:
     if group is not None and (throughput := group.throughput_mbps):
         hover = f"most throughput of<br>{_group_hover(group, style)}"
         return Bar(throughput.mean, f"{throughput.mean:,.0f}", hover)
     # A bar of no height carries the note that there is nothing to show.
-    return Bar(0, "no valid trial", "no valid trial") if tried else Bar(None, "", "no valid trial")
+    why = "too few valid trials" if any(one.valid for one in tried) else "no valid trial"
+    return Bar(0 if tried else None, why if tried else "", why)
 
 
 def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:

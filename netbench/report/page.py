@@ -83,7 +83,8 @@ def _result_sections(
         "Most throughput by scenario" if _one_number_each(groups) else "Most throughput by number of sources",
         note(
             "As Figure 4 of the paper. The highest mean throughput at any load, all sources added up, from valid trials"
-            " only. It is not always reached at the highest load."
+            " only. It is not always reached at the highest load. A load counts only where at least two thirds of its"
+            f" repetitions were valid at the first attempt{_left_out(groups)}."
         ),
         _maxima(groups, looks),
         link="Most throughput",
@@ -109,6 +110,12 @@ def _result_sections(
     )
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
+
+
+def _left_out(groups: Sequence[Group]) -> str:
+    """How many measurements count for no maximum though they have valid trials."""
+    number = sum(bool(group.valid) and not group.counts_as_maximum for group in groups)
+    return f"; {count(number, 'measurement')} with valid trials did not" if number else ""
 
 
 def _one_number_each(groups: Sequence[Group]) -> bool:
@@ -152,6 +159,9 @@ def _verdict_line(results: CampaignResults) -> Html:
             f" {missing:,} of {results.planned_trials:,} planned missing"
         )
     remarks = [tester_line(results)]
+    if thrown_away := sum(len(trial.thrown_away) for trial in results.trials):
+        link = element("a", f"{count(thrown_away, 'invalid attempt')} thrown away", href="#verdicts")
+        remarks.append(join((link, ", and the trials measured again. ")))
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         remarks.append(join((element("a", emulation_note(emulated), href="#uuts"), ". ")))
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
@@ -179,13 +189,20 @@ def _byline(manifest: Mapping[str, object]) -> Html:
 
 
 def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
+    scenarios = {trial.spec.scenario for trial in results.trials}
     content = [note("A trial with several reasons is listed under each of them.")]
     if not results.trials:
         content = [note("No trial has been measured.")]
     elif all(trial.verdict is Verdict.VALID for trial in results.trials):
         content = [note("Every trial measured is valid.")]
     else:
-        content.append(tables.verdict_list(results.trials, looks))
+        content.append(tables.verdict_list(tables.against_trials(results.trials), looks, scenarios))
+    if thrown_away := tables.against_thrown_away(results.trials):
+        content += [
+            element("h3", "Attempts thrown away"),
+            note("Invalid attempts at trials that were then made again. They are part of nothing else on this page."),
+            tables.verdict_list(thrown_away, looks, scenarios),
+        ]
     return section("verdicts", "Verdicts and reasons", *content, link="Verdicts")
 
 

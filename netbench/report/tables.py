@@ -1,16 +1,17 @@
 """The tables of the report: results, verdicts with their reasons, warnings; and what tables of UUTs have in common."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
 from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
-from netbench.report.markup import Column, Html, element, folded, join, table
+from netbench.report.markup import Column, Html, element, folded, html, join, table
 from netbench.report.panels import groups_by_size, size_titles
 from netbench.report.styles import Style
-from netbench.statistics.groups import Group
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
 
 Item = TypeVar("Item")
@@ -32,34 +33,60 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
         Column("In queues", lambda group: frames(group.buffered_frames), "number"),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
+        Column("At first attempt", _valid_at_once, "number"),
+        Column("Attempts thrown away", lambda group: str(group.thrown_away), "number"),
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )
     return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
 
-def verdict_list(trials: Iterable[TrialResult], looks: Mapping[str, Style]) -> Html:
-    """What speaks against each trial that is not valid, by kind of reason, invalidating kinds first."""
-    trials = list(trials)
-    several = len({trial.spec.scenario for trial in trials}) > 1
-    every: tuple[Column[tuple[TrialResult, Reason]], ...] = (
-        Column("UUT", lambda found: looks[found[0].spec.uut].label),
-        Column("Scenario", lambda found: found[0].spec.scenario),
-        Column("Frame size", lambda found: f"{found[0].spec.frame_size:,} B", "number"),
-        Column("Load per source", lambda found: str(found[0].spec.load)),
-        Column("Sources", lambda found: str(len(found[0].spec.streams)), "number"),
-        Column("Repetition", lambda found: str(found[0].spec.repetition), "number"),
-        Column("Stream", lambda found: _stream(found[0], found[1].stream)),
-        Column("What was found", lambda found: found[1].detail, "words"),
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something that speaks against an attempt at a trial."""
+
+    trial: TrialResult
+    attempt: int
+    reason: Reason
+
+
+def against_trials(trials: Iterable[TrialResult]) -> list[Found]:
+    """What speaks against trials as they were kept."""
+    return [Found(trial, trial.attempt, reason) for trial in trials for reason in trial.reasons]
+
+
+def against_thrown_away(trials: Iterable[TrialResult]) -> list[Found]:
+    """What spoke against attempts that were thrown away."""
+    return [
+        Found(trial, attempt, reason)
+        for trial in trials
+        for attempt, reasons in enumerate(trial.thrown_away, start=1)
+        for reason in reasons
+    ]
+
+
+def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: Collection[str]) -> Html:
+    """What was found, by kind of reason, invalidating kinds first; `scenarios` are those of the campaign."""
+    every: tuple[Column[Found], ...] = (
+        Column("UUT", lambda one: looks[one.trial.spec.uut].label),
+        Column("Scenario", lambda one: one.trial.spec.scenario),
+        Column("Frame size", lambda one: f"{one.trial.spec.frame_size:,} B", "number"),
+        Column("Load per source", lambda one: str(one.trial.spec.load)),
+        Column("Sources", lambda one: str(len(one.trial.spec.streams)), "number"),
+        Column("Repetition", lambda one: str(one.trial.spec.repetition), "number"),
+        Column("Attempt", lambda one: str(one.attempt), "number"),
+        Column("Stream", lambda one: _stream(one.trial, one.reason.stream)),
+        Column("What was found", lambda one: one.reason.detail, "words"),
     )
-    columns = [column for column in every if several or column.title != "Scenario"]
+    several = {"Scenario": len(scenarios) > 1, "Attempt": any(one.attempt > 1 for one in found)}
+    columns = [column for column in every if several.get(column.title, True)]
+    of_kind = grouped(found, lambda one: one.reason.kind)
     blocks = []
     for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
-        found = [(trial, reason) for trial in trials for reason in trial.reasons if reason.kind is kind]
-        if found:
+        if own := of_kind.get(kind):
             badge = element("span", kind.verdict.value, css=f"badge {kind.verdict.value}")
-            summary = join((badge, " ", element("b", kind.value), f" – {count(len(found), 'time')}"))
-            blocks.append(folded(summary, len(found), table(columns, [found])))
+            summary = join((badge, " ", element("b", kind.value), f" – {count(len(own), 'time')}"))
+            blocks.append(folded(summary, len(own), table(columns, [own])))
     return join(blocks)
 
 
@@ -101,6 +128,12 @@ def _intended(group: Group) -> str:
 
 def _marked_count(number: int, verdict: Verdict) -> Html:
     return element("span", str(number), css=f"count {verdict.value}" if number else "count none")
+
+
+def _valid_at_once(group: Group) -> Html:
+    """Marked where they are too few for a maximum."""
+    number = str(group.valid_at_once)
+    return html(number) if group.counts_as_maximum else element("span", number, css="count suspicious")
 
 
 def _stream(trial: TrialResult, stream: str) -> str:

@@ -7,7 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.model.events import Event, TrialStored
+from netbench.model.events import Event, TrialFinished, TrialStored
+from netbench.model.verdict import Reason, ReasonKind, Verdict
 
 
 def told_of(path: Path) -> int:
@@ -17,6 +18,30 @@ def told_of(path: Path) -> int:
             return sum(_STORED in line for line in file)
     except OSError:
         return 0
+
+
+def attempts_without_result(path: Path) -> dict[str, list[tuple[Reason, ...]]]:
+    """What spoke against invalid attempts at trials that a killed run has not stored, by their keys; as a log has it.
+
+    The log does not tell which stream a reason is about.
+    """
+    found: dict[str, list[tuple[Reason, ...]]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        try:
+            event = json.loads(line)
+            if event["kind"] == TrialStored.kind:
+                found.pop(event["key"], None)
+            elif event["kind"] == TrialFinished.kind and event["verdict"] == Verdict.INVALID.value:
+                parts = (why.partition(": ") for why in event["reasons"])
+                reasons = tuple(Reason(ReasonKind(kind), "", detail) for kind, _, detail in parts)
+                found.setdefault(event["key"], []).append(reasons)
+        except (ValueError, TypeError, KeyError):  # a line that was cut when its writer was killed
+            continue
+    return found
 
 
 _STORED = f'"kind": "{TrialStored.kind}"'.encode()

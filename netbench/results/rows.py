@@ -85,9 +85,9 @@ def group_rows(results: CampaignResults) -> Iterator[Row]:
     return (_row(GROUP_COLUMNS, group) for group in group_trials(results))
 
 
-def reason_kinds(reasons: Iterable[Reason]) -> str:
-    """The kinds of some reasons, each once, separated by `;`."""
-    return ";".join(dict.fromkeys(reason.kind.value for reason in reasons))
+def reason_kinds(reasons: Iterable[Reason], between: str = ";") -> str:
+    """The kinds of some reasons, each once."""
+    return between.join(dict.fromkeys(reason.kind.value for reason in reasons))
 
 
 def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
@@ -97,6 +97,12 @@ def _row(columns: Iterable[Column[Source]], source: Source) -> Row:
 def _reasons(row: StreamOfTrial) -> str:
     concerned = ("", row.stream) if row.of_victim else (row.stream,)
     return reason_kinds(reason for reason in row.trial.reasons if reason.stream in concerned)
+
+
+def _thrown_away(trial: TrialResult) -> str:
+    return ";".join(
+        f"{attempt}={reason_kinds(reasons, '+')}" for attempt, reasons in enumerate(trial.thrown_away, start=1)
+    )
 
 
 def _load(row: StreamOfTrial) -> str | None:
@@ -268,6 +274,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("order_refused", str, lambda counts: counts.order_refused),
     _counted("late_frames", int, lambda counts: counts.late_frames),
     _counted("control_frames", int, lambda counts: counts.control_frames),
+    Column("thrown_away", str, lambda row: _thrown_away(row.trial)),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -303,4 +310,7 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     *_percent("cpu_machine_percent", "machine"),
     *_percent("cpu_load_percent", LOAD),
     Column("buffered_frames_max", int, lambda group: group.buffered_frames),
+    Column("trials_valid_at_once", int, lambda group: group.valid_at_once),
+    Column("thrown_away_attempts", int, lambda group: group.thrown_away),
+    Column("counts_as_maximum", str, lambda group: "yes" if group.counts_as_maximum else "no"),
 )

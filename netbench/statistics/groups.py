@@ -3,13 +3,13 @@
 Only valid trials are averaged. Suspicious and invalid ones stay beside them, to be counted and shown.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
-from netbench.model.trial import TrialSpec
+from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
 from netbench.statistics.intervals import Interval, known_interval
@@ -18,6 +18,9 @@ from netbench.statistics.totals import Totals, TrialTotals
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
+# What part of the repetitions of a load must be valid at the first attempt for it to count as a maximum.
+_ENOUGH = 2 / 3
+
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
     """Some items by what they have in common, both in the order they come."""
@@ -25,6 +28,15 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
     for item in items:
         found.setdefault(key(item), []).append(item)
     return found
+
+
+def counts_as_maximum(repetitions: Sequence[TrialResult]) -> bool:
+    """Whether the mean of these repetitions of a load may be called a maximum.
+
+    At least two thirds of them have to be valid at the first attempt. Of loads that were measured again and again until
+    something was valid, few repetitions are left, and the highest of many means is then that of the luckiest of those.
+    """
+    return sum(one.valid_at_once for one in repetitions) >= _ENOUGH * len(repetitions) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,21 @@ class Group(Repetitions):
         return (*self.valid, *self.suspicious, *self.invalid)
 
     @property
+    def valid_at_once(self) -> int:
+        """How many of its trials are valid, and were so at the first attempt."""
+        return sum(one.trial.valid_at_once for one in self.everything)
+
+    @property
+    def thrown_away(self) -> int:
+        """How many attempts at its trials are not among them, because the same trial was made again."""
+        return sum(len(one.trial.thrown_away) for one in self.everything)
+
+    @property
+    def counts_as_maximum(self) -> bool:
+        """Whether its mean may be called a maximum."""
+        return counts_as_maximum([one.trial for one in self.everything])
+
+    @property
     def intended_fps(self) -> float | None:
         """Intended frames per second, all sources together; None for `max`, or when nothing told it."""
         return next((one.intended_fps for one in self.everything if one.intended_fps is not None), None)
@@ -208,11 +235,9 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
 
     UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
     """
-    totals = (TrialTotals.of(trial.without_counters) for trial in results.trials)
-    gathered = grouped(totals, lambda one: _key(one.trial.spec))
-    uuts = [*results.uuts, *(key[0] for key in gathered)]
-    scenarios = [*results.scenarios, *(key[1] for key in gathered)]
-    groups = [_group(trials) for trials in gathered.values()]
+    groups = gathered(TrialTotals.of(trial.without_counters) for trial in results.trials)
+    uuts = [*results.uuts, *(group.uut for group in groups)]
+    scenarios = [*results.scenarios, *(group.scenario for group in groups)]
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
     told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
@@ -230,17 +255,24 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=order))
 
 
+def gathered(trials: Iterable[TrialTotals]) -> list[Group]:
+    """The groups of some trials, in the order these come."""
+    return [_group(own) for own in grouped(trials, lambda one: _key(one.trial.spec)).values()]
+
+
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     """Of each UUT, scenario, number of sources and frame size the group with the most throughput.
 
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
-    Groups without a valid trial are out of the running.
+    Groups that may not be called a maximum are out of the running.
     """
     best: dict[tuple[str, str, int, int], tuple[float, Group]] = {}
     for group in groups:
         throughput = group.throughput_fps
         place = (group.uut, group.scenario, group.sources, group.frame_size)
-        if throughput is not None and (place not in best or throughput.mean > best[place][0]):
+        if throughput is None or not group.counts_as_maximum:
+            continue
+        if place not in best or throughput.mean > best[place][0]:
             best[place] = (throughput.mean, group)
     return tuple(group for _, group in best.values())
 

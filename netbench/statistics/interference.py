@@ -95,22 +95,26 @@ def baselines(best: Iterable[Group]) -> dict[Victim, Group]:
 def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
 
-    What has no baseline, or no valid trial, is left out. Where the maximum is at another load than in the baseline, and
-    lower, because no trial at that load is valid, there is nothing to compare: the ratio is unknown.
+    What has no baseline, or no maximum, is left out. Where the lower of the two maxima is at another load than the
+    higher one because that load does not count there, there is nothing to compare: the ratio is unknown.
     """
     everything = tuple(groups)
     best = best_groups(everything)
     bases = baselines(best)
-    unmeasured = {(one.victim, one.scenario, one.load) for one in everything if not one.valid}
+    uncounted = {(one.victim, one.scenario, one.load) for one in everything if not one.counts_as_maximum}
     found = []
     for group in best:
         base = bases.get(group.victim)
         if base is None or group is base:
             continue
         ratio = ratio_of_means(_throughputs(group), _throughputs(base))
-        lower = ratio.ratio is not None and ratio.ratio < 1
-        if lower and (group.victim, group.scenario, base.load) in unmeasured:
-            ratio = RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, Unknown.NOT_MEASURED)
+        unknown = None
+        if ratio.ratio is not None and ratio.ratio < 1 and (group.victim, group.scenario, base.load) in uncounted:
+            unknown = Unknown.NOT_MEASURED
+        if ratio.ratio is not None and ratio.ratio > 1 and (group.victim, base.scenario, group.load) in uncounted:
+            unknown = Unknown.BASE_NOT_MEASURED
+        if unknown is not None:
+            ratio = RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, unknown)
         found.append(RelativeMaximum(group, base, ratio))
     return tuple(found)
 

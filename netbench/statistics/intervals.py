@@ -55,7 +55,8 @@ class Unknown(Enum):
     ONE_REPETITION = "one repetition"
     BASE_IS_ZERO = "the baseline is 0"
     BASE_MAY_BE_ZERO = "the baseline may be 0"
-    NOT_MEASURED = "no valid trial at the load of the baseline's maximum"
+    NOT_MEASURED = "too few valid trials at the load of the baseline's maximum"
+    BASE_NOT_MEASURED = "too few valid trials in the baseline at the load of this maximum"
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(campa
     campaign.testbed.fates["bridge"] = fates
     (kept,) = campaign.run(retries=retries).trials
     assert (campaign.testbed.trials, kept.attempt, kept.verdict) == (attempts, attempts, verdict)
+    assert [[one.kind for one in reasons] for reasons in kept.thrown_away] == [[ReasonKind.CAPTURE_FAILED]] * (
+        attempts - 1
+    )
     assert (kept.streams[0].received_frames is None) is (verdict is Verdict.INVALID)
 
 
@@ -322,6 +325,29 @@ def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(campaign):
     shares = [found[name].neighbours[0].streams[0].intended_fps for name in ("network-50", "network-80")]
     assert shares == [500.0, 800.0]
     assert len(results.maxima) == 2
+
+
+def test_attempts_of_a_killed_run_are_thrown_away_too(campaign):
+    campaign.testbed.fates["bridge"] = [UNREAD]
+    campaign.stopped_at(2, retries=2)
+    (kept,) = campaign.resume().trials
+    assert (kept.attempt, kept.verdict, kept.valid_at_once) == (2, Verdict.VALID, False)
+    [[reason]] = kept.thrown_away
+    assert (reason.kind, reason.detail) == (ReasonKind.CAPTURE_FAILED, UNREAD.sink_error)
+
+
+@with_neighbours
+def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign):
+    """Three repetitions at each of two loads: of the second, which forwards more, two are valid only later."""
+    campaign.testbed.fates["bridge"] = [FINE, FINE, FINE, FINE, UNREAD, FINE, UNREAD, FINE]
+    results = campaign.run(
+        scenarios=["shared-idle", {"network": ["50%"]}], loads=["1000fps", "4000fps"], repetitions=3, order="sequential"
+    )
+    idle = [one for one in results.trials if (one.spec.uut, one.spec.scenario) == ("bridge", "shared-idle")]
+    assert [one.attempt for one in idle] == [1, 1, 1, 1, 2, 2]
+    assert {one.verdict for one in results.trials} == {Verdict.VALID}
+    assert [(one.uut, one.fps) for one in results.maxima] == [("bridge", 1000.0), ("route", 4000.0)]
+    assert by_scenario(results)["network-50"].neighbours[0].streams[0].intended_fps == 500.0
 
 
 @with_neighbours

@@ -231,6 +231,44 @@ def test_the_most_throughput_of_each_scenario_is_that_of_its_best_load() -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("attempts", "valid", "counts"),
+    [
+        ([1, 1, 1], "vvv", True),
+        ([1, 1, 2], "vvv", True),
+        ([1, 2, 3], "vvv", False),
+        ([1, 1, 1], "vvs", True),
+        ([1, 1, 1], "vss", False),
+        ([1, 1, 1, 3, 3, 3, 3, 3, 3], "viiiiiiii", False),
+        ([1] * 9, "vvvvvviii", True),
+        ([1] * 9, "vvvvviiii", False),
+        ([1], "v", True),
+    ],
+)
+def test_a_maximum_is_valid_two_times_of_three_at_the_first_attempt(attempts, valid, counts) -> None:
+    """Repetitions of a load by attempts and verdicts, with more throughput than those of another load."""
+    reasons = {"v": (), "s": SUSPICIOUS, "i": INVALID}
+    doubtful = [
+        replace(
+            trial(stream_counts(), repetition=number, reasons=reasons[verdict]),
+            attempt=attempt,
+            thrown_away=(INVALID,) * (attempt - 1),
+        )
+        for number, (attempt, verdict) in enumerate(zip(attempts, valid, strict=True))
+    ]
+    steady = [trial(stream_counts(received=900), load="900fps", repetition=number) for number in range(9)]
+    groups = group_trials(campaign(doubtful + steady))
+    [found] = [one for one in groups if str(one.load) == "1000fps"]
+    assert found.counts_as_maximum is counts
+    assert found.thrown_away == sum(attempts) - len(attempts)
+    assert [str(one.load) for one in best_groups(groups)] == ["1000fps" if counts else "900fps"]
+
+
+def test_where_no_load_counts_there_is_no_maximum() -> None:
+    trials = [trial(stream_counts()), trial(stream_counts(), repetition=2, reasons=SUSPICIOUS)]
+    assert best_groups(group_trials(campaign(trials))) == ()
+
+
 @pytest.mark.parametrize("uut_first", [True, False])
 def test_scenarios_come_in_the_order_of_the_profile_whatever_was_measured_first(uut_first: bool) -> None:
     manifest = {**MANIFEST, "scenarios": ["dedicated", "shared-idle", "cpu-heavy"]}

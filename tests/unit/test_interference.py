@@ -112,12 +112,17 @@ def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown
         *measured(500, 500, load="500fps"),
         *measured(700, 700, scenario="cpu-heavy", reasons=invalid),
         *measured(500, 500, load="500fps", scenario="cpu-heavy"),
+        *measured(500, 500, load="500fps", scenario="shared-idle", frame_size=500),
+        *measured(950, 950, scenario="shared-idle", frame_size=500)[:1],
+        *measured(950, 950, scenario="shared-idle", frame_size=500, reasons=invalid)[1:],
+        *measured(900, 900, scenario="cpu-heavy", frame_size=500),
     )
-    [heavy] = relative_maxima(groups)
+    heavy, other = relative_maxima(groups)
     assert (heavy.ratio.ratio, heavy.ratio.unknown) == (None, Unknown.NOT_MEASURED)
     assert heavy.isolation_index is None
-    assert statement(heavy.ratio) == "unknown: no valid trial at the load of the baseline's maximum"
+    assert statement(heavy.ratio) == "unknown: too few valid trials at the load of the baseline's maximum"
     assert worst_isolation([heavy]) == ()
+    assert (other.ratio.ratio, other.ratio.unknown) == (None, Unknown.BASE_NOT_MEASURED)
 
 
 def test_the_worst_isolation_of_each_uut():

@@ -67,7 +67,8 @@ _MEASURED = trial(
         Reason(ReasonKind.FOREIGN_FRAMES, "s1", "and 4 more"),
     ),
 )
-SHARED = replace(_MEASURED, ends={"s1": ENDS})
+DOWN, UNREAD = Reason(ReasonKind.LINK_DOWN, "", "down"), Reason(ReasonKind.CAPTURE_FAILED, "s1", "no capture")
+SHARED = replace(_MEASURED, ends={"s1": ENDS}, attempt=3, thrown_away=((DOWN,), (UNREAD, DOWN)))
 # On the wire (L1) a frame costs 20 bytes more than its size.
 FIRST = {
     "uut": "raw",
@@ -94,7 +95,7 @@ FIRST = {
     "verdict": "suspicious",
     "reasons": "not-drained;foreign-frames",
     "trial": 7,
-    "attempt": 1,
+    "attempt": 3,
     "load": "10%",
     "started_ns": 1_741_079_700_000_000_000,
     "intended_mbps": 1000 * 1520 * 8 / 1e6,
@@ -149,6 +150,7 @@ FIRST = {
     "order_refused": "",
     "late_frames": 11,
     "control_frames": 12,
+    "thrown_away": "1=link-down;2=capture-failed+link-down",
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
@@ -192,6 +194,7 @@ OF_NEIGHBOUR = {
 }
 OF_THE_TRIAL = """
     uut scenario streams repetition verdict trial attempt started_ns trial_frame_size lifetime cpu_machine_s observed_s
+    thrown_away
 """
 
 
@@ -256,6 +259,7 @@ def test_a_group_row_has_means_half_widths_and_verdict_counts() -> None:
     (row,) = group_rows(campaign(trials))
     assert (row["valid_trials"], row["suspicious_trials"], row["invalid_trials"]) == (2, 0, 1)
     assert (row["throughput_fps"], row["cpu_host_s"], row["reasons"]) == (850, 8.5, "link-down")
+    assert (row["trials_valid_at_once"], row["thrown_away_attempts"], row["counts_as_maximum"]) == (2, 0, "yes")
     # t(0.975; 1) = 12.7062 times s / √2 = 50.
     assert row["throughput_fps_ci95"] == pytest.approx(635.31, abs=0.005)
     assert row["cpu_host_s_ci95"] == pytest.approx(6.3531, abs=0.00005)
@@ -265,7 +269,8 @@ def test_a_group_row_has_means_half_widths_and_verdict_counts() -> None:
 
 def test_a_group_without_valid_trials_has_no_means() -> None:
     bad = trial(stream_counts(), reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),))
-    (row,) = group_rows(campaign([bad]))
+    (row,) = group_rows(campaign([replace(bad, attempt=2, thrown_away=(bad.reasons,))]))
+    assert (row["trials_valid_at_once"], row["thrown_away_attempts"], row["counts_as_maximum"]) == (0, 1, "no")
     assert row["offered_mbps"] is None
     assert row["throughput_mbps_ci95"] is None
     assert row["intended_fps"] == 1000
@@ -305,4 +310,4 @@ def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     assert {row[name] for name in empty} == {None}
     names = [column.name for column in GROUP_COLUMNS]
     begin = names.index(empty[4])
-    assert names[begin:] == [*empty[4:], "buffered_frames_max"]
+    assert names[begin:][: len(empty) - 4] == empty[4:]

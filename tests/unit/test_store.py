@@ -70,6 +70,7 @@ HELD[Mapping[str, str] | None] = st.none() | st.dictionaries(words, words, max_s
 HELD[tuple[int, ...] | None] = st.none() | st.lists(frames, max_size=3).map(tuple)
 HELD[Identity] = any_of(Identity)
 HELD[dict[str, StreamEnds]] = st.dictionaries(words, any_of(StreamEnds), max_size=2)
+HELD[tuple[tuple[Reason, ...], ...]] = st.lists(several_of(Reason), max_size=2).map(tuple)
 
 
 @st.composite

@@ -1,5 +1,7 @@
 """The table at the end of a run."""
 
+from dataclasses import replace
+
 from netbench.model.verdict import Reason, ReasonKind
 from tests.unit.interference_factory import paper_campaign, small_campaign
 from tests.unit.points import loss
@@ -25,6 +27,14 @@ def test_it_shows_loads_loss_and_verdicts() -> None:
     assert first == ["raw", "64", "67.2", "67.2", "62.5", "93.0", "7.000", "1", "valid"]
     assert any("1 suspicious" in line for line in lines)
     assert any("link-down" in line for line in lines)
+
+
+def test_it_shows_attempts_thrown_away() -> None:
+    one = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
+    text = printed(campaign([one, trial(stream_counts(), repetition=2)]))
+    assert "2 thrown away" in text
+    assert "thrown away and measured again for link-down: 2 attempts" in text
+    assert "thrown away" not in printed(campaign([trial(stream_counts())]))
 
 
 def test_it_of_a_group_without_valid_trials_has_no_numbers() -> None:
