@@ -74,14 +74,14 @@ def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scr
     with open_testbed(resolve(topology, PROFILE)) as testbed, testbed.uut(spec) as active:
         for index, breakage in enumerate([*breakages, NOTHING]):
             trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
-            with _broken(topology, active, breakage):
+            with broken(topology, active, breakage):
                 result = run_trial(testbed.setup({VICTIM: active}), trial, Recording.as_wanted(PROFILE, scratch), 1)
                 said[breakage.name] = _summary(result)
     return said
 
 
 @contextmanager
-def _broken(topology: Topology, active: ActiveGuest, breakage: Broken) -> Iterator[None]:
+def broken(topology: Topology, active: ActiveGuest, breakage: Broken) -> Iterator[None]:
     _do(topology, active, breakage.host, breakage.make)
     try:
         yield
