@@ -1,10 +1,11 @@
 """What is kept of a campaign while it runs: results, facts, warnings, consoles, events."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from netbench.model.events import Event, Observer, TrialStored
+from netbench.linux.running import Other
+from netbench.model.events import CampaignDisturbed, Event, Observer, TrialStored
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
@@ -49,6 +50,7 @@ class Record:
     results: Results
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
     def tell(self, event: Event) -> None:
         """Tell all observers, in order."""
@@ -66,6 +68,20 @@ class Record:
             )
             self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+
+    def keep_others(self, others: Iterable[Other]) -> None:
+        """Note that others measure on this machine; each is told once."""
+        for one in others:
+            text = (
+                f"Another netbench (process id {one.pid}, topology {one.topology}) measured on this machine too, from "
+                f"{one.since} on. They took CPU time, caches and memory bandwidth from each other: loss, unsent frames "
+                "and delays from then on may be the other's doing. Measure again with `netbench run --wait`, which "
+                "begins when no other measures."
+            )
+            if text not in self.told:
+                self.told.add(text)
+                self.store.keep_warnings([Warning(WarningKind.OTHER_CAMPAIGN, text)])
+                self.tell(CampaignDisturbed(text))
 
     def keep_identities(self, found: Identities) -> None:
         """Note in manifest.json what sends and receives from now on, and where hosts are."""

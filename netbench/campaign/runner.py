@@ -1,7 +1,7 @@
 """Walks a plan: provision, trial, store; resume, locks, events."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -15,7 +15,8 @@ from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
-from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, Observer
+from netbench.linux.running import Other
+from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, CampaignWaits, Observer
 from netbench.model.profile import Profile
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings
@@ -127,13 +128,21 @@ def _check_loads(resolved: Resolved) -> None:
                 )
 
 
-def start(request: Request, directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> None:
+def start(
+    request: Request,
+    directory: ResultDirectory,
+    command: Sequence[str],
+    observers: Sequence[Observer],
+    *,
+    wait: bool = False,
+) -> None:
     """Run a campaign into a new directory, which is made once the testbed is up: a refusal leaves none.
 
+    With `wait` it begins when no other netbench measures on this machine.
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
     profile = request.profile
-    with open_testbed(request.resolved) as testbed:
+    with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed:
         own = fingerprint(request.topology, profile.generator, testbed.sends(), profile.sink)
         manifest = begin_manifest(
             request.topology,
@@ -150,7 +159,9 @@ def start(request: Request, directory: ResultDirectory, command: Sequence[str], 
             _walk(request, testbed, directory, manifest, observers)
 
 
-def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer]) -> Request:
+def resume(
+    directory: ResultDirectory, command: Sequence[str], observers: Sequence[Observer], *, wait: bool = False
+) -> Request:
     """Go on with a campaign at the first trial that is missing; what was asked for, as read from the directory.
 
     Raises as `start` does, and UsageError for what is no result directory.
@@ -178,10 +189,21 @@ def resume(directory: ResultDirectory, command: Sequence[str], observers: Sequen
         )
     if manifest.get("finished") and (planned is None or done == planned):
         return request
-    with open_testbed(request.resolved) as testbed, directory.lock():
+    with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed, directory.lock():
         remove_temporary_files(directory.path)
-        _walk(request, testbed, directory, resumed(manifest, command), observers)
+        # It may have been waited for whoever was at work here.
+        _walk(request, testbed, directory, resumed(directory.read_manifest(), command), observers)
     return request
+
+
+def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
+    """Have observers told of whom is waited for."""
+
+    def tell(other: Other) -> None:
+        for observer in observers:
+            observer.on(CampaignWaits(other.pid, other.topology))
+
+    return tell
 
 
 def _walk(
@@ -207,6 +229,7 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     expected_s = request.schedule.expected_s(results)
     record.tell(CampaignStarted(topology.name, profile.name, request.planned, len(results), expected_s))
+    record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(record.manifest["before"], None))
     store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
@@ -223,6 +246,7 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
         earlier=attempts_without_result(record.directory.events),
     )
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
+    record.keep_others(testbed.others())
     complete = finished(record.manifest, read_environment(testbed.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
@@ -248,6 +272,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
         with closing(boots.measure(uuts[first.uut], of_same_boot)) as measured:
             for result in measured:
                 record.keep(result)
+                record.keep_others(boots.testbed.others())
 
 
 def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:

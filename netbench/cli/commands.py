@@ -33,6 +33,9 @@ app = typer.Typer(
 
 TopologyArgument = Annotated[str, typer.Argument(help="A topology file, or the bare name of a shipped one.")]
 ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bare name of a shipped one.")]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
+]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
 
 
@@ -63,6 +66,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
+    wait: WaitOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")] = False,
 ) -> None:
     """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
@@ -89,17 +93,17 @@ def run(
     default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
     directory = ResultDirectory(output or default)
     directory.refuse_existing()
-    _carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers))
+    _carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait))
 
 
 @app.command()
-def resume(directory: DirectoryArgument) -> None:
+def resume(directory: DirectoryArgument, wait: WaitOption = False) -> None:
     """Go on with a campaign that was stopped, at the first trial that is missing."""
     from netbench.campaign import runner as campaign
     from netbench.results.directory import ResultDirectory
 
     found = ResultDirectory(directory)
-    _carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers))
+    _carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait))
 
 
 @app.command()

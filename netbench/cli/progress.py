@@ -8,9 +8,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from netbench.model.events import (
+    CampaignDisturbed,
     CampaignFinished,
     CampaignStarted,
     CampaignStopped,
+    CampaignWaits,
     Event,
     NeighboursFailed,
     TrialStarted,
@@ -73,8 +75,8 @@ class _LiveBar:
                 self._progress.update(self._task, total=event.planned, completed=event.done, expected_s=expected_s)
             case UutReady():
                 self._progress.update(self._task, description=f"{event.uut}: ready")
-            case UutFailed() | NeighboursFailed():
-                self._progress.console.print(_failed(event), markup=False, highlight=False, soft_wrap=True)
+            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed():
+                self._progress.console.print(_sentence(event), markup=False, highlight=False, soft_wrap=True)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
                 self._progress.update(self._task, description=f"{event.key}{again}")
@@ -104,8 +106,8 @@ class _Lines:
                 self._planned, self._done = event.planned, event.done
                 about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
                 self._say(f"{(event.planned or 0) - event.done} of {event.planned} trials to measure{about}")
-            case UutFailed() | NeighboursFailed():
-                self._say(_failed(event))
+            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed():
+                self._say(_sentence(event))
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"
@@ -118,7 +120,11 @@ class _Lines:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _failed(event: UutFailed | NeighboursFailed) -> str:
+def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDisturbed) -> str:
+    if isinstance(event, CampaignDisturbed):
+        return f"warning: {event.text}"
+    if isinstance(event, CampaignWaits):
+        return f"waiting until netbench with process id {event.pid} (topology {event.topology}) has ended"
     who = f"UUT {event.uut}"
     if isinstance(event, NeighboursFailed):
         who = f"what is beside {who}"

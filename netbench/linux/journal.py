@@ -15,9 +15,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.linux.changes import Change
-from netbench.linux.state import STATE_DIRECTORY, lock_file
+from netbench.linux.state import STATE_DIRECTORY, lock_file, state_is_written
 
 # Entries about what was undone that are worth writing the rest anew.
 _MANY = 200
@@ -65,11 +65,9 @@ class Journal(Record):
         """A new, empty journal; MissingError when the state directory cannot be written."""
         path = directory / "journals" / f"{topology}-{uuid.uuid4().hex[:12]}.jsonl"
         locked_first = path.with_suffix(".new")  # before it is locked, no one may take it for an abandoned one
-        try:
+        with state_is_written(path):
             file = lock_file(locked_first)
             locked_first.rename(path)
-        except OSError as error:
-            raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
         assert file is not None, "a fresh name cannot be locked by someone else"
         journal = cls(path, file, {"topology": topology, "pid": os.getpid(), "netns": _own_namespace()}, {})
         journal._append(journal._header)
@@ -82,12 +80,8 @@ class Journal(Record):
         Those of a netbench that ran in another network namespace are left alone: their changes are not here.
         """
         for path in sorted((directory / "journals").glob("*.jsonl")):
-            try:
+            with state_is_written(path):
                 file = lock_file(path)
-            except OSError as error:
-                raise MissingError(
-                    f"{path} cannot be opened: {error.strerror}; netbench needs root for this"
-                ) from error
             if file is None:
                 continue
             header, pending, damage = _read(file, path)

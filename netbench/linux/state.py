@@ -1,10 +1,11 @@
 """Where netbench keeps what it must know to clean up: locks and journals, gone with a reboot like the changes."""
 
+import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,17 @@ def lock_file(path: Path) -> IO[str] | None:
     return file
 
 
+@contextmanager
+def state_is_written(path: Path) -> Iterator[None]:
+    """MissingError, with what to do, where a file of the state cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = f"make room in {STATE_DIRECTORY.parent}" if full else "netbench needs root for this"
+        raise MissingError(f"{path} cannot be written: {error.strerror}; {hint}") from error
+
+
 def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = STATE_DIRECTORY) -> None:
     """Hold a lock on each resource (`netns:…`, `port:…`) until `stack` is closed.
 
@@ -35,19 +47,15 @@ def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = S
     """
     for resource in sorted(resources):
         path = directory / "locks" / re.sub(r"[^A-Za-z0-9._:-]", "_", resource)
-        try:
+        with state_is_written(path):
             file = lock_file(path)
-        except OSError as error:
-            raise MissingError(f"{path} cannot be written: {error.strerror}; netbench needs root for this") from error
         if file is None:
             owner = path.read_text().strip() or "another process"
             raise MissingError(
                 f"the testbed is in use: {resource} is held by netbench with process id {owner}; wait until it is done"
             )
         stack.enter_context(file)
-        try:
+        with state_is_written(path):
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-        except OSError as error:
-            raise MissingError(f"{path} cannot be written: {error.strerror}") from error

@@ -40,6 +40,23 @@ class CampaignStopped(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CampaignWaits(Event):
+    """It begins when another netbench that measures on this machine, and nobody else, has ended."""
+
+    kind = "campaign-waits"
+    pid: int
+    topology: str
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignDisturbed(Event):
+    """Another netbench measures, or has measured, on this machine at the same time; `text` says what that means."""
+
+    kind = "campaign-disturbed"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class UutReady(Event):
     """A UUT forwards."""
 

@@ -92,6 +92,7 @@ class WarningKind(Enum):
     NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"
     TESTER_CHANGED = "tester-changed"
+    OTHER_CAMPAIGN = "other-campaign"
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
 

@@ -161,6 +161,10 @@ def _round(
                     found.add(check)
                 if spec is not DELAYING:  # whose netem is netbench's own, but bears no mark to tell it by
                     found.in_the_way += look(testbed, active)
+        for other in testbed.others():
+            who = f"netbench with process id {other.pid} (topology {other.topology})"
+            detail = f"{who} measured on this machine too: the tester is better than it shows; test it again alone"
+            found.add(Check(name="alone on this machine", passed=None, detail=detail))
 
 
 @contextmanager

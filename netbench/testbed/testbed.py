@@ -1,8 +1,8 @@
 """A topology made real: hosts, links, sources, sinks and UUTs ready together, undone together."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -20,6 +20,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
 from netbench.linux.refresh import catch_up
+from netbench.linux.running import Other, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
@@ -54,8 +55,13 @@ class Testbed:
         paths: tuple[StreamPath, ...],
         profile: Profile,
         in_use: Sequence[StreamPath] | None = None,
+        others: Callable[[], Sequence[Other]] = list,
     ) -> None:
-        """`in_use` are the paths that sources and sinks are needed for; None: all."""
+        """`in_use` are the paths that sources and sinks are needed for; None: all.
+
+        `others` says which other netbenches have measured on this machine since the testbed was opened.
+        """
+        self.others = others
         self._topology = topology
         self._run_id = run_id
         self._machines = machines
@@ -204,17 +210,20 @@ class Testbed:
 
 
 @contextmanager
-def open_testbed(resolved: Resolved) -> Iterator[Testbed]:
+def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and, however the block is left, down again.
 
     UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
-    taken, TestbedError when bringing it up or down fails. What a killed run left is undone first.
+    taken, TestbedError when bringing it up or down fails. What a killed run left is undone first. With `waits_for`,
+    which is told of each other netbench that measures on this machine, it is brought up when they have ended.
     """
     require_root()
     require(resolved.needs)
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
     with ExitStack() as stack:
-        lock_testbed(stack, resources(topology))
+        with when_alone(waits_for) if waits_for else nullcontext():
+            lock_testbed(stack, resources(topology))
+            presence = stack.enter_context(present(topology.name))
         clean()
         for port, addresses in topology.port_addresses.items():
             refuse_unsafe_port(port, addresses)
@@ -234,7 +243,8 @@ def open_testbed(resolved: Resolved) -> Iterator[Testbed]:
                     machine.make(base_changes(topology, name_of_vm))
                 paths = _known_paths(topology, here)
                 used = [path for path in paths if path.name in in_use]
-                testbed = Testbed(topology, journal.run_id, machines, hosts, paths, resolved.profile, used)
+                known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
+                testbed = Testbed(*known, others=presence.others)
                 try:
                     testbed.open_endpoints()
                     yield testbed

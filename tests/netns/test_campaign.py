@@ -58,6 +58,23 @@ def test_a_campaign_does_not_need_a_reader(results, gone):
     assert (results / "report.html").stat().st_size > 10_000
 
 
+def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, tmp_path):
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    bridge = ["--uut", "bridge", *SMALL]
+    one = start("run", "netns", "quick", "-o", first, *bridge, *settings(repetitions=12, duration="1s"))
+    wait_for(lambda: stored(first) >= 1)
+    other = start("run", "netns-3", "quick", "-o", second, *bridge, *settings(repetitions=1, streams=1))
+    wait_for(lambda: stored(second) >= 1)
+    waited = netbench("run", "netns", "quick", "--wait", "-o", third, *bridge)
+    said = [process.communicate(timeout=60)[0] for process in (one, other)]
+    assert [one.returncode, other.returncode, waited.returncode] == [0, 0, 0]
+    assert f"process id {other.pid}, topology netns-3" in said[0]
+    assert f"process id {one.pid}, topology netns" in said[1]
+    assert all(text.rstrip().splitlines()[-2].count("other-campaign") == 1 for text in said)
+    assert f"waiting until netbench with process id {one.pid} (topology netns) has ended" in waited.stdout
+    assert "other-campaign" not in waited.stdout
+
+
 def test_three_streams_at_once(results):
     chosen = [*SMALL, *settings(streams="1,2,3")]
     done = netbench("run", "netns-3", "quick", "-o", results, "--uut", "bridge", *chosen)

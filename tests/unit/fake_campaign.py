@@ -14,6 +14,7 @@ from netbench.campaign import runner
 from netbench.errors import NeighbourError, TestbedError, UutError
 from netbench.hosts.signals import Stopped
 from netbench.linux.nics import NicCounters
+from netbench.linux.running import Other
 from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
 from netbench.model.paths import Place, stream_paths
@@ -47,6 +48,7 @@ class FakeTestbed:
         self.fates: dict[str, list[Fate]] = {}
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
+        self.company: list[Other] = []
         self.said: list[str] = []  # remarks of its sources
         self.hosts = {"uut": HostIdentity("Linux 6.1", None, None, "none", "none")}
         self._present = ""
@@ -109,6 +111,9 @@ class FakeTestbed:
 
     def facts(self, active: ActiveGuest) -> Mapping[str, str]:
         return _next(self.told.get(self._present, []), {})
+
+    def others(self) -> list[Other]:
+        return self.company
 
     def sends(self) -> str:
         return "fake"

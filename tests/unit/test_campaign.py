@@ -9,6 +9,7 @@ from netbench.campaign import runner
 from netbench.campaign.runner import make_request
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
+from netbench.linux.running import Other
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
@@ -178,7 +179,7 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
     """And the testbed is for them: a guest image that only another UUT needs is not asked for."""
     asked = []
 
-    def open_fake(resolved):
+    def open_fake(resolved, _):
         asked.append(tuple(resolved.guests))
         return campaign.testbed.opening()
 
@@ -189,6 +190,15 @@ def test_only_the_chosen_uuts_are_measured_and_resumed(campaign, monkeypatch):
     assert campaign.resume().uuts == ("route",)
     assert campaign.testbed.calls == ["open", "up route", "down route", "close"]
     assert asked == [("route",), ("route",)]
+
+
+def test_another_netbench_that_measures_meanwhile_is_noted_once(campaign):
+    campaign.testbed.before_trial = lambda number: campaign.testbed.company.append(Other(7, "x", "NOW"))
+    results = campaign.run(repetitions=3)
+    (text,) = [one.text for one in results.warnings if one.kind is WarningKind.OTHER_CAMPAIGN]
+    assert "process id 7, topology x" in text
+    order = [event["kind"] for event in campaign.events() if event["kind"] in ("trial-stored", "campaign-disturbed")]
+    assert order == ["trial-stored", "campaign-disturbed", "trial-stored", "trial-stored"]
 
 
 def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign):

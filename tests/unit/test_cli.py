@@ -238,7 +238,7 @@ def resumed(command, monkeypatch, results):
         for one in more:
             store.keep_warnings([one]) if isinstance(one, Warning) else store.add(one)
         store.close()
-        monkeypatch.setattr(campaign, "resume", lambda *arguments: None)
+        monkeypatch.setattr(campaign, "resume", lambda *arguments, wait: None)
         return command("resume", results.path)
 
     return resume

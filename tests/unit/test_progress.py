@@ -8,9 +8,11 @@ from rich.console import Console
 
 from netbench.cli.progress import ConsoleProgress
 from netbench.model.events import (
+    CampaignDisturbed,
     CampaignFinished,
     CampaignStarted,
     CampaignStopped,
+    CampaignWaits,
     TrialStarted,
     TrialStored,
     UutReady,
@@ -55,6 +57,14 @@ ENDLESS = {"planned": None, "expected_s": None}  # results decide what comes nex
         (
             [started(**ENDLESS, done=2), stored()],
             ["as many trials to measure as results ask for; 2 are done", f"3 {KEY} valid"],
+        ),
+        (
+            [CampaignWaits(7, "x"), started(), CampaignDisturbed("another")],
+            [
+                "waiting until netbench with process id 7 (topology x) has ended",
+                "4 of 4 trials to measure, about 12 s",
+                "warning: another",
+            ],
         ),
         ([], []),
     ],

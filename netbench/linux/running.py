@@ -1,0 +1,129 @@
+"""Who else measures on this machine: each netbench holds a lock while it does, and tells those that were first.
+
+Two that measure at once take CPU time from each other, whatever testbeds they have. A file whose lock can be taken is
+that of a killed one, and does not count.
+"""
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from netbench.linux.state import STATE_DIRECTORY, lock_file, state_is_written
+
+_LOOK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another netbench that measures, and since when it does, or both do (ISO 8601)."""
+
+    pid: int
+    topology: str
+    since: str
+
+
+class Presence:
+    """This netbench, as others find it. `met` are those that it found."""
+
+    def __init__(self, path: Path, met: list[Other]) -> None:
+        self._path = path
+        self._met = met
+
+    def others(self) -> list[Other]:
+        """All that have measured at the same time so far: those that it found, and those that found it."""
+        return [*self._met, *_lines(self._path)[1:]]
+
+
+@contextmanager
+def present(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Presence]:
+    """Be found by others for the block; those that are there already are told. MissingError as of `lock_testbed`."""
+    path = _folder(directory) / f"{uuid.uuid4().hex}.json"
+    own = Other(os.getpid(), topology, datetime.now(UTC).isoformat(timespec="seconds"))
+    locked_first = path.with_suffix(".new")  # before it is locked, it would be taken for that of a killed one
+    with ExitStack() as stack:
+        with state_is_written(path):
+            file = lock_file(locked_first)
+            assert file is not None, "nobody else has this name"
+            stack.enter_context(file)
+            stack.callback(path.unlink, missing_ok=True)
+            stack.callback(locked_first.unlink, missing_ok=True)
+            file.write(_line(own))
+            file.flush()
+            locked_first.rename(path)
+            # Whoever begins from now on finds this one: of any two, one at least finds the other.
+            found = {one: other for one, other in _measuring(directory).items() if one != path and _tell(one, own)}
+        yield Presence(path, [replace(other, since=own.since) for other in found.values()])
+
+
+@contextmanager
+def when_alone(tell: Callable[[Other], object], directory: Path = STATE_DIRECTORY) -> Iterator[None]:
+    """Enter the block when nobody measures any more, one at a time of those that wait; `tell` each that is waited for.
+
+    Who measures is to be `present` before the block is left. MissingError as of `lock_testbed`.
+    """
+    told: set[Other] = set()
+    turn: IO[str] | None = None
+    with ExitStack() as stack:
+        while True:
+            with state_is_written(directory):
+                if turn is None and (turn := lock_file(directory / "locks" / "waiting")):
+                    stack.enter_context(turn)
+                ahead = set(_measuring(directory).values())
+            if turn and not ahead:
+                break
+            for other in ahead - told:
+                tell(other)
+            told |= ahead
+            time.sleep(_LOOK_AGAIN_S)
+        yield
+
+
+def _measuring(directory: Path) -> dict[Path, Other]:
+    """Those that measure now, by their files; the files of killed ones are removed."""
+    found: dict[Path, Other] = {}
+    for path in _folder(directory).glob("*.json"):
+        try:
+            with path.open("rb") as file:
+                # A shared lock: two that look at once are not in each other's way.
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                path.unlink(missing_ok=True)
+        except BlockingIOError:
+            found |= dict(zip([path], _lines(path), strict=False))  # the first of them, if it is still there
+        except FileNotFoundError:
+            pass  # it has ended just now
+    return found
+
+
+def _tell(path: Path, own: Other) -> bool:
+    """Add this one to the file of another; whether that is still there."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)  # not made anew where it has ended meanwhile
+    except FileNotFoundError:
+        return False
+    with os.fdopen(descriptor, "a") as file:
+        file.write(_line(own))
+    return True
+
+
+def _lines(path: Path) -> list[Other]:
+    """Whose file it is, and those that came later; nothing where it is gone."""
+    try:
+        return [Other(**json.loads(line)) for line in path.read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def _line(other: Other) -> str:
+    return json.dumps(asdict(other)) + "\n"
+
+
+def _folder(directory: Path) -> Path:
+    return directory / "running"

@@ -1,0 +1,77 @@
+"""Who else measures on this machine."""
+
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from threading import Thread
+
+import pytest
+
+from netbench.errors import MissingError
+from netbench.linux.running import present, when_alone
+
+OTHER_PROCESS = """
+import sys, time
+from pathlib import Path
+from netbench.linux.running import present
+with present("other", Path(sys.argv[1])):
+    print("there", flush=True)
+    time.sleep(60)
+"""
+
+
+def topologies(presence):
+    return [other.topology for other in presence.others()]
+
+
+def test_each_of_several_knows_of_all_that_measured_at_the_same_time(tmp_path):
+    with present("first", tmp_path) as first:
+        assert first.others() == []
+        with present("second", tmp_path) as second:
+            assert (topologies(first), topologies(second)) == (["second"], ["first"])
+            assert first.others()[0].since == second.others()[0].since, "both since the second began"
+        with present("third", tmp_path) as third:
+            assert (topologies(first), topologies(third)) == (["second", "third"], ["first"])
+    assert list((tmp_path / "running").iterdir()) == []
+
+
+def test_a_killed_one_does_not_count(tmp_path):
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "there\n"
+        with present("x", tmp_path) as while_it_is_there:
+            assert topologies(while_it_is_there) == ["other"]
+        other.kill()
+    assert len(list((tmp_path / "running").iterdir())) == 1, "it could not clean up"
+    with when_alone(lambda other: pytest.fail(other.topology), tmp_path), present("x", tmp_path) as later:
+        assert later.others() == []
+
+
+def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path):
+    told, crowd = [], []
+
+    def wait_and_measure():
+        with ExitStack() as stack:
+            with when_alone(lambda other: told.append(other.topology), tmp_path):
+                presence = stack.enter_context(present("waiter", tmp_path))
+            time.sleep(0.7)
+            crowd.append(presence.others())
+
+    with present("first", tmp_path) as first:
+        waiters = [Thread(target=wait_and_measure, daemon=True) for _ in range(2)]
+        for waiter in waiters:
+            waiter.start()
+        time.sleep(0.7)
+        assert first.others() == []
+    for waiter in waiters:
+        waiter.join(20)
+    assert crowd == [[], []]
+    assert told.count("first") == 2, "each is told of once"
+
+
+def test_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "running").write_text("in the way")
+    with pytest.raises(MissingError, match="cannot be written: File exists"), present("x", tmp_path):
+        pytest.fail("it cannot be found by others")
