@@ -10,7 +10,7 @@ from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
-from netbench.report.formats import count, frames, kfps, mbps, mean, percent, rough_percent
+from netbench.report.formats import count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.lost_frames import lost_frames_by_place
@@ -39,7 +39,7 @@ def summary_table(results: CampaignResults) -> Table:
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
-        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results))),
+        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, groups))),
         caption_justify="left",
     )
     table.add_column("UUT,\nscenario" if scenarios else "UUT", overflow="fold", min_width=4)
@@ -69,7 +69,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
     yield _Column("Throughput\nMbit/s", lambda group: mbps(mean(group.throughput_mbps)))
     if not neighbours:
         yield _Column("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
-    yield _Column("Loss\n%", lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"))
+    yield _Column("Loss\n%", _loss)
     if neighbours:
         yield _Column("Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps)))
         yield _Column("\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps)))
@@ -77,6 +77,14 @@ def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
 
 def _intended(group: Group) -> str:
     return str(group.load) if group.intended_mbps is None else mbps(group.intended_mbps)
+
+
+def _loss(group: Group) -> str:
+    """In percent; where there was none, and repetitions tell, what it is below."""
+    loss = group.loss_ratio
+    if loss is not None and not loss.mean and loss.half_width:
+        return f"<{percent_limit(loss.half_width)}"
+    return percent(mean(loss)).removesuffix(" %")
 
 
 def _verdict(group: Group) -> Text:
@@ -94,11 +102,13 @@ def _verdict(group: Group) -> Text:
     return Text("\n").join(lines)
 
 
-def _remarks(results: CampaignResults) -> Iterator[str]:
-    """What the mark of emulated UUTs means; where most frames were lost; a line for each kind of reason against trials.
+def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]:
+    """What the marks of no loss and of emulated UUTs mean; where most frames were lost; a line for each kind of reason.
 
     The most frequent reasons come first.
     """
+    if any(_loss(group).startswith("<") for group in groups):
+        yield "loss <: no frame was lost, and at 95 % confidence the loss is less than this"
     if results.emulated:
         yield LEGEND
     for uut in results.uuts:

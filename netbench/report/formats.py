@@ -1,7 +1,7 @@
 """Numbers as people read them: thousands separators, a unit they can compare, an en dash for unknown."""
 
 from collections.abc import Sequence
-from math import floor, log10
+from math import ceil, floor, log10
 
 from netbench.statistics.intervals import Interval, RatioOfMeans
 
@@ -79,8 +79,8 @@ def index_limits(ratio: RatioOfMeans) -> str:
 
 
 def index_spread(interval: Interval) -> str:
-    """± half width of an index; empty where unknown."""
-    return "" if interval.half_width is None else f"± {interval.half_width:.3f}"
+    """± half width of an index; empty where unknown, and where all repetitions are alike and tell none."""
+    return f"± {interval.half_width:.3f}" if interval.half_width else ""
 
 
 def frames(number: int | None) -> str:
@@ -99,10 +99,10 @@ def mbps_interval(interval: Interval | None) -> str:
 
 
 def mbps_spread(interval: Interval | None) -> str:
-    """± half width, to the digits of the mean; empty where unknown."""
-    if interval is None or interval.half_width is None:
+    """± half width, to the digits of the mean, or to as many as tell it from 0; empty where there is none."""
+    if interval is None or not interval.half_width:
         return ""
-    if abs(interval.mean) < _TENTHS_FROM:
+    if abs(interval.mean) < _TENTHS_FROM or interval.half_width < 0.05:
         return f"± {_tenths(interval.half_width)}"
     return f"± {interval.half_width:,.1f}"
 
@@ -118,10 +118,19 @@ def percent_interval(interval: Interval | None) -> str:
 
 
 def percent_spread(interval: Interval | None) -> str:
-    """± half width of a ratio in percentage points; empty where unknown."""
-    if interval is None or interval.half_width is None:
+    """± half width of a ratio in percentage points, of a ratio of 0 its upper limit; empty where there is none."""
+    if interval is None or not interval.half_width:
         return ""
+    if not interval.mean:
+        return f"< {percent_limit(interval.half_width)}"
     return f"± {percent(interval.half_width)}".removesuffix(" %")
+
+
+def percent_limit(ratio: float) -> str:
+    """A ratio above 0 in percent without the sign, to two digits, rounded up: what is below it is below this, too."""
+    step = 10.0 ** (floor(log10(100 * ratio)) - 1)
+    limit = ceil(round(100 * ratio / step, 6)) * step
+    return f"{limit:.2g}" if limit < 100 else "100"
 
 
 def cpu_spread(interval: Interval | None) -> str:

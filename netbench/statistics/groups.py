@@ -12,6 +12,15 @@ from netbench.model.counts import l1_mbps, l2_mbps
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
+from netbench.statistics.counted import (
+    LOSS_RATIO,
+    NEIGHBOURS_LOSS_RATIO,
+    NEIGHBOURS_OFFERED_MBPS,
+    NEIGHBOURS_THROUGHPUT_MBPS,
+    OFFERED_FPS,
+    THROUGHPUT_FPS,
+    UNSENT_RATIO,
+)
 from netbench.statistics.intervals import Interval, known_interval
 from netbench.statistics.totals import Totals, TrialTotals
 
@@ -53,12 +62,12 @@ class Repetitions:
     @property
     def offered_fps(self) -> Interval | None:
         """Offered frames per second, all sources together."""
-        return known_interval(one.offered_fps for one in self.valid)
+        return OFFERED_FPS.over(self.valid)
 
     @property
     def throughput_fps(self) -> Interval | None:
         """Received frames per second, all sources together."""
-        return known_interval(one.throughput_fps for one in self.valid)
+        return THROUGHPUT_FPS.over(self.valid)
 
     @property
     def offered_mbps(self) -> Interval | None:
@@ -83,12 +92,12 @@ class Repetitions:
     @property
     def loss_ratio(self) -> Interval | None:
         """Lost ÷ offered, the mean of the ratios of the repetitions."""
-        return known_interval(one.loss_ratio for one in self.valid)
+        return LOSS_RATIO.over(self.valid)
 
     @property
     def unsent_ratio(self) -> Interval | None:
         """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
-        return known_interval(one.unsent_ratio for one in self.valid)
+        return UNSENT_RATIO.over(self.valid)
 
     def cpu_s(self, whose: str) -> Interval | None:
         """CPU time of a trial in seconds by whose it is, as Totals have it; None where no repetition knows it."""
@@ -206,17 +215,17 @@ class Group(Repetitions):
     @property
     def neighbours_offered_mbps(self) -> Interval | None:
         """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
-        return known_interval(one.neighbours_offered_mbps for one in self.valid)
+        return NEIGHBOURS_OFFERED_MBPS.over(self.valid)
 
     @property
     def neighbours_throughput_mbps(self) -> Interval | None:
         """What they forwarded, in Mbit/s (L1)."""
-        return known_interval(one.neighbours_throughput_mbps for one in self.valid)
+        return NEIGHBOURS_THROUGHPUT_MBPS.over(self.valid)
 
     @property
     def neighbours_loss_ratio(self) -> Interval | None:
         """Lost ÷ offered over the frames of all of them, the mean of the ratios of the repetitions."""
-        return known_interval(one.neighbours_loss_ratio for one in self.valid)
+        return NEIGHBOURS_LOSS_RATIO.over(self.valid)
 
     @property
     def neighbours_frame_size(self) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
 from netbench.model.units import Load
 from netbench.statistics.groups import Group, Victim, best_groups, grouped
-from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio_of_means
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio_of_intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,10 @@ def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     found = []
     for group in best:
         base = bases.get(group.victim)
-        if base is None or group is base:
+        most, most_of_base = group.throughput_fps, base.throughput_fps if base else None
+        if base is None or group is base or most is None or most_of_base is None:
             continue
-        ratio = ratio_of_means(_throughputs(group), _throughputs(base))
+        ratio = ratio_of_intervals(most, most_of_base)
         unknown = None
         if ratio.ratio is not None and ratio.ratio < 1 and (group.victim, group.scenario, base.load) in uncounted:
             unknown = Unknown.NOT_MEASURED
@@ -152,11 +153,6 @@ def curves(groups: Iterable[Group]) -> tuple[Curve, ...]:
             if points := _points(alike, idle):
                 found.append(Curve(victim, base.load, _in_words(doing), points))
     return tuple(found)
-
-
-def _throughputs(group: Group) -> list[float]:
-    """Frames/s of each valid repetition; never empty for a best group."""
-    return [fps for one in group.valid if (fps := one.throughput_fps) is not None]
 
 
 def _points(steps: Sequence[Group], idle: Group | None) -> tuple[CurvePoint, ...]:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, floor, log10, sqrt
+from math import ceil, floor, log, log10, sqrt
 
 CONFIDENCE = 0.95
 _MOST_DECIMALS = 6
@@ -14,7 +14,8 @@ _MOST_DECIMALS = 6
 class Interval:
     """The mean of `n` repetitions and the half width of its 95 % interval, both in the unit of the values.
 
-    `half_width` is None for a single repetition: how far it would scatter is unknown, not 0.
+    `half_width` is None for a single repetition: how far it would scatter is unknown, not 0. Where frames were counted
+    it is never 0.
     """
 
     mean: float
@@ -27,12 +28,13 @@ class Interval:
         return Interval(self.mean * factor, half_width, self.n)
 
 
-def mean_interval(values: Sequence[float]) -> Interval:
+def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     """The mean of some repetitions and its two-sided 95 % Student-t interval; ValueError for none.
 
     mean ± t(0.975; n − 1) · s / √n with the sample standard deviation s (NIST/SEMATECH e-Handbook of
     Statistical Methods, section 1.3.5.2 "Confidence Limits for the Mean"). Schlosser et al. 2011,
-    section 4, give 95 % intervals of means over nine repetitions.
+    section 4, give 95 % intervals of means over nine repetitions. `least` is a half width known from elsewhere, below
+    which that of several repetitions does not go.
     """
     n = len(values)
     if n == 0:
@@ -40,13 +42,27 @@ def mean_interval(values: Sequence[float]) -> Interval:
     mean = float(statistics.mean(values))  # exact: equal values have themselves as their mean
     if n == 1:
         return Interval(mean, None, 1)
-    return Interval(mean, _student_t(n - 1) * statistics.stdev(values) / sqrt(n), n)
+    return Interval(mean, max(least, _student_t(n - 1) * statistics.stdev(values) / sqrt(n)), n)
 
 
-def known_interval(values: Iterable[float | None]) -> Interval | None:
+def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:
     """The mean of the numbers that are known, with its interval; None without any."""
     known = [value for value in values if value is not None]
-    return mean_interval(known) if known else None
+    return mean_interval(known, least) if known else None
+
+
+def counting_error(events: int) -> float:
+    """By how many the true mean number of events may differ, at 95 %, from the number that was counted.
+
+    Of none the upper limit, −ln 0.05: the "rule of three" (Hanley and Lippman-Hand 1983, "If nothing goes wrong, is
+    everything all right?"). Of more the distance to the upper limit of the exact interval of a Poisson mean, which is
+    the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
+    """
+    from scipy.special import gammaincinv  # noqa: PLC0415 - a third of a second that only results need
+
+    if events == 0:
+        return -log(1 - CONFIDENCE)
+    return float(gammaincinv(events + 1, (1 + CONFIDENCE) / 2)) - events
 
 
 class Unknown(Enum):
@@ -106,33 +122,35 @@ class RatioOfMeans:
 
 
 def ratio_of_means(new: Sequence[float], base: Sequence[float]) -> RatioOfMeans:
-    """The mean of `new` ÷ the mean of `base`, independent samples whose variances may differ; ValueError for none.
-
-    The 95 % interval is Fieller's: all r for which |mean(new) − r · mean(base)| is at most t times its standard error
-    √(s²(new)/n + r² s²(base)/n) (Fieller 1954, "Some problems in interval estimation"; Franz 2007, "Ratios: A short
-    guide to confidence limits and proper use", arXiv:0710.2024). t has the degrees of freedom of Satterthwaite (1946)
-    for new − r · base with r the ratio found (Tamhane and Logan 2004; `ttestratio` of the R package mratios). The
-    interval has no limits when g = (t · standard error of the mean of base ÷ that mean)² is 1 or more: the mean of
-    base then does not differ significantly from 0.
-    """
+    """The mean of `new` ÷ the mean of `base`, independent samples whose variances may differ; ValueError for none."""
     if not new or not base:
         raise ValueError("no repetitions, no ratio")
-    counts = len(new), len(base)
-    mean_new, mean_base = statistics.mean(new), statistics.mean(base)  # exact: equal values have themselves as mean
-    if mean_base == 0:
-        return RatioOfMeans(None, None, None, *counts, Unknown.BASE_IS_ZERO)
-    ratio = float(mean_new / mean_base)
-    if min(counts) == 1:
-        return RatioOfMeans(ratio, None, None, *counts, Unknown.ONE_REPETITION)
-    # Squared standard errors of both means, in units of the mean of base.
-    of_new = statistics.variance(new) / len(new) / mean_base**2
-    of_base = statistics.variance(base) / len(base) / mean_base**2
-    t = _student_t(_degrees(of_new, len(new), ratio**2 * of_base, len(base)))
-    g = t**2 * of_base
+    return ratio_of_intervals(mean_interval(new), mean_interval(base))
+
+
+def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
+    """One mean ÷ another that is independent of it, from their 95 % intervals.
+
+    The 95 % interval is Fieller's: all r for which |mean(new) − r · mean(base)| is at most its own half width (Fieller
+    1954, "Some problems in interval estimation"; Franz 2007, "Ratios: A short guide to confidence limits and proper
+    use", arXiv:0710.2024). That is √(h²(new) + r² h²(base)) with h the half widths of both: then the interval holds the
+    true ratio in at least 95 % of cases, however few and unequal in number and variance the repetitions are (Banerjee
+    1960, "Approximate confidence interval for linear functions of means of k populations when the population variances
+    are not equal", Sankhyā 22). It has no limits when g = (h(base) ÷ mean(base))² is 1 or more: the mean of base then
+    does not differ significantly from 0.
+    """
+    if base.mean == 0:
+        return RatioOfMeans(None, None, None, new.n, base.n, Unknown.BASE_IS_ZERO)
+    ratio = new.mean / base.mean
+    if new.half_width is None or base.half_width is None:
+        return RatioOfMeans(ratio, None, None, new.n, base.n, Unknown.ONE_REPETITION)
+    # Half widths in units of the mean of base.
+    of_new, of_base = new.half_width / base.mean, base.half_width / base.mean
+    g = of_base**2
     if g >= 1:
-        return RatioOfMeans(ratio, None, None, *counts, Unknown.BASE_MAY_BE_ZERO)
-    reach = t * sqrt((1 - g) * of_new + ratio**2 * of_base)
-    return RatioOfMeans(ratio, (ratio - reach) / (1 - g), (ratio + reach) / (1 - g), *counts)
+        return RatioOfMeans(ratio, None, None, new.n, base.n, Unknown.BASE_MAY_BE_ZERO)
+    reach = sqrt((1 - g) * of_new**2 + (ratio * of_base) ** 2)
+    return RatioOfMeans(ratio, (ratio - reach) / (1 - g), (ratio + reach) / (1 - g), new.n, base.n)
 
 
 def statement(ratio: RatioOfMeans) -> str:
@@ -148,8 +166,6 @@ def statement(ratio: RatioOfMeans) -> str:
         changes = [one for one in (ratio.change, ratio.change_low, ratio.change_high) if one is not None]
         change, low, high = (_signed(one, _decimals(*changes)) for one in changes)
         return f"{change} % ({low} … {high} %)"
-    if ratio.excluded == 0:
-        return "no change: all repetitions alike"
     return f"no significant change: one above {_at_least(ratio.excluded)} % can be excluded"
 
 
@@ -162,14 +178,6 @@ def _student_t(degrees: float) -> float:
 
 def _less_one(ratio: float | None) -> float | None:
     return None if ratio is None else ratio - 1
-
-
-def _degrees(of_new: float, n_new: int, of_base: float, n_base: int) -> float:
-    """Degrees of freedom of a difference of two means whose squared standard errors are given (Satterthwaite 1946)."""
-    if of_new == 0:
-        return n_base - 1
-    share = of_base / of_new  # the squares of two very small numbers could vanish
-    return (1 + share) ** 2 / (1 / (n_new - 1) + share**2 / (n_base - 1))
 
 
 def _decimals(*changes: float) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.units import Load
+from netbench.statistics.counted import NEIGHBOURS_OFFERED_MBPS, NEIGHBOURS_THROUGHPUT_MBPS
 from netbench.statistics.groups import Group, Victim, grouped
 from netbench.statistics.intervals import Interval, known_interval, mean_interval
 from netbench.statistics.totals import LOAD, Totals, TrialTotals, ratio
@@ -86,8 +87,8 @@ def _background(victim: Victim, scenario: str, loads: list[Group]) -> Background
         victim=victim,
         scenario=scenario,
         activities=tuple(dict.fromkeys(one.activity for group in loads for one in group.forwarding)),
-        offered_mbps=known_interval(one.neighbours_offered_mbps for one in trials),
-        throughput_mbps=known_interval(one.neighbours_throughput_mbps for one in trials),
+        offered_mbps=NEIGHBOURS_OFFERED_MBPS.over(trials),
+        throughput_mbps=NEIGHBOURS_THROUGHPUT_MBPS.over(trials),
     )
 
 

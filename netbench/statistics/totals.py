@@ -170,21 +170,31 @@ class TrialTotals(Totals):
     @property
     def neighbours_offered_mbps(self) -> float | None:
         """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
-        return total(one.offered_mbps for one in self._forwarding)
+        return total(one.offered_mbps for one in self.forwarding)
 
     @property
     def neighbours_throughput_mbps(self) -> float | None:
         """What they forwarded, in Mbit/s (L1)."""
-        return total(one.throughput_mbps for one in self._forwarding)
+        return total(one.throughput_mbps for one in self.forwarding)
 
     @property
     def neighbours_loss_ratio(self) -> float | None:
         """Lost ÷ offered over the frames of all of them."""
-        lost = total(one.lost_frames for one in self._forwarding)
-        return ratio(lost, total(one.sent_frames for one in self._forwarding))
+        return ratio(self.neighbours_lost_frames, self.neighbours_sent_frames)
 
     @property
-    def _forwarding(self) -> tuple[NeighbourTotals, ...]:
+    def neighbours_lost_frames(self) -> int | None:
+        """Frames of theirs that did not arrive, as `lost_frames`; None where none forwards."""
+        return total(one.lost_frames for one in self.forwarding)
+
+    @property
+    def neighbours_sent_frames(self) -> int | None:
+        """Frames sent to them; None where none forwards."""
+        return total(one.sent_frames for one in self.forwarding)
+
+    @property
+    def forwarding(self) -> tuple[NeighbourTotals, ...]:
+        """Those of its neighbours that forward."""
         return tuple(one for one in self.neighbours if one.frame_size is not None)
 
 

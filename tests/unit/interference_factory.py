@@ -160,7 +160,9 @@ def _mishap(noise: random.Random, one: TrialResult) -> TrialResult:
 
 def forwarding(received: int, share: int = 50, name: str = "second") -> Neighbour:
     """A neighbour that forwards at a share of the maximum."""
-    counts = stream_counts("n1", sent=STREAM_RATE, received=received, intended_fps=float(STREAM_RATE))
+    counts = stream_counts(
+        "n1", sent=STREAM_RATE, received=received, intended_fps=float(STREAM_RATE), intended_frames=STREAM_RATE
+    )
     return neighbour(counts, name=name, activity={"network": f"{share}%"})
 
 

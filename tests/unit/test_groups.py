@@ -7,7 +7,7 @@ from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.statistics.groups import best_groups, group_trials
-from netbench.statistics.intervals import Interval, mean_interval
+from netbench.statistics.intervals import Interval, counting_error, mean_interval
 from netbench.statistics.lost_frames import lost_frames_by_place
 from tests.unit.results_factory import MANIFEST, campaign, neighbour, stream_counts, trial
 from tests.unit.results_factory import beside as with_neighbours
@@ -135,7 +135,7 @@ def test_a_neighbour_has_streams_rates_and_cpu_shares_of_its_own() -> None:
     assert (group.valid[0].sent_frames, group.valid[0].received_frames, group.loss_ratio) == (
         1000,
         1000,
-        Interval(0, 0, 2),
+        Interval(0, counting_error(0) / 2000, 2),
     )
     assert lost_frames_by_place([beside()]).total() == 0
     forwards, computes = group.neighbours
@@ -145,12 +145,13 @@ def test_a_neighbour_has_streams_rates_and_cpu_shares_of_its_own() -> None:
         64,
     )
     assert (computes.name, computes.activity, computes.frame_size) == ("third", "stress-ng --cpu 1", None)
+    assert forwards.offered_fps is not None
     assert (forwards.offered_fps, forwards.throughput_fps) == (
-        Interval(2500, 0, 2),
+        Interval(2500, counting_error(0) / 4000 * 5000 / 2, 2),
         mean_interval([2300, 2400]),
     )
-    assert forwards.offered_mbps == Interval(2500 * 84 * 8 / 1e6, 0, 2)
-    assert forwards.offered_l2_mbps == Interval(2500 * 64 * 8 / 1e6, 0, 2)
+    assert forwards.offered_mbps == forwards.offered_fps.scaled(84 * 8 / 1e6)
+    assert forwards.offered_l2_mbps == forwards.offered_fps.scaled(64 * 8 / 1e6)
     assert forwards.loss_ratio == mean_interval([200 / 4000, 100 / 4000])
     assert forwards.cpu_share("host") == Interval(0.5, 0, 2)
     assert forwards.cpu_s("host") == Interval(1.0, 0, 2)

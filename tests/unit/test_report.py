@@ -198,7 +198,10 @@ def test_numbers_have_separators_units_and_honest_unknowns() -> None:
     assert formats.kfps(1_488_095.2) == "1,488.1"
     assert formats.mbps_interval(Interval(400.04, 0.31, 9)) == "400.0 ± 0.3"
     assert formats.mbps_interval(Interval(400.04, None, 1)) == "400.0"
-    assert formats.percent_interval(Interval(0.07, 0.0, 9)) == "7.000 % ± 0"
+    assert formats.mbps_interval(Interval(400.04, 0.002, 9)) == "400.0 ± 0.00200"
+    assert formats.percent_interval(Interval(0.07, 0.01, 9)) == "7.000 % ± 1.000"
+    assert formats.percent_interval(Interval(0.0, 0.000101, 9)) == "0 % < 0.011"
+    assert [formats.percent_limit(ratio) for ratio in (1e-8, 0.0099, 0.0100001, 1.5)] == ["1e-06", "0.99", "1.1", "100"]
     assert [formats.count(number, "trial") for number in (1, 1000)] == ["1 trial", "1,000 trials"]
     assert [formats.change(change) for change in (-0.182, None)] == ["−18.2 %", "–"]
 

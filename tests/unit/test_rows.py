@@ -292,7 +292,11 @@ def test_a_group_row_has_what_all_neighbours_did_and_cpu_in_percent() -> None:
     ]
     (row,) = group_rows(campaign(trials))
     assert row["neighbour_offered_mbps"] == 4000 * 84 * 8 / 1e6
-    assert row["neighbour_offered_mbps_ci95"] == 0
+    # None unsent of 4,000 intended, and none lost of 2,000 sent to the UUT itself: −ln 0.05 = 2.9957 may have been.
+    assert row["neighbour_offered_mbps_ci95"] == pytest.approx(2.9957 / 4000 * row["neighbour_offered_mbps"], rel=1e-4)
+    assert row["loss_ratio"] == 0
+    assert row["loss_ratio_ci95"] == pytest.approx(2.9957 / 2000, rel=1e-4)
+    assert row["throughput_fps_ci95"] == pytest.approx(2.9957 / 2, rel=1e-4)
     assert row["neighbour_throughput_mbps"] == pytest.approx(3700 * 84 * 8 / 1e6)
     assert row["neighbour_loss_ratio"] == pytest.approx(0.075)
     assert row["neighbour_frame_size"] == 64

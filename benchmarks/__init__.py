@@ -1,0 +1,1 @@
+"""What netbench costs and how it compares; scripts of their own, see `make bench`."""

@@ -1,0 +1,87 @@
+"""Numbers of trials that come from counting frames: their means, and how far counting alone leaves these open."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from netbench.statistics.intervals import Interval, counting_error, known_interval
+from netbench.statistics.totals import Totals, TrialTotals, total
+
+OfTrial = TypeVar("OfTrial")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Generic[OfTrial]):
+    """A number of a trial that is what it is because of some frames: `events`, out of all of `among`.
+
+    `scale` is by how much it would differ if all of those were such frames: of a throughput, whose events are the
+    frames lost, the offered load.
+    """
+
+    read: Callable[[OfTrial], float | None]
+    events: Callable[[OfTrial], int | None]
+    among: Callable[[OfTrial], int | None]
+    scale: Callable[[OfTrial], float | None]
+
+    def over(self, trials: Iterable[OfTrial]) -> Interval | None:
+        """Its mean over those trials that know it, with the 95 % interval; None without any.
+
+        Where all trials counted the same number of events, they do not tell how it scatters: the interval is then at
+        least as wide as that of a Poisson number of them, or of the other frames where those are fewer.
+        """
+        known = [one for one in trials if self.read(one) is not None]
+        return known_interval((self.read(one) for one in known), self._least(known))
+
+    def _least(self, trials: list[OfTrial]) -> float:
+        events = [self.events(one) for one in trials]
+        counted, among = total(events), total(self.among(one) for one in trials)
+        scale = total(self.scale(one) for one in trials)
+        if counted is None or not among or scale is None or len(set(events)) > 1:
+            return 0.0
+        rarer = max(0, min(counted, among - counted))
+        return counting_error(rarer) / among * scale / len(trials)
+
+
+def _unsent(one: Totals) -> int | None:
+    """Of a `max` load, which intends no number, what was sent."""
+    return one.sent_frames if one.unsent_frames is None else one.unsent_frames
+
+
+def _intended(one: Totals) -> int | None:
+    return one.sent_frames if one.unsent_frames is None else one.intended_frames
+
+
+def _whole(_: Totals) -> float:
+    return 1.0
+
+
+OFFERED_FPS: Counted[Totals] = Counted(lambda one: one.offered_fps, _unsent, _intended, lambda one: one.offered_fps)
+THROUGHPUT_FPS: Counted[Totals] = Counted(
+    lambda one: one.throughput_fps,
+    lambda one: one.lost_frames,
+    lambda one: one.sent_frames,
+    lambda one: one.offered_fps,
+)
+LOSS_RATIO: Counted[Totals] = Counted(
+    lambda one: one.loss_ratio, lambda one: one.lost_frames, lambda one: one.sent_frames, _whole
+)
+UNSENT_RATIO: Counted[Totals] = Counted(lambda one: one.unsent_ratio, _unsent, _intended, _whole)
+# The same of all neighbours that forward together, in Mbit/s (L1).
+NEIGHBOURS_OFFERED_MBPS: Counted[TrialTotals] = Counted(
+    lambda one: one.neighbours_offered_mbps,
+    lambda one: total(map(_unsent, one.forwarding)),
+    lambda one: total(map(_intended, one.forwarding)),
+    lambda one: one.neighbours_offered_mbps,
+)
+NEIGHBOURS_THROUGHPUT_MBPS: Counted[TrialTotals] = Counted(
+    lambda one: one.neighbours_throughput_mbps,
+    lambda one: one.neighbours_lost_frames,
+    lambda one: one.neighbours_sent_frames,
+    lambda one: one.neighbours_offered_mbps,
+)
+NEIGHBOURS_LOSS_RATIO: Counted[TrialTotals] = Counted(
+    lambda one: one.neighbours_loss_ratio,
+    lambda one: one.neighbours_lost_frames,
+    lambda one: one.neighbours_sent_frames,
+    _whole,
+)
