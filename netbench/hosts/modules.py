@@ -1,7 +1,7 @@
 """Python modules as processes of this machine, which import nothing that merely lies about.
 
 A process that runs as root must not take a module from the current directory or from where PYTHONPATH says. The rest
-of this file is what such a process begins with: `python -E -P modules.py DIRECTORY MODULE ARGUMENTS…`.
+of this file is what such a process begins with: `python -E -P modules.py DIRECTORY -m MODULE …`.
 """
 
 import runpy
@@ -19,12 +19,12 @@ def module_command(module: str, *arguments: str) -> list[str]:
     assert spec is not None
     assert spec.origin is not None
     directory = Path(spec.origin).parents[1]
-    return [sys.executable, "-E", "-P", __file__, str(directory), module, *arguments]
+    return [sys.executable, "-E", "-P", __file__, str(directory), "-m", module, *arguments]
 
 
 def main() -> None:
     """Run the module."""
-    _, directory, module, *arguments = sys.argv
+    _, directory, _, module, *arguments = sys.argv
     sys.path.append(directory)
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,6 +1,16 @@
 """What a topology changes on a machine before any UUT comes in, and what of it nobody else may use meanwhile."""
 
-from netbench.linux.changes import AddNamespace, AddVeth, Change, MovePort, OffloadsOff, SetSysctl, SetUp
+from netbench.linux.changes import (
+    AddNamespace,
+    AddVeth,
+    Change,
+    KeepPort,
+    MovePort,
+    OffloadsOff,
+    SetSysctl,
+    SetUp,
+    of_nic,
+)
 from netbench.model.paths import veth_mac
 from netbench.model.topology import Topology, host_of
 
@@ -9,7 +19,14 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
     hosts = [host for host in topology.hosts if topology.machine(host) == machine]
     own = [netns for host in hosts if (netns := topology.netns(host))]
-    changes: list[Change] = [AddNamespace(netns) for netns in own]
+    ends = [end for link in topology.links for end in link.ends if topology.machine(host_of(end)) == machine]
+    # First: what a port has that could not be given back is refused before anything is touched.
+    changes: list[Change] = [
+        KeepPort(topology.interface(end), lent=topology.netns(host_of(end)) is not None)
+        for end in ends
+        if topology.is_port(end)
+    ]
+    changes += [AddNamespace(netns) for netns in own]
     for netns in own:
         # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
         changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
@@ -24,7 +41,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
             changes.append(_veth(topology, link.ends[0], link.ends[1]))
     for netns, interface in nics:
         if netns is None:
-            changes.append(SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", True))
+            changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
         changes.append(OffloadsOff(netns, interface))
     # By namespace: those of one are brought up by one command.
     namespaces = list(dict.fromkeys(netns for netns, _ in nics))

@@ -234,13 +234,14 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
         try:
             with ExitStack() as vms:
                 machines: dict[str | None, Machine] = {None: here}
+                here.make(base_changes(topology))
                 for name, spec in topology.vms.items():
                     directory = guest_directory(journal.run_id, name)
                     here.make([AddRunDirectory(str(directory))])
                     machines[name] = vms.enter_context(running_vm(name, spec, local, directory))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
-                for name_of_vm, machine in machines.items():
-                    machine.make(base_changes(topology, name_of_vm))
+                for name in topology.vms:
+                    machines[name].make(base_changes(topology, name))
                 paths = _known_paths(topology, here)
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used

@@ -13,6 +13,7 @@ from netbench.linux.changes import (
     Enslave,
     SetSysctl,
     SetUp,
+    of_nic,
 )
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
@@ -95,7 +96,7 @@ def no_bridge_netfilter(paths: Sequence[StreamPath]) -> Iterator[Change]:
 def no_ipv6(interfaces: Iterable[str]) -> Iterator[Change]:
     """No IPv6 on interfaces outside all namespaces; `all` and `default` are those that are there and those to come."""
     for interface in interfaces:
-        yield SetSysctl(None, f"net.ipv6.conf.{interface}.disable_ipv6", "1", optional=True)
+        yield SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", optional=True)
 
 
 def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:
@@ -116,9 +117,14 @@ def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
 
 def _routing(paths: Sequence[StreamPath]) -> Iterator[Change]:
     for netns in _namespaces(paths):
-        yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
+        if netns:
+            yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
         yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
         yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
+    # That of a whole machine writes over those of all its interfaces, and nobody could put them back.
+    outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None]
+    for interface in dict.fromkeys(nic.interface for nic in outside):
+        yield SetSysctl(None, of_nic(4, interface, "forwarding"), "1")
 
 
 def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:

@@ -1,6 +1,8 @@
 """Ports of the machine, lent to a testbed: veth ends in this machine's own namespace play them."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,82 @@ def topology(tmp_path):
         subprocess.run(["ip", "netns", "delete", OUTSIDE], check=False)
         for port in ("nbt-a0", "nbt-b0"):
             subprocess.run(["ip", "link", "delete", port], check=False, capture_output=True)
+
+
+# What people do to a port: with `P` for its name. The last is a setting for each way it is told in.
+FURNISHED = """
+ip link set P up alias words mtu 1400 txqueuelen 77 group 5 allmulticast on
+ip link property add dev P altname nbt-other-P
+ip link set P addrgenmode none
+ip address flush dev P
+ip address add 192.0.5.7 peer 192.0.5.9/32 dev P label P:x
+ip address add 192.0.5.7/24 broadcast 192.0.5.200 dev P metric 77 noprefixroute
+ip address add 192.0.3.7/24 dev P valid_lft 5000 preferred_lft 4000
+ip address add 192.0.4.7/24 dev P scope link
+sysctl -qw net.ipv6.conf.P.disable_ipv6=0
+ip address add 2001:db8::7/64 dev P home nodad mngtmpaddr
+ip address add 2001:db8::8/64 dev P noprefixroute valid_lft 5000 preferred_lft 0
+ip address add fe80::77/64 dev P
+ethtool -K P tx-tcp6-segmentation off gro on
+sysctl -qw net.ipv4.conf.P.proxy_arp=1 net.ipv4.conf.P.forwarding=1 net.ipv6.conf.P.hop_limit=77
+sysctl -qw net.ipv4.neigh.P.app_solicit=9 net.ipv4.neigh.P.unres_qlen=33 net.ipv6.neigh.P.retrans_time_ms=1234
+sysctl -qw net.ipv6.conf.P.stable_secret=2001:db8::1
+"""
+
+
+def everything(port: str) -> str:
+    """All there is to say of a port, without what only says when it was looked at."""
+    files = Path("/proc/sys/net").glob(f"ipv[46]/*/{port}")
+    values = subprocess.run(["grep", "-rsH", "", *files], check=False, capture_output=True, text=True).stdout
+    lifetimes = re.compile(r"(valid_lft|preferred_lft) (4|3)\d\d\dsec")
+    addresses = lifetimes.sub(r"\1 some time", ip("address", "show", port))
+    routes = ip("route", "show", "table", "all", "dev", port) + ip("-6", "route", "show", "table", "all", "dev", port)
+    return "\n".join((addresses, ip("-d", "link", "show", port), routes, offloads(port), values))
+
+
+@pytest.mark.parametrize("kind", ["netns", "local"])
+@pytest.mark.parametrize("ending", ["done", "killed"])
+def test_a_port_comes_back_with_all_that_people_have_done_to_it(topology, tmp_path, start, kind, ending):
+    named = "{nic: nbt-a0, addresses: [192.0.5.7, 192.0.3.7, 192.0.4.7, 2001:db8::7, 2001:db8::8]}"
+    topology.write_text(TOPOLOGY.replace("KIND", kind).replace("nbt-a0", named))
+    for line in FURNISHED.strip().replace("P", "nbt-a0").splitlines():
+        subprocess.run(line.split(), check=True, capture_output=True)
+    wait_for(lambda: "tentative" not in ip("address", "show", "nbt-a0"))
+    before = everything("nbt-a0")
+    if ending == "done":
+        assert netbench("run", topology, "quick", "-o", tmp_path / "results", *SHORT).returncode == 0
+    else:
+        campaign = start("run", topology, "quick", "-o", tmp_path / "results", *SHORT, *settings(duration="20s"))
+        wait_for(lambda: events(tmp_path / "results"))
+        campaign.kill()
+        campaign.communicate()
+        assert netbench("clean").returncode == 0
+    assert everything("nbt-a0") == before
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("ip route add 192.0.2.128/25 dev nbt-b0", "1 static routes"),
+        ("ip neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev nbt-b0", "1 static neighbours"),
+        ("ip neigh add proxy 192.0.2.9 dev nbt-b0", "1 static neighbours or proxies"),
+        ("ip maddr add 33:33:00:00:00:55 dev nbt-b0", "static multicast addresses"),
+        ("bridge fdb add 02:00:00:00:00:99 dev nbt-b0 self", "the address 02:00:00:00:00:99 beside its own"),
+        ("tc qdisc add dev nbt-b0 root handle 7: tbf rate 1gbit burst 100k latency 1ms", "queueing discipline tbf 7:"),
+        ("tc qdisc add dev nbt-b0 clsact", "the queueing discipline clsact ffff:"),
+    ],
+)
+def test_a_port_that_could_not_be_given_back_as_it_is_is_refused(topology, tmp_path, command, named):
+    """Before anything is touched: the other port comes first."""
+    topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+    subprocess.run(command.split(), check=True)
+    before = ip("-d", "address")
+    done = netbench("run", topology, "quick", "-o", tmp_path / "results", *SHORT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "port nbt-b0 could not be given back as it is, for it has " in done.stderr
+    assert named in done.stderr
+    assert ip("-d", "address") == before
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("kind", ["netns", "local"])

@@ -22,6 +22,7 @@ from netbench.linux.changes import (
     AddVeth,
     Change,
     Enslave,
+    KeepPort,
     Look,
     MovePort,
     OffloadsOff,
@@ -42,7 +43,10 @@ EACH = {
         f"ip link add nb-one address {MAC} type veth peer nb-two address {PEER}"
     ),
     AddBridge("nb-a", "br"): "ip -n nb-a link add br type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
-    MovePort("eth1", "nb-b", was_up=True, addresses=("192.0.2.7/24", "2001:db8::7/64")): "ip link set eth1 netns nb-b",
+    KeepPort("eth1", True, True, ("192.0.2.7/24 label eth1", "::7/64"), (None, 9), (None, 1), 7.5, ("ipv4/x=1",)): (
+        "ip address show dev eth1"
+    ),
+    MovePort("eth1", "nb-b", index=7): "ip link set eth1 netns nb-b",
     SetUp("nb-a", "eth1", was_up=False): "ip -n nb-a link set eth1 up",
     SetUp(None, "eth1"): "ip link set eth1 up",
     Enslave("nb-a", "eth1", "nb-br"): "ip -n nb-a link set eth1 master nb-br",
@@ -52,7 +56,7 @@ EACH = {
     AddForwardingEntry(None, "eth1", MAC): f"bridge fdb replace {MAC} dev eth1 master static",
     SetSysctl("nb-a", "net.ipv4.ip_forward", "1", old="0"): "ip netns exec nb-a sysctl -w net.ipv4.ip_forward=1",
     SetSysctl(None, "net.ipv4.ip_forward", "1", True): "sysctl -w net.ipv4.ip_forward=1",
-    OffloadsOff("nb-a", "eth1", old=("gro",)): "ip netns exec nb-a ethtool -K eth1 gro off gso off tso off lro off",
+    OffloadsOff("nb-a", "eth1", old=("gro on",)): "ip netns exec nb-a ethtool -K eth1 gro off gso off tso off lro off",
     OffloadsOff(None, "eth1"): "ethtool -K eth1 gro off gso off tso off lro off",
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
     AddDelay("nb-a", "nb-t", 500): "tc -n nb-a qdisc add dev nb-t root netem delay 500us limit 100000",
@@ -65,18 +69,41 @@ EACH = {
     ),
 }
 
-OFFLOADS = """Features for eth1:
-rx-checksumming: on
-tcp-segmentation-offload: {tso}
-\ttx-tcp-segmentation: on
-generic-segmentation-offload: {gso}
-generic-receive-offload: {gro}
-large-receive-offload: {lro}
-"""
 
+class Ethtool(FakeHost):
+    """A NIC with offloads, of which TSO has three kinds: one is off, and switching all on would switch it on."""
 
-def ethtool(tso="off", gso="off", gro="off", lro="off [fixed]") -> FakeHost:
-    return FakeHost({"ethtool": Completed((), 0, OFFLOADS.format(tso=tso, gso=gso, gro=gro, lro=lro), "")})
+    def __init__(self, tso="off", gso="off", gro="off", lro="off [fixed]"):
+        super().__init__()
+        self.states = {
+            "rx-checksumming": "on",
+            "\ttx-tcp-segmentation": tso,
+            "\ttx-tcp-ecn-segmentation": "off [fixed]",
+            "\ttx-tcp6-segmentation": "off",
+            "generic-segmentation-offload": gso,
+            "generic-receive-offload": gro,
+            "large-receive-offload": lro,
+        }
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        kinds = {name for name in self.states if name.startswith("\t")}
+        if argv[1] == "-k":
+            tso = "on" if "on" in {self.states[name] for name in kinds} else "off"
+            lines = [f"{name}: {state}" for name, state in self.states.items()]
+            return Completed(
+                argv, 0, "\n".join(["Features:", lines[0], f"tcp-segmentation-offload: {tso}", *lines[1:]]), ""
+            )
+        short = {
+            "gso": "generic-segmentation-offload",
+            "gro": "generic-receive-offload",
+            "lro": "large-receive-offload",
+        }
+        for name, state in zip(argv[3::2], argv[4::2], strict=True):
+            for one in kinds if name == "tso" else {short.get(name, f"\t{name}")}:
+                assert one in self.states
+                if "fixed" not in self.states[one]:
+                    self.states[one] = state
+        return Completed(argv, 0, "", "")
 
 
 def kinds(kind):
@@ -126,39 +153,34 @@ def test_a_sysctl_that_does_not_exist():
 
 
 @pytest.mark.parametrize(
-    ("states", "found", "told", "fails"),
+    ("states", "fails"),
     [
-        ({}, (), [], ""),
-        # The fake answers `on` whatever was set.
-        (
-            {"tso": "on", "gro": "on"},
-            ("gro", "tso"),
-            ["gro", "off", "tso", "off"],
-            "eth1: gro, tso cannot be switched off",
-        ),
-        ({"gso": "on [fixed]"}, (), [], "gso cannot be switched off; frames would be merged or split"),
-        ({"lro": "on [fixed]"}, (), [], "lro cannot be switched off"),
+        ({"gro": "on"}, ""),
+        ({"gso": "off [requested on]"}, ""),
+        ({"tso": "on", "lro": "off"}, ""),
+        ({"gso": "on [fixed]"}, "gso cannot be switched off; frames would be merged or split"),
+        ({"lro": "on [fixed]"}, "lro cannot be switched off"),
     ],
 )
-def test_offloads_found_on_are_switched_off_and_on_again(states, found, told, fails):
+def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
     """One that a driver has on for good merges frames just as well when nothing else is on."""
-    host = ethtool(**states)
+    host = Ethtool(**states)
+    before = dict(host.states)
     change = OffloadsOff(None, "eth1").found(Look(host))
-    assert change.old == found
     with pytest.raises(TestbedError, match=fails) if fails else nullcontext():
         change.make(host)
+    if not fails:
+        assert not any(state == "on" for name, state in host.states.items() if name != "rx-checksumming")
     change.undo(host)
-    set_ = [list(command[3:]) for command in host.commands if "-K" in command]
-    assert set_ == ([told, ["on" if word == "off" else word for word in told]] if told else [])
+    assert host.states == before
 
 
 @pytest.mark.parametrize(
     "change",
     [
         AddRunDirectory("/run/netbench/vm/gone"),
-        MovePort("gone", "nb-was-never-made", was_up=True, addresses=("192.0.2.7/24",)),
         SetSysctl(None, "net.ipv6.conf.gone.disable_ipv6", "1", old="0"),
-        OffloadsOff(None, "gone", old=("gro",)),
+        OffloadsOff(None, "gone", old=("gro on",)),
     ],
     ids=lambda change: type(change).__name__,
 )
@@ -172,23 +194,60 @@ def test_undoing_what_is_not_there_is_harmless(change):
 
 
 def test_an_undo_that_the_kernel_refuses_is_not_hidden():
-    port, refused = MovePort("eth1", "nb-x", was_up=True), Completed((), 1, "", "Operation not permitted")
-    for answers in ({"sh": refused}, {"sh": Completed((), 0, "", ""), "ip": refused}):
+    refused = Completed((), 1, "", "Operation not permitted")
+    for port in (MovePort("eth1", "nb-x"), KeepPort("eth1", True)):
         with pytest.raises(TestbedError, match="Operation not permitted"):
-            port.undo(FakeHost(answers))
+            port.undo(FakeHost({"sh": refused, "ip": refused}))
 
 
-def test_a_port_with_static_routes_is_not_lent():
-    """They would be gone when it comes back; those that go with an address come with it again."""
+class Port(FakeHost):
+    """A port with an address, of which everything else that is asked is `answers`, by words that ask for it."""
 
-    class Port(FakeHost):
-        def run(self, argv, *, stdin="", timeout_s=30.0):
-            listed: list[dict[str, object]] = [{"ifname": "eth1", "flags": [], "addr_info": []}]
-            if "route" in argv:
-                listed = [{"dst": "192.0.2.0/24", "protocol": "kernel"}, {"dst": "198.51.100.0/24"}]
-            elif "neigh" in argv:
-                listed = []
-            return Completed(tuple(argv), 0, json.dumps(listed), "")
+    def __init__(self, address=(), **answers):
+        super().__init__()
+        self.lines = []
+        own = {"family": "inet", "local": "192.0.2.7", "prefixlen": 24, "scope": "global", "label": "eth1"}
+        times = {"valid_life_time": 2**32 - 1, "preferred_life_time": 2**32 - 1}
+        link = {"ifname": "eth1", "ifindex": 7, "flags": ["UP"], "addr_info": [own | times | dict(address)]}
+        self.link, self.told = link, {"address": json.dumps([link]), **answers}
 
-    with pytest.raises(UsageError, match="port eth1 has 2 static routes or neighbours"):
-        MovePort("eth1", "nb-x").found(Look(Port()))
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        if "-batch" in argv:
+            self.lines += stdin.splitlines()
+            return Completed(tuple(argv), 0, "", "")
+        return Completed(tuple(argv), 0, next((text for word, text in self.told.items() if word in argv), ""), "")
+
+
+ROUTES = json.dumps([{"dst": "192.0.2.0/24", "protocol": "kernel"}, {"dst": "198.51.100.0/24"}])
+HOOK = "table inet x {\n\tchain y {\n\t\ttype filter hook ingress devices = { eth0, eth1 } priority filter;\n"
+
+
+@pytest.mark.parametrize(
+    ("lent", "has", "named"),
+    [
+        (True, {"route": ROUTES}, "2 static routes"),  # of each family one
+        (False, {"route": ROUTES}, "1 static routes"),  # that of IPv6
+        (True, {"proxy": '[{"dst":"192.0.2.9"}]'}, "2 static neighbours or proxies"),
+        (True, {"token": '[{"token":"::7"}]'}, "a token for its addresses"),
+        (True, {"nft": HOOK}, "chains of nftables"),
+        (True, {"address": {"label": "other"}}, "the address 192.0.2.7 with the label 'other'"),
+        (True, {"address": {"temporary": True}}, "the temporary address 192.0.2.7"),
+        (True, {"grep": "/proc/sys/net/ipv4/conf/eth1/mc_forwarding:1\n"}, "multicast routing"),
+    ],
+)
+def test_a_port_with_what_could_not_be_given_back_is_refused(lent, has, named):
+    with pytest.raises(UsageError, match=f"port eth1 could not be given back as it is, for it has {named}"):
+        KeepPort("eth1", lent).found(Look(Port(**has)))
+    KeepPort("eth1", lent).found(Look(Port(nft=HOOK.replace("eth1", "eth11"))))
+
+
+@pytest.mark.parametrize(("passed_s", "left"), [(10, "90 preferred_lft 0"), (99.5, "1 preferred_lft 0"), (100, "")])
+def test_the_time_that_an_address_has_passes_while_its_port_is_lent(monkeypatch, passed_s, left):
+    port = Port({"valid_life_time": 100, "preferred_life_time": 5})
+    monkeypatch.setattr("time.clock_gettime", lambda clock: 1000.0)
+    change = KeepPort("eth1", True).found(Look(port))
+    monkeypatch.setattr("time.clock_gettime", lambda clock: 1000.0 + passed_s)
+    port.told["address"] = json.dumps([port.link | {"addr_info": []}])
+    change.undo(port)
+    words = "address replace 192.0.2.7/24 label eth1 scope global dev eth1 valid_lft"
+    assert port.lines == ([f"{words} {left}"] if left else [])

@@ -21,6 +21,7 @@ from netbench.linux.changes import (
     AddVeth,
     Change,
     Enslave,
+    KeepPort,
     MovePort,
     OffloadsOff,
     SetSysctl,
@@ -77,7 +78,7 @@ class Guest(FakeHost):
         if inside[0] == "dd":
             self.files[inside[1].removeprefix("of=")] = stdin
             self.log.append(f"{argv[3]}: {stdin} > {inside[1].removeprefix('of=')}")
-        elif not {"-k", "list", "ls", "-j"} & set(argv):
+        elif not {"-k", "list", "ls", "-j", "show", "grep"} & set(argv):
             self.log.append(" ".join(argv))
         for piece, words in self.failing.items():
             if piece in " ".join(argv):
@@ -167,6 +168,7 @@ def test_offloads_are_switched_in_their_namespace_and_back(guest):
     with pytest.raises(TestbedError, match="nb-in1: gro cannot be switched off"):
         guest.machine.make([OffloadsOff(IN, "nb-in1")])
     assert guest.log == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro off"]
+    guest.answers["ethtool"] = Completed((), 0, OFF, "")
     assert guest.machine.undo() == []
     assert guest.log[1:] == ["ip netns exec nb-lab-uut ethtool -K nb-in1 gro on"]
 
@@ -257,32 +259,39 @@ def test_what_lives_in_a_namespace_goes_with_it(guest):
 PORT = [
     {
         "ifname": "eth1",
+        "ifindex": 7,
         "flags": ["UP"],
         "addr_info": [
-            {"local": "192.0.2.7", "prefixlen": 24, "scope": "global"},
-            {"local": "fe80::7", "prefixlen": 64, "scope": "link"},
+            {
+                "family": "inet",
+                "local": "192.0.2.7",
+                "prefixlen": 24,
+                "scope": "global",
+                "valid_life_time": 2**32 - 1,
+                "preferred_life_time": 2**32 - 1,
+            },
         ],
     }
 ]
 
 
 def test_a_lent_port_comes_back_as_it_was_found(guest):
-    """Before its namespace goes, with its offloads, up, and with its addresses but the link-local one."""
+    """Before its namespace goes, with its offloads, up, and with its addresses."""
     guest.there = PORT
-    on = OFF.replace("generic-receive-offload: off", "generic-receive-offload: on")
-    guest.machine.make([AddNamespace("nb-x"), MovePort("eth1", "nb-x")])
-    guest.machine._record.record(OffloadsOff("nb-x", "eth1", old=("gro",)))
-    guest.answers["ethtool"] = Completed((), 0, on, "")
+    guest.machine.make([KeepPort("eth1", lent=True), AddNamespace("nb-x"), MovePort("eth1", "nb-x")])
+    guest.machine._record.record(OffloadsOff("nb-x", "eth1", old=("gro on",)))
+    guest.there = [{**PORT[0], "flags": [], "addr_info": []}]
+    guest.answers["ethtool"] = Completed((), 0, OFF, "")
     guest.log.clear()
     assert guest.machine.undo() == []
     offloads, home, *rest = guest.log
     assert offloads == "ip netns exec nb-x ethtool -K eth1 gro on"
     assert home.startswith("sh -c ip -n")
-    assert home.endswith("nb-x eth1")
+    assert home.endswith("nb-x eth1 7")
     assert rest == [
-        "ip link set eth1 up",
-        "ip address replace 192.0.2.7/24 dev eth1",
         "ip netns del nb-x",
+        "ip link set eth1 up",
+        "ip address replace 192.0.2.7/24 scope global dev eth1 valid_lft forever preferred_lft forever",
     ]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, shipped
-from netbench.linux.changes import AddNamespace, AddVeth, MovePort, OffloadsOff, SetSysctl, SetUp
+from netbench.linux.changes import AddNamespace, AddVeth, KeepPort, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.model.profile import SinkSpec
 from netbench.model.topology import Topology
@@ -81,12 +81,15 @@ def test_a_port_is_moved_to_its_namespace_before_it_is_changed():
     assert kinds(ports("netns"), AddVeth) == []
     for port in ("eth1", "eth2"):
         order = [change for change in changes if getattr(change, "interface", "") == port]
-        assert [type(change) for change in order] == [MovePort, OffloadsOff, SetUp]
+        assert [type(change) for change in order] == [KeepPort, MovePort, OffloadsOff, SetUp]
+    assert [type(change) for change in changes[:2]] == [KeepPort, KeepPort], "before anything is touched"
 
 
 def test_a_port_of_the_machine_itself_stays_and_loses_ipv6():
     """All of the machine's other interfaces keep theirs."""
     assert [change.command for change in base_changes(ports("local"))] == [
+        "ip address show dev eth1",
+        "ip address show dev eth2",
         *(
             line
             for port in ("eth1", "eth2")

@@ -7,17 +7,17 @@ same way on this machine, in a VM and in a guest. Undoing is tolerant: what is n
 
 from netbench.linux.changes.addresses import AddAddress, AddDelay, AddForwardingEntry, AddNeighbour
 from netbench.linux.changes.base import Change, Look, Request
-from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl
+from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
 from netbench.linux.changes.links import (
     AddBridge,
     AddNamespace,
     AddTap,
     AddVeth,
     Enslave,
-    MovePort,
     OffloadsOff,
     SetUp,
 )
+from netbench.linux.changes.ports import KeepPort, MovePort
 
 __all__ = [
     "AddAddress",
@@ -33,10 +33,12 @@ __all__ = [
     "AddVeth",
     "Change",
     "Enslave",
+    "KeepPort",
     "Look",
     "MovePort",
     "OffloadsOff",
     "Request",
     "SetSysctl",
     "SetUp",
+    "of_nic",
 ]

@@ -20,7 +20,10 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SetSysctl(InNamespace):
-    """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`."""
+    """A kernel setting; `old` is what it was. One that this kernel does not have is left alone if `optional`.
+
+    As for sysctl(8), a `/` in `key` stands for a dot in a name.
+    """
 
     key: str
     value: str
@@ -33,7 +36,7 @@ class SetSysctl(InNamespace):
 
     @property
     def _path(self) -> str:
-        return "/proc/sys/" + self.key.replace(".", "/")
+        return "/proc/sys/" + self.key.translate(str.maketrans("./", "/."))
 
     def found(self, look: Look) -> Self:
         try:
@@ -56,6 +59,11 @@ class SetSysctl(InNamespace):
         except TestbedError:
             return  # the interface it belonged to is gone
         host.write(self._path, self.old)
+
+
+def of_nic(version: int, interface: str, name: str) -> str:
+    """The key of what the kernel's IP of a version has to set for one interface."""
+    return f"net.ipv{version}.conf.{interface.replace('.', '/')}.{name}"
 
 
 @dataclass(frozen=True, slots=True)

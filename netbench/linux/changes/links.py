@@ -1,26 +1,20 @@
 """Network namespaces and links: made, lent, brought up, made ports of a bridge, their offloads switched off."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes.base import (
-    Change,
     InNamespace,
     Look,
     Request,
     RequestInNamespace,
-    ask_ip,
-    is_gone,
     not_ours,
-    tell,
     within,
 )
-
-# `$$` is the shell's, which has not left its namespace; it must be there still, and not have become `ip` itself.
-_SEND_HOME = 'ip -n "$0" link set "$1" netns $$; exit $?'
 
 # What would make one frame on the wire differ from one frame counted: the names of `ethtool -K` and `-k`.
 _OFFLOADS = {
@@ -164,64 +158,11 @@ class Enslave(RequestInNamespace):
 
 
 @dataclass(frozen=True, slots=True)
-class MovePort(Change):
-    """A port of the machine, lent to a namespace.
-
-    The kernel takes it down and its addresses away on the move: `was_up` and `addresses` (with prefix
-    length) are how it was found, and how it comes back.
-    """
-
-    interface: str
-    netns: str
-    was_up: bool = False
-    addresses: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> str:
-        return f"ip link set {self.interface} netns {self.netns}"
-
-    def found(self, look: Look) -> Self:
-        link = look.links(None).get(self.interface)
-        if link is None:
-            raise TestbedError(f"there is no interface {self.interface} in this machine")
-        routes = [
-            route
-            for family in ("-4", "-6")
-            for route in ask_ip(look.host, None, family, "route", "show", "table", "all", "dev", self.interface)
-            if route.get("protocol") != "kernel"
-        ]
-        lost = [*routes, *ask_ip(look.host, None, "neigh", "show", "nud", "permanent", "dev", self.interface)]
-        if lost:
-            raise UsageError(
-                f"port {self.interface} has {len(lost)} static routes or neighbours, which would be lost while it is "
-                f"lent to a namespace: remove them first (`ip route show dev {self.interface}`, and `ip neigh …`)"
-            )
-        # The kernel gives the interface a new address of link scope by itself.
-        own = [one for one in link.get("addr_info", ()) if one["scope"] != "link"]
-        addresses = tuple(f"{one['local']}/{one['prefixlen']}" for one in own)
-        return replace(self, was_up="UP" in link["flags"], addresses=addresses)
-
-    def make(self, host: Host) -> None:
-        done = host.run(["ip", "link", "set", self.interface, "netns", self.netns])
-        if done.exit_code != 0:
-            raise TestbedError(done.stderr.strip())
-
-    def undo(self, host: Host) -> None:
-        # A port that never got there is still at home, and there is nothing to bring back.
-        sent = host.run(["sh", "-c", _SEND_HOME, self.netns, self.interface])
-        if sent.exit_code != 0 and not is_gone(sent.stderr):
-            raise TestbedError(sent.stderr.strip())
-        back = [("link", "set", self.interface, "up")] if self.was_up else []
-        addresses = [("address", "replace", address, "dev", self.interface) for address in self.addresses]
-        if back or addresses:
-            for words in tell(host, ("ip",), [*back, *addresses], all_of_them=True).values():
-                if not is_gone(words):
-                    raise TestbedError(words)
-
-
-@dataclass(frozen=True, slots=True)
 class OffloadsOff(InNamespace):
-    """GRO, GSO, TSO and LRO switched off and verified; `old` are those found on."""
+    """GRO, GSO, TSO and LRO switched off and verified; `old` are all that go with them, as they were wanted: `gro on`.
+
+    To switch TSO on is to switch on all of its kinds, of which some may have been off.
+    """
 
     interface: str
     old: tuple[str, ...] = ()
@@ -232,12 +173,12 @@ class OffloadsOff(InNamespace):
         return shlex.join(self._argv("ethtool", "-K", self.interface, *words))
 
     def found(self, look: Look) -> Self:
-        return replace(self, old=tuple(name for name, state in self._read(look.host).items() if state == "on"))
+        return replace(self, old=tuple(self._wanted(look.host)))
 
     def make(self, host: Host) -> None:
-        if self.old:
-            self._set(host, "off")
-        still_on = [name for name, state in self._read(host).items() if state in ("on", "on [fixed]")]
+        on = [name for name, state in self._states(host).items() if state == "on"]
+        self._set(host, [f"{name} off" for name in on])
+        still_on = [name for name, state in self._states(host).items() if state in ("on", "on [fixed]")]
         if still_on:
             raise TestbedError(
                 f"{self.interface}: {', '.join(still_on)} cannot be switched off; frames would be merged or split "
@@ -245,23 +186,41 @@ class OffloadsOff(InNamespace):
             )
 
     def undo(self, host: Host) -> None:
-        if not self.old:
-            return
         try:
-            self._read(host)
+            now = self._wanted(host)
         except TestbedError:
             return  # the interface is gone
-        self._set(host, "on")
+        self._set(host, [one for one in self.old if one not in now])
 
-    def _set(self, host: Host, state: str) -> None:
-        words = [word for name in self.old for word in (name, state)]
-        run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
+    def _set(self, host: Host, told: Sequence[str]) -> None:
+        if told:
+            words = [word for one in told for word in one.split()]
+            run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
 
-    def _read(self, host: Host) -> dict[str, str]:
+    def _states(self, host: Host) -> dict[str, str]:
         """The state of each: `on`, `off`, `off [fixed]`, …"""
+        states = {name.strip(): state for name, state in self._listed(host)}
+        return {short: states[long] for short, long in _OFFLOADS.items() if long in states}
+
+    def _wanted(self, host: Host) -> list[str]:
+        """What is wanted of each that can be switched, and of the kinds of TSO instead of TSO itself."""
+        wanted, group = [], ""
+        short = {long: name for name, long in _OFFLOADS.items()}
+        for name, state in self._listed(host):
+            if not name.startswith("\t"):
+                group = name
+            is_kind = name.startswith("\t") and short.get(group) == "tso"
+            if (is_kind or short.get(name, "tso") != "tso") and "[fixed]" not in state:
+                on = "requested on" in state or (state.startswith("on") and "requested off" not in state)
+                wanted.append(f"{short.get(name, name.strip())} {'on' if on else 'off'}")
+        return wanted
+
+    def _listed(self, host: Host) -> list[tuple[str, str]]:
+        """What `ethtool -k` lists; a tab before those that belong to the one above."""
         text = run_checked(self._within(host), ["ethtool", "-k", self.interface])
-        states = dict(line.strip().split(": ", 1) for line in text.splitlines() if ": " in line)
-        return {short: states[long].strip() for short, long in _OFFLOADS.items() if long in states}
+        return [
+            (name, state.strip()) for name, _, state in (line.partition(": ") for line in text.splitlines()) if state
+        ]
 
 
 def _in_netns(netns: str | None) -> tuple[str, ...]:
