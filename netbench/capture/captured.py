@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.model.counts import Extent, LossRuns, Spread
+from netbench.model.counts import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
@@ -130,7 +130,8 @@ class CaptureCounts:
 
     `late_frames` are of an earlier trial of an expected stream, `control_frames` those by which bridges and others on a
     link talk to each other: link-local ones (IEEE 802.1Q, table 8-1) and LLDP.
-    `too_short_frames` are those foreign ones whose captured bytes end before a pktgen header could.
+    `clock_offset` is what flush frames tell of the capture's clock, None where they tell nothing. `too_short_frames`
+    are those foreign ones whose captured bytes end before a pktgen header could.
     `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
     not do: another tool cut them, or the file is damaged. `leftover_bytes` follow the last whole frame
     of a truncated file. From `damaged_at` on, a byte offset or None where nobody can tell, the file makes no sense
@@ -145,6 +146,7 @@ class CaptureCounts:
     late_frames: int
     control_frames: int
     flush_frames: int
+    clock_offset: ClockOffset | None
     too_short_frames: int
     odd_length_frames: int
     leftover_bytes: int

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
 from netbench.capture.headers import LINKS, PairFrames, decode
@@ -206,6 +207,7 @@ class CaptureTally:
         self._source_networks = {(src_ip >> _HOST_BITS, dst_ip) for src_ip, dst_ip in self._streams}
         self._span = _SpanTally()
         self._ours = self._late = self._control = self._flush = self._too_short = self._odd = 0
+        self._clock = OffsetTally()
 
     @property
     def flush_frames(self) -> int:
@@ -224,6 +226,7 @@ class CaptureTally:
         self._span.add(decoded.sizes, batch.times_ns)
         self._flush += decoded.flush_frames
         self._control += decoded.control_frames
+        self._clock.add(decoded.stamped_flush)
         self._too_short += decoded.too_short_frames
         self._odd += int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
         for frames in decoded.pairs:
@@ -266,6 +269,7 @@ class CaptureTally:
             late_frames=late,
             control_frames=self._control,
             flush_frames=self._flush,
+            clock_offset=self._clock.offset(),
             too_short_frames=self._too_short,
             odd_length_frames=self._odd,
             leftover_bytes=ending.leftover_bytes,

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from netbench.capture.clock_offset import NO_FLUSH_FRAMES, FlushFrames
 from netbench.capture.pcap import FrameBatch, field
 from netbench.model.units import FCS_BYTES
 
@@ -21,6 +22,9 @@ PKTGEN_MAGIC = 0xBE9BE955
 _LINK_LOCAL = 0x0180C200
 _LAST_OF_FLUSH = 0x000F
 _LLDP = 0x88CC  # EtherType (IEEE 802.1AB); mostly, but not always, to one of these addresses
+# What is behind the Ethernet header of a flush frame that bears times: this, a number of 32 bits, and two times of 64.
+_FLUSH_MAGIC = int.from_bytes(b"nb-flush")
+_FLUSH_STAMP_BYTES = 28
 
 _U8, _U16, _U32, _U64 = (np.dtype(name) for name in ("u1", ">u2", ">u4", ">u8"))
 _IPV4 = 0x0800
@@ -31,6 +35,7 @@ _UDP = 17
 _UDP_BYTES = 8
 _PKTGEN_BYTES = 16
 _LEAST_IP_BYTES = 20
+_NONE = np.empty(0, np.intp)
 
 
 class Link(NamedTuple):
@@ -78,6 +83,7 @@ class Decoded(NamedTuple):
 
     sizes: NDArray[np.int64]
     flush_frames: int
+    stamped_flush: FlushFrames
     control_frames: int
     too_short_frames: int
     pairs: list[PairFrames]
@@ -111,7 +117,7 @@ class _Rows(NamedTuple):
         """Those of which at least `length` bytes were captured."""
         captured = self.batch.captured
         if isinstance(captured, int):
-            return self if captured >= length else _Rows(self.batch, np.empty(0, np.intp))
+            return self if captured >= length else _Rows(self.batch, _NONE)
         return self.where(self.of(captured) >= length)
 
 
@@ -140,7 +146,7 @@ def decode(batch: FrameBatch) -> Decoded:
     sizes = batch.original.astype(np.int64)
     sizes += _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes
     everything = _Rows(batch)
-    rest, flush, control = _set_aside(everything) if link.has_addresses else (everything, 0, 0)
+    rest, flush, control = _set_aside(everything) if link.has_addresses else (everything, _Rows(batch, _NONE), 0)
     long_enough = rest.at_least(link.header_bytes + _LEAST_IP_BYTES + _UDP_BYTES + _PKTGEN_BYTES)
     too_short = rest.size - long_enough.size
     found: list[_Found] = []
@@ -150,30 +156,45 @@ def decode(batch: FrameBatch) -> Decoded:
         too_short += rows.size - whole.size
         if whole.size:
             found.append(_find(whole, ip_at, pktgen_at))
-    return Decoded(sizes, flush, control, too_short, list(_by_pair(found, sizes)))
+    return Decoded(sizes, flush.size, _stamped(flush), control, too_short, list(_by_pair(found, sizes)))
 
 
-def _set_aside(rows: _Rows) -> tuple[_Rows, int, int]:
+def _set_aside(rows: _Rows) -> tuple[_Rows, _Rows, int]:
     """All but flush frames, which the capturing side itself sends to empty the kernel's ring, and control frames.
 
-    With them, how many of each there are. Control frames are link-local ones and LLDP.
+    With them the flush frames, and how many control frames there are: link-local ones and LLDP.
     """
+    none = _Rows(rows.batch, _NONE)
     addressed = rows.at_least(_ETHERNET_HEADER_BYTES)
     if not addressed.size:
-        return rows, 0, 0
+        return rows, none, 0
     is_aside = addressed.field(_U16, 12) == _LLDP
     is_group = addressed.field(_U32, 0) == _LINK_LOCAL
-    flush = 0
+    flush = none
     if is_group.any():
         last = addressed.field(_U16, 4)
         is_aside |= is_group & (last <= _LAST_OF_FLUSH)
-        flush = int(np.count_nonzero(is_group & (last == _LAST_OF_FLUSH)))
+        flush = addressed.where(is_group & (last == _LAST_OF_FLUSH))
     aside = int(np.count_nonzero(is_aside))
     if not aside:
-        return rows, 0, 0
+        return rows, none, 0
     kept = np.ones(rows.size, np.bool_)
     kept[slice(None) if addressed.chosen is None else addressed.chosen] = ~is_aside
-    return rows.where(kept), flush, aside - flush
+    return rows.where(kept), flush, aside - flush.size
+
+
+def _stamped(flush: _Rows) -> FlushFrames:
+    """Those flush frames that bear times, as netbench.sinks.flush writes them."""
+    at = _ETHERNET_HEADER_BYTES
+    whole = flush.at_least(at + _FLUSH_STAMP_BYTES)
+    if whole.size:
+        whole = whole.where(whole.field(_U64, at) == _FLUSH_MAGIC)
+    if not whole.size:
+        return NO_FLUSH_FRAMES
+    number, before, previous = (
+        whole.field(dtype, at + place).astype(np.int64) for dtype, place in ((_U32, 8), (_U64, 12), (_U64, 20))
+    )
+    return FlushFrames(number, before, previous, whole.of(whole.batch.times_ns))
 
 
 def _layouts(rows: _Rows, link: Link) -> Iterator[tuple[_Rows, int, int]]:

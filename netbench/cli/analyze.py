@@ -44,6 +44,8 @@ def _json(path: Path, counts: "CaptureCounts") -> str:
         "foreign_frames": counts.foreign_frames,
         "control_frames": counts.control_frames,
         "flush_frames": counts.flush_frames,
+        "clock_offset_min_ns": counts.clock_offset.least_ns if counts.clock_offset else None,
+        "clock_offset_max_ns": counts.clock_offset.most_ns if counts.clock_offset else None,
         "too_short_frames": counts.too_short_frames,
         "odd_length_frames": counts.odd_length_frames,
         **_span_json(counts.span, counts.span.rate(counts.frames)),
@@ -156,6 +158,9 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
         yield "control", f"{counts.control_frames:,} frames by which bridges and others on a link talk to each other"
     if counts.flush_frames:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
+    if counts.clock_offset:
+        least, most = _duration(counts.clock_offset.least_ns), _duration(counts.clock_offset.most_ns)
+        yield "clock", f"frames are stamped {least} to {most} later than by the clock of the sink's machine"
 
 
 _COUNT_HEADS = (
@@ -241,6 +246,8 @@ def _warnings(counts: "CaptureCounts") -> Iterator[str]:
             f"{counts.odd_length_frames:,} frames were captured neither whole nor up to the snap length: "
             "another tool has cut them, or the file is damaged and no number above can be trusted."
         )
+    if counts.clock_offset and counts.clock_offset.differs:
+        yield "the capture was stamped by another clock than that of the sink's machine: delays are off by as much."
     if any(stream.delay and (stream.delay.smallest_ns or 0) < 0 for stream in counts.streams):
         yield "frames were captured before they were sent: source and sink do not share a clock."
 

@@ -88,6 +88,28 @@ class Window:
     buffered_frames: int
 
 
+# Clocks that differ by less are taken for one: time stamps in frames and captures have a resolution of 1 µs.
+_ONE_CLOCK_NS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """By how much later than it was captures are stamped, by the clock that stamps frames: at least and at most, ns."""
+
+    least_ns: int
+    most_ns: int
+
+    @property
+    def bound_ns(self) -> int:
+        """By how much delays may be too long or too short for it."""
+        return max(abs(self.least_ns), abs(self.most_ns))
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is certain that these are two clocks."""
+        return self.least_ns > _ONE_CLOCK_NS or self.most_ns < -_ONE_CLOCK_NS
+
+
 @dataclass(frozen=True, slots=True)
 class LossRuns:
     """How many loss runs have at least `from_frames`, a power of two, and less than twice as many frames."""
@@ -121,7 +143,8 @@ class StreamCounts:
 
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
-    where `delay_refused` says why there are none. `loss_run_lengths` has no classes without runs. A reordered frame's
+    where `delay_refused` says why there are none. `clock_offset` is what the clock of the captures adds to each delay:
+    unknown where None, not 0. `loss_run_lengths` has no classes without runs. A reordered frame's
     extent is by how many frames it came after the first one with a higher number (RFC 4737, section 4.2); None where
     no frame was reordered. Nothing is known of the order where `order_refused` says why.
     """
@@ -149,6 +172,7 @@ class StreamCounts:
     window: Window | None = None
     delay: Spread | None = None
     ipdv: Spread | None = None
+    clock_offset: ClockOffset | None = None
     delay_refused: str = ""
     order_refused: str = ""
     loss_run_lengths: tuple[LossRuns, ...] = ()

@@ -19,6 +19,7 @@ from netbench.report.tables import by_size_title, uut_label
 from netbench.statistics.delay_percentiles import (
     ReadSpread,
     ReadTime,
+    clock_bound,
     delay_of,
     greatest_time,
     ipdv_of,
@@ -77,7 +78,9 @@ def delay_sections(
             note(
                 "One way, from source to sink, over the valid trials: means of the percentiles of each trial and"
                 " stream; the smallest and the largest of all. PDV: delay less the smallest of the stream; IPDV:"
-                " difference of the delays of frames sent one after the other (RFC 5481). The table is in µs."
+                " difference of the delays of frames sent one after the other (RFC 5481). Clocks: by how much any delay"
+                " may be too long or too short because captures and frames are not stamped by the same clock."
+                " The table is in µs."
             ),
             *(note(f"No delay of {count(number, 'stream')} of trials: {why}.") for why, number in refused.items()),
             *((chosen(choice, lambda view: _delays(view, looks)),) if any(map(_has_delay, groups)) else ()),
@@ -118,7 +121,7 @@ def _hover(group: Group, style: Style) -> str:
             f"<b>{escape(style.label)}</b>, {group.frame_size:,}-byte frames, {escape(str(group.load))}",
             f"offered {mbps(mean(group.offered_mbps))} Mbit/s",
             *(f"{time.title} {time.of(group)} µs" for time in _MEANS),
-            f"largest {_largest(group)} µs",
+            f"largest {_largest(group)} µs, clocks ± {microseconds(clock_bound(group))} µs",
         )
     )
 
@@ -134,6 +137,7 @@ def _delays(view: View, looks: Mapping[str, Style]) -> Html:
         Column("Smallest", _smallest, "number"),
         *(Column(time.title, time.of, "number") for time in _MEANS),
         Column("Largest", _largest, "number"),
+        Column("Clocks ±", lambda group: microseconds(clock_bound(group)), "number"),
         *(Column(time.title, time.of, "number") for time in _VARIATIONS),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
     )

@@ -275,6 +275,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("late_frames", int, lambda counts: counts.late_frames),
     _counted("control_frames", int, lambda counts: counts.control_frames),
     Column("thrown_away", str, lambda row: _thrown_away(row.trial)),
+    _counted(
+        "clock_bound_us", float, lambda counts: counts.clock_offset.bound_ns / 1000 if counts.clock_offset else None
+    ),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

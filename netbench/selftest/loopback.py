@@ -10,6 +10,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Verdict
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.selftest.sink_watch import Watch, judge_hindrance, this_process
+from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
 from netbench.uut.base import ActiveGuest
 
@@ -62,6 +63,7 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
 def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) -> Iterator[Check]:
     """Whether sinks see everything and in time, then the ceilings, which are added to `found` too."""
     idle = tester.measure(active, LOOPBACK.name, tester.modest(64, tester.streams))
+    yield judge_own_delay(idle)
     watch = Watch(tester.sink_program)
     with watch.watching():
         burst = tester.measure(active, LOOPBACK.name, _pattern(tester.streams, 64, Load(LoadKind.MAX)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netbench.linux.proc import USER_HZ, all_processes, parse_cpu_ticks
 from netbench.model.selftest_record import Check
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints
 from netbench.uut.base import ActiveGuest
@@ -83,6 +84,29 @@ def check_pacing(name: str, tester: Tester, active: ActiveGuest) -> Iterator[Che
         error=f"{off:.2%}",
         passed=result.verdict is Verdict.VALID,
         detail=complaints(result),
+    )
+
+
+def judge_own_delay(result: TrialResult) -> Check:
+    """What source and sink add to every delay themselves, by a trial without a UUT; whether one clock stamps both."""
+    name, truth = "delay without a UUT", "captures and frames stamped by one clock"
+    offsets = [counts.clock_offset for counts in result.streams]
+    delays = [counts.delay for counts in result.streams]
+    refused = "; ".join(dict.fromkeys(counts.delay_refused for counts in result.streams if counts.delay_refused))
+    if any(offset is not None and offset.differs for offset in offsets):
+        return Check(name=name, uut=result.spec.uut, truth=truth, measured="another", passed=False, detail=refused)
+    known = [delay for delay in delays if delay is not None and delay.median_ns is not None]
+    bounds = [offset.bound_ns for offset in offsets if offset is not None]
+    if not known or len(known) < len(delays) or len(bounds) < len(delays):
+        why = refused or "the sink does not tell by which clock it stamps"
+        return Check(name=name, uut=result.spec.uut, truth=truth, passed=None, detail=f"skipped: {why}")
+    return Check(
+        name=name,
+        uut=result.spec.uut,
+        truth=truth,
+        measured=f"median {max(delay.median_ns or 0 for delay in known) / 1e3:,.0f} µs, "
+        f"clocks ± {max(bounds) / 1e3:,.1f} µs",
+        passed=True,
     )
 
 

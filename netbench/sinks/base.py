@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
-from netbench.model.counts import Extent, LossRuns, Spread, Window
+from netbench.model.counts import ClockOffset, Extent, LossRuns, Spread, Window
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
@@ -47,7 +47,7 @@ class Received:
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
     `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
     Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
-    StreamCounts, and `no_delay` says why they are unknown.
+    StreamCounts, `clock_offset` is what the sink's clock adds to each delay, and `no_delay` says why they are unknown.
 
     `error` says why nothing is known, `no_room` that a full disk is to blame, and what to do; `unsettled` why the last
     frames to arrive may not have been counted. `counted_by` names what counted, for messages.
@@ -70,6 +70,7 @@ class Received:
     window: Window | None = None
     delay: Spread | None = None
     ipdv: Spread | None = None
+    clock_offset: ClockOffset | None = None
     no_delay: str = "the sink measures none"
     error: str = ""
     no_room: str = ""

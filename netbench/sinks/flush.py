@@ -3,7 +3,9 @@
 The kernel hands captured frames to tcpdump a block at a time (TPACKET_V3, 256 KiB with libpcap 1.10): a
 block that is not full waits up to a second, and is lost when tcpdump is stopped before. So once all
 traffic has ended, frames that fill the block are sent out of the sink's own NIC, where tcpdump sees them
-leave. They go to a MAC address that no bridge forwards (IEEE 802.1Q, table 8-1), and analysis knows them by it.
+leave. They go to a MAC address that no bridge forwards (IEEE 802.1Q, table 8-1), and analysis knows them by it. Each
+bears the time before it was sent, and that when the sending of the one before had returned: so analysis knows by what
+clock the capture is stamped.
 
 It is started once and asked in every trial, one line each, until stdin ends:
 
@@ -22,6 +24,10 @@ import time
 FLUSH_MAC = "01:80:c2:00:00:0f"
 
 SEEN, UNSEEN, FAILED = "seen", "unseen", "failed"
+
+_STAMP_AT = 14
+_STAMP = struct.Struct(">8sIQQ")  # what it is, its number, and the two times: ns since 1970, 0 for the first one's
+_STAMPED = b"nb-flush"
 
 _FLUSH_BYTES = bytes.fromhex(FLUSH_MAC.replace(":", ""))
 _TAIL_BYTES = 1 << 15
@@ -53,11 +59,14 @@ def main() -> None:
 def _send(interface: str, count: int) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
         sender.bind((interface, 0))
-        frame = flush_frame(sender.getsockname()[4].hex(":"))
-        for _ in range(count):
+        frame = bytearray(flush_frame(sender.getsockname()[4].hex(":")))
+        returned_ns = 0
+        for number in range(count):
+            _STAMP.pack_into(frame, _STAMP_AT, _STAMPED, number, time.time_ns(), returned_ns)
             for _ in range(_QUEUE_FULL_RETRIES):
                 try:
                     sender.send(frame)
+                    returned_ns = time.time_ns()
                     break
                 except BlockingIOError:
                     continue

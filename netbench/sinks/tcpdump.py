@@ -288,6 +288,7 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         window=measured(traffic, sent, stream.arrived, lag_ns),
         delay=delay,
         ipdv=stream.ipdv,
+        clock_offset=counts.clock_offset,
         no_delay=no_delay,
     )
 

@@ -53,6 +53,13 @@ def greatest_time(group: Group, spread: ReadSpread, time: ReadTime) -> float | N
     return max(_times(group, spread, time), default=None)
 
 
+def clock_bound(group: Group) -> int | None:
+    """By how many ns clocks may falsify any delay of the valid trials; None where that is not known of all of them."""
+    known = [counts for one in group.valid for counts in one.streams if counts is not None and counts.delay is not None]
+    bounds = [counts.clock_offset.bound_ns for counts in known if counts.clock_offset is not None]
+    return max(bounds) if bounds and len(bounds) == len(known) else None
+
+
 def refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
     """Why there are no delays, and of how many streams of these trials."""
     return Counter(counts.delay_refused for trial in trials for counts in trial.streams if counts.delay_refused)

@@ -63,6 +63,7 @@ def account(evidence: Evidence) -> StreamCounts:
         window=received.window,
         delay=timed.delay,
         ipdv=timed.ipdv,
+        clock_offset=received.clock_offset,
         delay_refused=timed.refused,
         order_refused=no_order,
         loss_run_lengths=received.loss_run_lengths,
@@ -138,6 +139,10 @@ def _refused(path: StreamPath, sent: Sent, received: Received, clock_set_ns: int
         return f"the clock was set by {clock_set_ns / 1e9:+,.6f} s during the trial"
     if received.delay is None:
         return received.no_delay
+    clock = received.clock_offset
+    if clock is not None and clock.differs:
+        apart_us = float(f"{(clock.least_ns + clock.most_ns) / 2e3:.2g}")
+        return f"captures are stamped by another clock than frames, about {apart_us:+,g} µs later"
     if received.delay.smallest_ns is not None and received.delay.smallest_ns < 0:
         early_s = -received.delay.smallest_ns / 1e9
         return f"frames were captured up to {early_s:,.6f} s before they were stamped: not by one clock"

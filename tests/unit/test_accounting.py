@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.model.counts import Extent, Spread, StreamCounts
+from netbench.model.counts import ClockOffset, Extent, Spread, StreamCounts
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic
@@ -330,6 +330,13 @@ def test_the_clock_of_another_machine_was_not_set_with_that_of_this_one():
         (path(), SENT, TIMED, -3_200_000_000, "the clock was set by -3.200000 s during the trial"),
         (path(), SENT, Received(no_delay="there is no whole capture"), 0, "there is no whole capture"),
         (path(), SENT, Received(frames=3), 0, "the sink measures none"),
+        (
+            path(),
+            SENT,
+            replace(TIMED, clock_offset=ClockOffset(1_998_000, 2_001_000)),
+            0,
+            "captures are stamped by another clock than frames, about +2,000 µs later",
+        ),
         (
             path(),
             SENT,

@@ -1,11 +1,11 @@
 """What the report says of delay, of order, and of the tester itself."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 
-from netbench.model.counts import LossRuns
+from netbench.model.counts import ClockOffset, LossRuns
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
@@ -63,6 +63,15 @@ def test_percentiles_of_valid_trials_are_averaged_and_extremes_kept() -> None:
         ([pytest.approx(0.04)], "solid"),
         ([pytest.approx(0.040003, rel=1e-9)], "dot"),
     ]
+
+
+def test_the_bound_of_the_clocks_stands_beside_the_delay() -> None:
+    known = stream_counts("s1", delay=spread(10_000, 20_000, 50_000), clock_offset=ClockOffset(-1_000, 2_500))
+    worse = replace(known, stream="s2", clock_offset=ClockOffset(-7_300, 1_000))
+    assert "Clocks ± PDV" in (text := page_of(campaign([trial(known, worse)])).text)
+    assert "50.0 7.3" in text
+    unknown = replace(worse, clock_offset=None)
+    assert "50.0 –" in page_of(campaign([trial(known, unknown)])).text
 
 
 def test_a_stream_without_delay_makes_that_of_its_trial_unknown() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import LossRuns, Spread, Window
+from netbench.model.counts import ClockOffset, LossRuns, Spread, Window
 from netbench.model.scenario import Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
@@ -37,6 +37,7 @@ LOSSY = stream_counts(
     window=Window(450, 0.75, 12),
     late_frames=11,
     control_frames=12,
+    clock_offset=ClockOffset(-1_000, 2_500),
 )
 ENDS = StreamEnds(Identity("pktgen", "Linux 6.1", {"burst": "1"}, 1, (0,)), Identity("tcpdump", cpus=()))
 _MEASURED = trial(
@@ -151,6 +152,7 @@ FIRST = {
     "late_frames": 11,
     "control_frames": 12,
     "thrown_away": "1=link-down;2=capture-failed+link-down",
+    "clock_bound_us": 2.5,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)

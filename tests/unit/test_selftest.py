@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from netbench.model.counts import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.in_the_way import Attached, judge_attached
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.loss_checks import judge_drops, references
 from netbench.selftest.sink_watch import Seen, judge_hindrance
-from netbench.selftest.time_checks import CpuTimes, judge_cpus, parse_stat
+from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.uut.forwarder import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
@@ -115,6 +116,25 @@ def test_a_delay_below_or_far_above_the_time_held_fails(median_ns):
 def test_a_delay_that_is_refused_fails_with_the_reason():
     check = misbehaved("delays-by-2ms", held=HELD, delay_refused="the clock was set")
     assert (check.passed, check.detail) == (False, "the clock was set")
+
+
+@pytest.mark.parametrize(
+    ("counts", "passed", "says"),
+    [
+        ({"delay": spread(1, 9_000, 90_000), "clock_offset": ClockOffset(-2_000, 1_000)}, True, ""),
+        (
+            {"clock_offset": ClockOffset(299_000, 301_000), "delay_refused": "about +300 µs later"},
+            False,
+            "about +300 µs later",
+        ),
+        ({"clock_offset": ClockOffset(-1, 1), "delay_refused": "no common clock"}, None, "skipped: no common clock"),
+        ({"delay": spread(1, 9_000, 90_000)}, None, "skipped: the sink does not tell by which clock it stamps"),
+    ],
+)
+def test_the_testers_own_delay_and_its_clocks(counts, passed, says):
+    check = judge_own_delay(trial(stream_counts(**counts)))
+    assert (check.passed, check.detail) == (passed, says)
+    assert check.measured == {True: "median 9 µs, clocks ± 2.0 µs", False: "another", None: ""}[passed]
 
 
 def burst(drain_s, **counts):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import Loss, LossRuns, PointCount, Spread, StreamCounts, Window
+from netbench.model.counts import ClockOffset, Loss, LossRuns, PointCount, Spread, StreamCounts, Window
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
 from netbench.model.tester import Identity, StreamEnds
@@ -62,6 +62,7 @@ def several_of(kind: type) -> st.SearchStrategy[Any]:
 
 HELD[Spread | None] = st.none() | any_of(Spread)
 HELD[Window | None] = st.none() | any_of(Window)
+HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
 HELD[tuple[LossRuns, ...]] = several_of(LossRuns)
 HELD[tuple[Loss, ...]] = several_of(Loss)
 HELD[tuple[PointCount, ...]] = several_of(PointCount)
