@@ -124,7 +124,7 @@ def _queues(text: str) -> Iterator[Queue]:
     """Those of all interfaces, from what `tc -s -j qdisc show` prints."""
     for one in json.loads(text or "[]"):
         if one.get("root") or one["kind"] in CLASSIFIERS:
-            yield Queue(one["dev"], one["kind"], one.get("drops"))
+            yield Queue(one["dev"], one["kind"], one.get("drops"), one.get("handle", ""))
 
 
 def _driver(block: str) -> tuple[str, list[int]]:

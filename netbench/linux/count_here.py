@@ -123,7 +123,8 @@ def _queues(iproute: Any, names: Mapping[int, str]) -> Iterator[Queue]:  # noqa:
     for one in iproute.get_qdiscs():
         if one["index"] in names and one["parent"] in (_TC_H_ROOT, _TC_H_INGRESS):
             stats = one.get_nested("TCA_STATS2", "TCA_STATS_QUEUE")
-            yield Queue(names[one["index"]], one.get_attr("TCA_KIND"), stats["drops"] if stats else None)
+            dropped, handle = stats["drops"] if stats else None, f"{one['handle'] >> 16:x}:"
+            yield Queue(names[one["index"]], one.get_attr("TCA_KIND"), dropped, handle)
 
 
 def _read_attached(indices: dict[str, int]) -> _Attached:

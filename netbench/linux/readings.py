@@ -6,7 +6,9 @@ except for XDP; rules at egress, classifiers at egress and the queueing discipli
 
 Of the IPv4 layer: RFC 4293's ipSystemStatsTable, and what Linux counts beyond it (net/ipv4/proc.c). `InNoRoutes`: no
 route at all. Routes of the types blackhole, unreachable and prohibit, and multicast that nobody routes, are counted
-nowhere. `NoPorts` of UDP: frames for this machine itself, for which nobody waits.
+nowhere. `NoPorts` of UDP: frames for this machine itself, for which nobody waits. What counts only frames that the
+machine itself wants to send (`OutDiscards`, `OutNoRoutes`: net/ipv4/ip_output.c), such as its ICMP errors, or only
+protocols other than UDP (`InUnknownProtos`), is left out: no frame of a stream is among them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,14 +18,11 @@ from typing import NamedTuple
 from netbench.linux.nics import NicCounters
 from netbench.linux.pause import PauseFrames
 from netbench.linux.rules import Dropper, Hook
-from netbench.model.points import UUT, CounterReading, CountingPoint, Kind, Points, Where
+from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where
 
 FORWARDED = "ForwDatagrams"
 _IP_DROPS = {
-    "Ip": (
-        *("InHdrErrors", "InAddrErrors", "InUnknownProtos", "InDiscards"),
-        *("OutDiscards", "OutNoRoutes", "ReasmFails", "FragFails"),
-    ),
+    "Ip": ("InHdrErrors", "InAddrErrors", "InDiscards", "ReasmFails", "FragFails"),
     "IpExt": ("InNoRoutes", "InTruncatedPkts"),
     "TcpExt": ("IPReversePathFilter",),
     "Udp": ("NoPorts",),
@@ -42,6 +41,7 @@ class Queue:
     """The root discipline of an interface, or (one of CLASSIFIERS) what is hooked in beside it; `dropped` in frames,
     None where it has no statistics.
 
+    One put in the place of another has another `handle`, as tc(8) shows it, unless who put it there gave it the same.
     What a classful discipline counts as dropped holds the drops of all below it: each passes on its children's failures
     to enqueue (net/sched/sch_htb.c, sch_tbf.c, …) and later drops (qdisc_tree_reduce_backlog in net/sched/sch_api.c),
     and `mq` sums its queues up when asked (net/sched/sch_mq.c). So only the root of each device is read. No NIC counter
@@ -51,6 +51,7 @@ class Queue:
     interface: str
     kind: str
     dropped: int | None
+    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +117,11 @@ def counter_readings(
     along = [(stream, point) for stream, own in points.items() for point in own if point.place]
     for netns, there in counted.items():
         here = [(stream, point) for stream, point in along if point.place and point.place.netns == netns]
-        met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
-        stack = _first(here, *_STACKS)
         for stream, point in here:
             readings += _of_nic(stream, point, there)
-        readings += _attached(met, there)
-        readings += _rules(met, stack, there)
-        readings += _ip_layer(stack or _first(here, Kind.IP_COUNTERS), there)
+        readings += _attached([_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE], there)
+        readings += _rules(here, there)
+        readings += _ip_layer(_first(here, *_STACKS) or _first(here, Kind.IP_COUNTERS), there)
     backlog = _first(along, Kind.BACKLOG)
     if softnet and backlog:
         # In the rx_dropped of their NIC too (net/core/dev.c, enqueue_to_backlog).
@@ -148,7 +147,8 @@ def _of_nic(stream: str, point: CountingPoint, there: NamespaceCounters) -> Iter
     elif point.kind is Kind.QUEUE:
         for queue in there.queues:
             if queue.interface == interface and queue.kind not in CLASSIFIERS:
-                yield CounterReading(stream, point.name, "dropped", "dropped", queue.dropped)
+                handle = _handle(point, queue)
+                yield CounterReading(stream, point.name, "dropped", "dropped", queue.dropped, handle=handle)
 
 
 def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[CounterReading]:
@@ -165,7 +165,12 @@ def _attached(met: Iterable[_Met], there: NamespaceCounters) -> Iterator[Counter
             counter = _queue_counter(queue, direction)
             if counter and queue.interface == one.interface:
                 attached = queue.kind not in _PLAIN_QUEUES
-                yield CounterReading(one.stream, name, counter, _role(one.point), queue.dropped, attached)
+                handle = _handle(one.point, queue)
+                yield CounterReading(one.stream, name, counter, _role(one.point), queue.dropped, attached, handle)
+
+
+def _handle(point: CountingPoint, queue: Queue) -> tuple[str, ...]:
+    return str(point.place), queue.kind, queue.handle
 
 
 def _queue_counter(queue: Queue, direction: str) -> str:
@@ -175,29 +180,47 @@ def _queue_counter(queue: Queue, direction: str) -> str:
     return f"qdisc {queue.kind}" if direction == "tx" and queue.kind not in _NO_QUEUE else ""
 
 
-def _rules(met: Sequence[_Met], stack: CountingPoint | None, there: NamespaceCounters) -> Iterator[CounterReading]:
+def _rules(here: Sequence[tuple[str, CountingPoint]], there: NamespaceCounters) -> Iterator[CounterReading]:
+    met = [_Met(stream, point) for stream, point in here if point.kind is Kind.INTERFACE]
+    stacks = [_Met(stream, point) for stream, point in here if point.kind in _STACKS]
     if there.rules is None:
         for one in met:
             yield CounterReading(one.stream, one.point.name, "nft rules", _role(one.point), None, attached=True)
-        if stack:
-            yield CounterReading("", stack.name, "nft rules", "dropped", None, attached=True)
+        for name in dict.fromkeys(one.point.name for one in stacks):
+            yield CounterReading("", name, "nft rules", "dropped", None, attached=True)
         return
+    known = _known(here)
+    interfaces = {one.interface for one in met}
+    told = {f"{way} {interface}" for way in _ON_DEVICE for interface in interfaces}.union(*known.values())
     for rule in there.rules:
-        hooked = [one for one in met if any(_meets(one, hook) for hook in rule.hooks)]
-        if hooked:
-            # Of a chain on several devices, nobody knows whose frames a rule has dropped.
-            stream = hooked[0].stream if len({one.stream for one in hooked}) == 1 else ""
-            names = list(dict.fromkeys(one.point.name for one in hooked))
-            if len(names) == 1:
-                yield CounterReading(stream, names[0], rule.name, _role(hooked[0].point), rule.frames, attached=True)
-            else:
-                yield CounterReading(
-                    stream, UUT, f"{' or '.join(names)}: {rule.name}", "dropped", rule.frames, attached=True
-                )
-        elif stack and any(_in_stack(hook, stack.kind, there.bridged_ip) for hook in rule.hooks):
-            own = stack.kind is Kind.IP_LAYER or _in_stack_of_bridge(rule)
-            name = rule.name if own else f"br_netfilter: {rule.name}"
-            yield CounterReading("", stack.name, name, "dropped", rule.frames, attached=True)
+        hooked = [one for one in met if any(_meets(one, hook) for hook in rule.hooks)] or [
+            one for one in stacks if any(_in_stack(hook, one.point.kind, there.bridged_ip) for hook in rule.hooks)
+        ]
+        # Whatever is not of these streams may be a name of something on the way, like a bridge, or given on the way.
+        asked = [names for names in rule.only if names <= told]
+        concerned = [one for one in hooked if all(names & known[one.stream] for names in asked)]
+        # Of a rule that several streams come to, nobody knows whose frames it has dropped.
+        streams = {one.stream for one in concerned}
+        stream = streams.pop() if len(streams) == 1 else ""
+        for point in {one.point.name: one.point for one in concerned}.values():
+            yield _of_rule(rule, stream, point)
+
+
+def _known(here: Iterable[tuple[str, CountingPoint]]) -> dict[str, set[str]]:
+    """What can be told of each stream's frames: the address that they go to, and their way through interfaces."""
+    known: dict[str, set[str]] = {}
+    for stream, point in here:
+        way = f"{point.direction} {point.place.interface}" if point.place and point.place.interface else ""
+        known.setdefault(stream, set()).update({point.address, way} - {""})
+    return known
+
+
+def _of_rule(rule: Dropper, stream: str, point: CountingPoint) -> CounterReading:
+    of_bridge = any(hook.family == "bridge" for hook in rule.hooks)
+    name = f"br_netfilter: {rule.name}" if point.kind is Kind.BRIDGE and not of_bridge else rule.name
+    place = str(point.place._replace(interface="")) if point.place else ""
+    handle = (place, rule.table, *rule.handle)
+    return CounterReading(stream, point.name, name, _role(point), rule.frames, True, handle, f"{place} {rule.table}")
 
 
 def _meets(one: _Met, hook: Hook) -> bool:
@@ -210,10 +233,6 @@ def _in_stack(hook: Hook, stack: Kind, bridged_ip: bool) -> bool:
     if hook.family == "bridge":
         return stack is Kind.BRIDGE
     return hook.family in ("ip", "inet") and (stack is Kind.IP_LAYER or bridged_ip)
-
-
-def _in_stack_of_bridge(rule: Dropper) -> bool:
-    return any(hook.family == "bridge" for hook in rule.hooks)
 
 
 def _role(point: CountingPoint) -> str:

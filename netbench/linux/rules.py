@@ -27,6 +27,17 @@ _DROPPING = frozenset({"drop", "reject"})
 _ELSEWHERE = frozenset({"fwd", "queue"})  # nobody tells whether frames go on from there to where they should
 _REJECTING_XT = {"xt": {"type": "target", "name": "REJECT"}}  # of iptables-nft(8), whose -j DROP is nft's own
 _JUMPS = ("jump", "goto")
+# What frames of a stream are: UDP in IPv4. A condition on a header that they do not have, they do not meet.
+_HEADERS_OF_OTHERS = frozenset({"arp", "ip6", "icmp", "icmpv6", "igmp", "tcp", "sctp", "dccp"})
+_OF_STREAMS: Mapping[str, tuple[object, ...]] = {
+    "ether type": ("ip", 0x0800),
+    "meta protocol": ("ip", 0x0800),
+    "meta nfproto": ("ipv4", 2),
+    "ip protocol": ("udp", 17),
+    "meta l4proto": ("udp", 17),
+}
+# By these one stream may be told from another: the way that a frame goes through an interface, or its address.
+_TELLING = {"meta iif": "rx ", "meta iifname": "rx ", "meta oif": "tx ", "meta oifname": "tx ", "ip daddr": ""}
 
 _TABLE = re.compile(r"table (\S+) (\S+) \{")
 _CHAIN = re.compile(r"\tchain (\S+) \{")
@@ -56,12 +67,17 @@ class Dropper:
     """A rule, or the policy of a chain, that may drop frames, and the hooks from which frames come to it.
 
     `frames` is None where it does not count what it drops: without a counter, or with one that stands before a
-    condition and so counts frames that pass as well.
+    condition and so counts frames that pass as well. The kernel gives neither the `handle` of a table nor, in it, that
+    of a rule a second time. Only frames come to it that have one of each set in `only`: an address that they go to, or
+    an interface behind the way that they go through it, `rx` or `tx`.
     """
 
     name: str
     hooks: frozenset[Hook]
     frames: int | None
+    table: str = ""
+    handle: tuple[str, ...] = ()
+    only: tuple[frozenset[str], ...] = ()
 
 
 class _ChainName(NamedTuple):
@@ -78,6 +94,11 @@ class _Ruleset:
     rules: dict[_ChainName, list[_Statement]] = field(default_factory=dict)
     counters: dict[_Named, int] = field(default_factory=dict)
     maps: dict[_Named, object] = field(default_factory=dict)
+    handles: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def handle(self, name: _ChainName, rule: _Statement) -> tuple[str, ...]:
+        """What tells a rule from every other that there was or will be."""
+        return self.handles[name[:2]], str(rule["handle"])
 
 
 def has_foreign_tables() -> bool:
@@ -95,7 +116,7 @@ def has_foreign_tables() -> bool:
 
 
 def droppers(rules: str, chains: str) -> Iterator[Dropper]:
-    """All rules that may drop, by what LIST_RULES and LIST_CHAINS print, in the order of nft.
+    """All rules that may drop frames of a stream, by what LIST_RULES and LIST_CHAINS print, in the order of nft.
 
     ValueError, LookupError or TypeError for what is no such listing.
     """
@@ -106,15 +127,49 @@ def droppers(rules: str, chains: str) -> Iterator[Dropper]:
     )
     counters = {name: frames for name, frames in ruleset.counters.items() if uses[name] == 1}
     for name, there in ruleset.rules.items():
+        title, table, reached = f"nft {' '.join(name)}", f"{name.family} {name.table}", hooks.get(name, frozenset())
         for rule in there:
-            for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
-                yield Dropper(f"nft {' '.join(name)} rule {rule['handle']}", hooks.get(name, frozenset()), frames)
+            conditions = [_condition(statement) for statement in rule["expr"]]
+            if not any(_spares_streams(*one) for one in conditions):
+                only = tuple(telling for one in conditions if (telling := _telling(*one)))
+                handle = ruleset.handle(name, rule)
+                for frames in _dropped(name, rule["expr"], counters, ruleset.maps):
+                    yield Dropper(f"{title} rule {rule['handle']}", reached, frames, table, handle, only)
     for name, base in ruleset.bases.items():
         if base.get("policy") == "drop":
-            last = ruleset.rules.get(name, [{"expr": []}])[-1]["expr"]
-            counted = last if all(_kind(statement) in _PASSING for statement in last) else []
+            last = ruleset.rules.get(name, [{"expr": [], "handle": 0}])[-1]
+            counted = last["expr"] if all(_kind(statement) in _PASSING for statement in last["expr"]) else []
+            title, table = f"nft {' '.join(name)} policy", f"{name.family} {name.table}"
             for frames in _dropped(name, [*counted, {"drop": None}], counters, ruleset.maps):
-                yield Dropper(f"nft {' '.join(name)} policy", hooks[name], frames)
+                yield Dropper(title, hooks[name], frames, table, ruleset.handle(name, last))
+
+
+def _condition(statement: _Statement) -> tuple[str, str, Sequence[object]]:
+    """What of a frame is compared, how, and with which values; of others than simple comparisons, no values."""
+    match = statement.get("match")
+    left = match["left"] if isinstance(match, dict) else {}
+    if not isinstance(match, dict) or not isinstance(left, dict):
+        return "", "", ()
+    header, meta = left.get("payload", {}), left.get("meta", {})
+    what = f"meta {meta['key']}" if "key" in meta else f"{header.get('protocol')} {header.get('field')}"
+    right = match["right"]
+    values = right["set"] if isinstance(right, dict) and "set" in right else [right]
+    return what, match["op"], values if all(isinstance(value, str | int) for value in values) else ()
+
+
+def _spares_streams(what: str, op: str, values: Sequence[object]) -> bool:
+    if what.split(" ")[0] in _HEADERS_OF_OTHERS:
+        return True
+    if not values or what not in _OF_STREAMS or op not in ("==", "!=", "in"):
+        return False
+    among = any(value in _OF_STREAMS[what] for value in values)
+    return among if op == "!=" else not among
+
+
+def _telling(what: str, op: str, values: Sequence[object]) -> frozenset[str]:
+    if what not in _TELLING or op not in ("==", "in") or any("*" in str(value) for value in values):
+        return frozenset()
+    return frozenset(f"{_TELLING[what]}{value}" for value in values)
 
 
 def _parse(listing: str) -> _Ruleset:
@@ -122,8 +177,10 @@ def _parse(listing: str) -> _Ruleset:
     asleep = set()
     for entry in json.loads(listing)["nftables"]:
         ((kind, body),) = entry.items()
-        if kind == "table" and _dormant(body):
-            asleep.add((body["family"], body["name"]))
+        if kind == "table":
+            ruleset.handles[body["family"], body["name"]] = str(body["handle"])
+            if _dormant(body):
+                asleep.add((body["family"], body["name"]))
         if kind in ("metainfo", "table") or body["table"].startswith(PREFIX):
             continue
         family, table = body["family"], body["table"]

@@ -44,7 +44,8 @@ class CountingPoint:
     `place` is where on its machine a `kind` other than NOTHING is read (its interface is empty for what forwards and
     for the backlog), `direction` which way frames go there, `rx` or `tx`. Points that are `passing` count the frames
     that pass, by the counter of that direction, and cut the path into segments; one that `names_segment` gives the
-    segment that it is in its name. `order` is its position on the path, known once the path is set together.
+    segment that it is in its name. `order` is its position on the path, known once the path is set together. What
+    forwards knows the `address` that the stream's frames go to.
     """
 
     name: str
@@ -55,6 +56,7 @@ class CountingPoint:
     passing: bool = False
     names_segment: bool = False
     order: int = 0
+    address: str = ""
 
 
 Points = Mapping[str, Sequence[CountingPoint]]  # by stream, along its path
@@ -68,6 +70,10 @@ class CounterReading:
     `repeated` for drops of frames that another counter counts too, as lost or as captured. `frames` is None where
     something may drop frames without counting them (a rule without a counter): unknown is not 0. `attached` is
     what was put there to treat frames in another way than just forwarding them: a rule, a program, a shaper.
+
+    A counter is told by its `handle` from one that takes its place, and known by it again at other points; it is empty
+    where neither happens. One that belongs to an `owner`, as a rule to its table, may begin with what another counted;
+    all others begin at 0.
     """
 
     stream: str
@@ -76,13 +82,15 @@ class CounterReading:
     role: str
     frames: int | None
     attached: bool = False
+    handle: tuple[str, ...] = ()
+    owner: str = ""
 
 
 def forwarding_point(path: StreamPath, kind: Kind, where: Where = Where.UUT) -> CountingPoint:
     """What forwards in the network namespace where a stream's frames enter the UUT: a BRIDGE or the IP_LAYER."""
     assert path.ingress is not None
     place = path.ingress.place._replace(interface="")
-    return CountingPoint(kind.value, where, kind, place, names_segment=True)
+    return CountingPoint(kind.value, where, kind, place, names_segment=True, address=path.dst_ip)
 
 
 def whole_path(path: StreamPath, declared: Sequence[CountingPoint]) -> tuple[CountingPoint, ...]:

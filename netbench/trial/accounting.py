@@ -4,7 +4,7 @@ Conservation: sent = received + lost at named points + dropped by the sink. Each
 the counters on both sides of it; whatever they do not explain stays visible as unexplained frames.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netbench.model.counts import PointCount, Spread, StreamCounts
@@ -13,7 +13,7 @@ from netbench.model.points import CountingPoint
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence, NicDelta
-from netbench.trial.losses import losses
+from netbench.trial.losses import Placed, losses
 
 
 class OneWay(NamedTuple):
@@ -24,19 +24,23 @@ class OneWay(NamedTuple):
     refused: str
 
 
-def account(evidence: Evidence) -> StreamCounts:
-    """The accounts of one stream; what could not be counted is None."""
+def accounts(trial: Sequence[Evidence]) -> dict[str, StreamCounts]:
+    """The accounts of all streams of a trial, by name; what could not be counted is None."""
+    placed = losses(trial)
+    return {one.path.name: _account(one, placed[one.path.name]) for one in trial}
+
+
+def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
     sent, received = evidence.sent, evidence.received
     timed = one_way(evidence.path, sent, received, evidence.clock_set_ns)
     no_order = _no_order(sent, received)
     extent = None if no_order else received.reordering_extent
     dropped = evidence.dropped_by_sink
-    lost_at = losses(evidence)
     unexplained = None
     missing = None if received.frames is None else sent.frames - received.frames
     if missing is not None and (dropped is not None or missing <= 0) and evidence.counters_known:
         lost = missing - (dropped or 0)
-        unexplained = lost - sum(loss.frames for loss in lost_at)
+        unexplained = lost - sum(loss.frames for loss in placed.losses)
     return StreamCounts(
         stream=evidence.path.name,
         intended_fps=evidence.traffic.fps,
@@ -51,7 +55,7 @@ def account(evidence: Evidence) -> StreamCounts:
         received_frames=received.frames,
         duplicate_frames=received.duplicates,
         reordered_frames=None if no_order else received.reordered,
-        foreign_frames=_foreign(evidence),
+        foreign_frames=_foreign(evidence, placed, unexplained),
         late_frames=received.late,
         control_frames=received.control,
         capture_dropped_frames=dropped,
@@ -70,7 +74,7 @@ def account(evidence: Evidence) -> StreamCounts:
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,
-        lost_at=lost_at,
+        lost_at=placed.losses,
         counters=tuple(_counters(evidence)),
     )
 
@@ -84,14 +88,15 @@ def _no_order(sent: Sent, received: Received) -> str:
     return "the sink does not tell" if received.frames is not None and received.reordered is None else ""
 
 
-def _foreign(evidence: Evidence) -> int | None:
-    """Frames at the sink that are not ours: seen by the sink, or only by its NIC's own counter."""
+def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int | None:
+    """Frames on the path that are not the stream's: at the sink, by it or its NIC, and from the source not as far."""
     nic, received = evidence.trusted("sink"), evidence.received
     if received.frames is None or (received.foreign is None and nic is None):
         return None
     outward = nic.tx if nic else 0  # a sink sends nothing while it listens
-    beside = evidence.extra_at_sink + outward - (received.late or 0) - (received.control or 0)
-    return max(received.foreign or 0, beside)
+    unsure = min(placed.unsure, max(0, unexplained or 0))
+    beside = evidence.extra_at_sink + outward - (received.late or 0) - (received.control or 0) - unsure
+    return max(received.foreign or 0, beside) + placed.others_lost
 
 
 def _counters(evidence: Evidence) -> Iterator[PointCount]:

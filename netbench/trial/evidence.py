@@ -13,6 +13,7 @@ from netbench.sinks.base import Received
 UNCOUNTED = "which does not count"
 REMOVED = "which was removed meanwhile"
 RESET = "whose counter was reset meanwhile"
+REPLACED = "which was replaced meanwhile"
 
 # No counter of 64 bits is ever full. Some are of 32, whatever they are shown as.
 _NARROW = 1 << 32
@@ -37,8 +38,9 @@ class Growth:
     """How one counter at a point grew over a trial, in frames; None when unknown. `role` as of CounterReading.
 
     `shared` when it counts the frames of other streams of the trial as well; `silent` says why nobody knows how many
-    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED or RESET. One that is `indiscriminate`
-    counts whatever comes its way, frames of others than the trial too.
+    frames it has dropped, when it may have dropped some: UNCOUNTED, REMOVED, RESET or REPLACED. One that is
+    `indiscriminate` counts whatever comes its way, frames of others than the trial too. Growths of one `identity` are
+    those of one counter, which frames meet at several points or on several paths.
     """
 
     point: CountingPoint
@@ -48,6 +50,12 @@ class Growth:
     shared: bool = False
     silent: str = ""
     indiscriminate: bool = False
+    identity: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether it counts frames of one stream alone."""
+        return not (self.shared or self.indiscriminate)
 
     @property
     def count(self) -> PointCount:

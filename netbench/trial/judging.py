@@ -73,7 +73,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
         *_dropped_unknown(evidence.received, counts),
         *_tester(evidence, counts),
         *_links(evidence),
-        *_frames(counts),
+        *_frames(evidence, counts),
     ]
     return [Reason(kind, evidence.path.name, detail) for kind, detail in found]
 
@@ -238,9 +238,14 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _frames(counts: StreamCounts) -> Iterator[Finding]:
-    if counts.foreign_frames:
-        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames at the sink are not this stream's"
+def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
+    sink = evidence.trusted("sink")
+    seen = evidence.extra_at_sink + (sink.tx if sink else 0) - (counts.late_frames or 0) - (counts.control_frames or 0)
+    at_sink = seen > 0 or evidence.received.foreign
+    # Those that left the source NIC and came no further do not matter, unless the stream's own may be taken for them.
+    if counts.foreign_frames and (at_sink or counts.lost_frames):
+        where = "at the sink" if at_sink else "that left the source NIC"
+        yield ReasonKind.FOREIGN_FRAMES, f"{counts.foreign_frames:,} frames {where} are not this stream's"
     if counts.late_frames:
         yield (
             ReasonKind.LATE_FRAMES,
@@ -250,7 +255,10 @@ def _frames(counts: StreamCounts) -> Iterator[Finding]:
     if counts.duplicate_frames:
         yield ReasonKind.DUPLICATE_FRAMES, f"{counts.duplicate_frames:,} frames arrived more than once"
     if counts.unexplained_frames:
-        yield (
-            ReasonKind.UNEXPLAINED_FRAMES,
-            f"{counts.unexplained_frames:,} frames are explained by no counter",
-        )
+        detail = f"{counts.unexplained_frames:,} frames are explained by no counter"
+        if counts.unexplained_frames > 0 and evidence.extra_at_sink:
+            detail += (
+                f"; {evidence.extra_at_sink:,} came to the sink's NIC that it did not catch as this stream's: of "
+                "others, or its own, mangled or lost before the capture, which looks the same"
+            )
+        yield ReasonKind.UNEXPLAINED_FRAMES, detail

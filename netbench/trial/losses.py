@@ -1,147 +1,162 @@
-"""Where the frames of one stream were lost, by the counters along its path.
+"""Where the frames of all streams of a trial were lost, by the counters along their paths.
 
-The points that count what passes (NICs, and what the unit under test declares) cut the path into segments. What is
-missing at the end of a segment was lost in it. Counters of drops within the segment say why; frames missing inside the
-unit under test beyond those are its loss all the same, named after the segment. Missing on a cable, or behind the sink
-NIC, nothing explains them: they are left over.
+The points that count what passes (NICs, and what the unit under test declares) cut a path into stretches. What is
+missing at the end of one was lost on it. Counters of drops on it say why; frames missing inside the unit under test
+beyond those are its loss all the same, named after the stretch. Missing on a cable, or behind the sink NIC, nothing
+explains them: they are left over.
+
+No place is given more than must have been lost there. Of frames of others that entered at the source, as many came out
+as there are at the sink that nobody caught; the rest may be among the missing anywhere.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 from netbench.model.counts import Loss
 from netbench.model.points import UUT, CountingPoint, Kind, Where
-from netbench.trial.evidence import UNCOUNTED, Evidence, Growth, NicDelta
-
-_MOST_NAMED = 3  # of those that may have dropped a frame
-
-
-class _Passed(NamedTuple):
-    """How many frames of the stream passed a point."""
-
-    point: CountingPoint
-    frames: int
+from netbench.trial.evidence import Evidence, Growth, NicDelta
+from netbench.trial.stretches import Counter, Stretch, name_rest, share_out
 
 
-def losses(evidence: Evidence) -> tuple[Loss, ...]:
-    """Loss by point, from the source on, points without any left out; none where it cannot be known.
+class Placed(NamedTuple):
+    """Loss by point, from the source on, points without any left out; and frames that are not the stream's.
 
-    Frames that are not the stream's are taken out of the counters they passed. The sum can differ from what the stream
-    lost: more went where nothing counts, or counters claim more than is missing.
+    `others_lost` entered at the source and never came to the sink. `unsure` came to the sink's NIC and were not caught:
+    others', or the stream's own as far as nothing explains where these were lost.
     """
-    return tuple(sorted((loss for loss in _losses(evidence) if loss.frames), key=lambda loss: loss.order))
+
+    losses: tuple[Loss, ...] = ()
+    others_lost: int = 0
+    unsure: int = 0
 
 
-def _losses(evidence: Evidence) -> Iterator[Loss]:
+class _Ends(NamedTuple):
+    """What the NICs of a path counted (None: nobody looks into the UUT), and how much of it is not the stream's.
+
+    `others` were there when the path began, and `more_others` where the UUT does; `through` of them reached the sink.
+    `copies` left the UUT as well; `unsure` as of Placed.
+    """
+
+    source: NicDelta
+    within: tuple[NicDelta, NicDelta] | None
+    sink: NicDelta
+    others: int
+    more_others: int
+    through: int
+    copies: int
+    unsure: int
+
+
+def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
+    """What was lost of each stream of a trial, by its name; nothing where it cannot be known.
+
+    The sum can differ from what the stream lost: more went where nothing counts, or counters of the unit under test
+    claim more than is missing.
+    """
+    known = [(one, ends) for one in trial if (ends := _ends(one)) is not None]
+    paths = [list(_stretches(one, ends)) for one, ends in known]
+    share_out(_backlogs([one for one, _ in known], paths))
+    for path in paths:
+        path[0].nic_dropped -= sum(loss.frames for loss in path[0].found)  # the NIC has counted these too
+        _claim(path)
+    counters = _counters(paths)
+    share_out([one for one in counters if len(one.met) == 1])
+    for stretch in (stretch for path in paths for stretch in path):
+        stretch.explain_nic()
+    share_out([one for one in counters if len(one.met) > 1])
+    placed = {one.path.name: Placed() for one in trial}
+    for (one, ends), path in zip(known, paths, strict=True):
+        for stretch in path:
+            name_rest(stretch)
+        found = [loss for stretch in path for loss in stretch.found]
+        others_lost = ends.others + ends.more_others - ends.through
+        sure = _without_others(found, others_lost, one) if others_lost else found
+        placed[one.path.name] = Placed(_in_order(sure), others_lost, ends.unsure)
+    return placed
+
+
+def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
+    """Each place once, along the path."""
+    places: dict[str, Loss] = {}
+    for loss in found:
+        if loss.frames:
+            before = places.get(loss.place)
+            places[loss.place] = replace(loss, frames=loss.frames + before.frames) if before else loss
+    return tuple(sorted(places.values(), key=lambda loss: loss.order))
+
+
+def _ends(evidence: Evidence) -> _Ends | None:
     source, sink = evidence.trusted("source"), evidence.trusted("sink")
-    if source is None or sink is None or evidence.arrived is None:
-        return
-    foreign_in = max(0, source.tx - evidence.sent.frames)
-    extra_out = evidence.extra_at_sink + (evidence.received.duplicates or 0)
     ingress, egress = evidence.trusted("ingress"), evidence.trusted("egress")
-    unsent = max(0, evidence.sent.frames - source.tx)
-    # On a veth pair a full backlog shows at both ends: it refuses what the source's NIC hands over.
-    refused = min(unsent, source.tx_dropped, ingress.rx_dropped if ingress else 0, _backlog(evidence))
-    yield _in_backlog(evidence, refused)
-    yield from _at_nic(evidence, Where.SOURCE, source.tx_dropped - refused, unsent - refused)
-    if ingress is None or egress is None:
-        between = max(0, source.tx - foreign_in - (sink.rx - extra_out))
-        at_sink = min(_refused(sink), between)
-        yield _loss(evidence.point(UUT), "source NIC to sink NIC", between - at_sink)
-        yield _loss(evidence.nic(Where.SINK), "", at_sink)
-        return
-    extra_out = max(0, extra_out - max(0, sink.rx - egress.tx))  # what came in behind the UUT never left it
-    yield from _at_nic(evidence, Where.INGRESS, _refused(ingress), source.tx - ingress.rx, behind=False)
-    entered = ingress.rx - foreign_in
-    # Of a NIC that counts a frame before it goes into the backlog.
-    behind = min(max(0, ingress.rx_dropped - max(0, source.tx - ingress.rx) - refused), _backlog(evidence) - refused)
-    dropped = min(behind, max(0, entered - (egress.tx - extra_out)))
-    yield _in_backlog(evidence, dropped)
-    yield from _in_uut(evidence, entered - dropped, egress.tx - extra_out, egress.tx_dropped)
-    yield from _at_nic(evidence, Where.SINK, _refused(sink), egress.tx - sink.rx, behind=False)
-    yield from _at_nic(evidence, Where.SINK, 0, sink.rx - evidence.extra_at_sink - _seen(evidence))
+    if source is None or sink is None or evidence.arrived is None:
+        return None
+    sent = evidence.sent
+    # What the NIC dropped was given to it, and the generator may have been told (`errors`) or not.
+    others = max(0, source.tx - sent.frames, source.tx + source.tx_dropped - sent.frames - sent.errors)
+    within = (ingress, egress) if ingress and egress else None
+    entered, left = (ingress.rx, egress.tx) if ingress and egress else (source.tx, sink.rx)
+    more_others = max(0, entered - source.tx)
+    # Late and control frames are no more this trial's frames of the stream than copies are.
+    known = min(evidence.extra_at_sink, (evidence.received.late or 0) + (evidence.received.control or 0))
+    extra, copies = evidence.extra_at_sink - known, (evidence.received.duplicates or 0) + known
+    behind = max(0, sink.rx - left)  # what came in behind the UUT never left it
+    extra, copies = max(0, extra - behind), max(0, copies - max(0, behind - extra))
+    through = min(others + more_others, extra)
+    put_in = max(0, left - copies - entered)  # within the UUT: these are nobody's on this path
+    unsure = max(0, extra - through - put_in)
+    return _Ends(source, within, sink, others, more_others, through, copies, unsure)
 
 
-def _loss(point: CountingPoint, cause: str, frames: int) -> Loss:
-    return Loss(point.name, cause, point.where, point.order, frames)
+def _stretches(evidence: Evidence, ends: _Ends) -> Iterator[Stretch]:
+    """The path from generator to capture, cut wherever frames are counted."""
+    source, sink, uut = ends.source, ends.sink, evidence.point(UUT)
+    of_source, of_sink = evidence.nic(Where.SOURCE), evidence.nic(Where.SINK)
+    unsent = max(0, evidence.sent.frames + ends.others - source.tx)
+    yield Stretch(uut, unsent, _drops_at(evidence, Where.SOURCE), of_source, source.tx_dropped)
+    if ends.within:
+        ingress, egress = ends.within
+        of_ingress = evidence.nic(Where.INGRESS)
+        yield Stretch(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress))
+        yield from _in_uut(evidence, ends, ingress, egress)
+        yield Stretch(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))
+    else:
+        missing = max(0, source.tx - (sink.rx - ends.copies))
+        yield Stretch(uut, missing, (), of_sink, _refused(sink), (uut, "source NIC to sink NIC"))
+    seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
+    uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
+    yield Stretch(uut, uncaught, _drops_at(evidence, Where.SINK))
 
 
-def _backlog(evidence: Evidence) -> int:
-    """Frames that the CPUs' backlogs had no room for, of this stream and others."""
-    return sum(one.frames or 0 for one in evidence.growths if one.point.kind is Kind.BACKLOG)
+def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Stretch]:
+    """The way from ingress to egress NIC, cut at whatever counts the frames that pass; none can that did not enter."""
+    first, last = evidence.nic(Where.INGRESS), evidence.nic(Where.EGRESS)
+    passed, left = ingress.rx - ends.through, egress.tx - ends.through - ends.copies
+    cuts = [(first, passed)]
+    for one in evidence.growths:
+        within = first.order < one.point.order < last.order and one.point.passing
+        if within and (one.role, one.counter) == ("passed", one.point.direction) and one.frames is not None:
+            passed = min(passed, max(one.frames - ends.through, left))
+            cuts.append((one.point, passed))
+    cuts.append((last, min(left, passed)))
+    for (start, entered), (end, left_) in pairwise(cuts):
+        drops = [one for one in evidence.growths if one.role == "dropped" and _within(one, start, end)]
+        name = _segment(evidence, start, end), f"between {start.name} and {end.name}"
+        nic_dropped = egress.tx_dropped if end == last else 0
+        yield Stretch(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name)
 
 
-def _in_backlog(evidence: Evidence, frames: int) -> Loss:
-    return _loss(next(one for one in evidence.points if one.kind is Kind.BACKLOG), "dropped", frames)
-
-
-def _seen(evidence: Evidence) -> int:
-    """Frames that came as far as the sink, whether it counted or dropped them."""
-    return (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
+def _drops_at(evidence: Evidence, where: Where) -> list[Growth]:
+    return [one for one in evidence.growths if one.point.where is where and one.role == "dropped"]
 
 
 def _refused(nic: NicDelta) -> int:
     return nic.rx_dropped + nic.rx_errors
 
 
-def _at_nic(evidence: Evidence, where: Where, counted: int, missing: int, *, behind: bool = True) -> Iterator[Loss]:
-    """What of the missing frames a NIC of the path, or what is attached to it, says that it dropped.
-
-    `counted` are the NIC's own drops; what is attached to it drops frames before they leave, and `behind` it when they
-    came in. Both may be of others: more than is missing they cannot explain.
-    """
-    missing = max(0, missing)
-    here = [one for one in evidence.growths if one.point.where is where and one.role == "dropped"] if behind else []
-    for one in here:
-        explained = min(one.frames or 0, missing)
-        missing -= explained
-        yield _loss(one.point, one.counter, explained)
-    explained = min(counted, missing)
-    yield _loss(evidence.nic(where), "", explained)
-    silent = [one for one in here if one.silent]
-    if silent:
-        yield _suspected(silent, evidence.point(UUT), missing - explained)
-
-
-def _in_uut(evidence: Evidence, entered: int, left: int, egress_dropped: int) -> Iterator[Loss]:
-    """Loss from ingress to egress NIC, segment by segment."""
-    claimed = 0  # by counters, beyond what is missing so far: they may stand on either side of what they explain
-    for start, end in pairwise(_passed(evidence, entered, left)):
-        here = [one for one in evidence.growths if one.role == "dropped" and _within(one, start.point, end.point)]
-        rest = start.frames - end.frames - claimed
-        for one in here:
-            if one.frames and not one.shared:
-                explained = min(one.frames, max(0, rest)) if one.indiscriminate else one.frames
-                rest -= explained
-                yield _loss(one.point, one.counter, explained)
-        claimed = max(0, -rest)
-        rest = max(0, rest)
-        at_nic = min(egress_dropped, rest) if end.point.where is Where.EGRESS else 0
-        suspects = [one for one in here if one.silent or (one.shared and one.frames)]
-        if suspects:
-            yield _suspected(suspects, evidence.point(UUT), rest - at_nic)
-        else:
-            between = f"between {start.point.name} and {end.point.name}"
-            yield _loss(_segment(evidence, start.point, end.point), between, rest - at_nic)
-        yield _loss(evidence.nic(Where.EGRESS), "", at_nic)
-
-
-def _passed(evidence: Evidence, entered: int, left: int) -> Iterator[_Passed]:
-    """What counts the stream's frames on their way through the UUT; none can have passed that did not enter."""
-    ingress, egress = evidence.nic(Where.INGRESS), evidence.nic(Where.EGRESS)
-    passed = entered
-    yield _Passed(ingress, passed)
-    for one in evidence.growths:
-        within = ingress.order < one.point.order < egress.order and one.point.passing
-        if within and (one.role, one.counter) == ("passed", one.point.direction) and one.frames is not None:
-            passed = min(passed, max(one.frames, left))
-            yield _Passed(one.point, passed)
-    yield _Passed(egress, min(left, passed))
-
-
 def _within(one: Growth, start: CountingPoint, end: CountingPoint) -> bool:
-    """Whether a counter is in a segment; what is attached where frames come in comes behind the count there."""
+    """Whether a counter is in a stretch; what is attached where frames come in comes behind the count there."""
     if one.point.where is Where.INGRESS or (one.indiscriminate and one.point.direction == "rx"):
         return one.point == start
     return start.order < one.point.order <= end.order
@@ -153,12 +168,53 @@ def _segment(evidence: Evidence, start: CountingPoint, end: CountingPoint) -> Co
     return names[0] if len(names) == 1 else evidence.point(UUT)
 
 
-def _suspected(suspects: Sequence[Growth], unknown: CountingPoint, frames: int) -> Loss:
-    """At the point of those that may have dropped these frames, where they share one, and who they are."""
-    points = {one.point for one in suspects}
-    names = [one.counter if len(points) == 1 else f"{one.point.name}: {one.counter}" for one in suspects]
-    if len(names) > _MOST_NAMED:
-        names[_MOST_NAMED - 1 :] = [f"{len(names) - _MOST_NAMED + 1} more"]
-    whys = dict.fromkeys(one.silent or "counted for all streams" for one in suspects)
-    why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
-    return _loss(points.pop() if len(points) == 1 else unknown, f"{' or '.join(names)}, {why}", frames)
+def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Stretch]]) -> list[Counter]:
+    """The drops of the CPUs' backlogs, which are in those of NICs too: of the source's, and of the ingress NIC.
+
+    On a veth pair a full one shows at both ends: it refuses what the source's NIC hands over. Another NIC has counted
+    the frames before.
+    """
+    found: dict[tuple[str, ...], Counter] = {}
+    for one, (to_source, to_ingress, behind, *_) in zip(trial, paths, strict=True):
+        ingress = one.trusted("ingress")
+        for grown in one.growths:
+            if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
+                refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
+                counter = found.setdefault(grown.identity, Counter(grown.frames))
+                for stretch, most in ((to_source, refused), (behind, ingress.rx_dropped - to_ingress.rest - refused)):
+                    counter.met[stretch], counter.most[stretch] = [replace(grown, shared=False)], most
+    return list(found.values())
+
+
+def _claim(path: Sequence[Stretch]) -> None:
+    """Explain what the unit under test says to have dropped of a stream alone, however much that is."""
+    claimed = 0  # beyond what is missing so far: counters may stand on either side of what they explain
+    for stretch in path:
+        if stretch.name:
+            stretch.rest -= claimed
+            for one in stretch.drops:
+                if one.frames and one.exact:
+                    stretch.explain(one.point, one.counter, one.frames)
+            claimed, stretch.rest = max(0, -stretch.rest), max(0, stretch.rest)
+
+
+def _counters(paths: Iterable[Sequence[Stretch]]) -> list[Counter]:
+    """All other counters of drops along some paths, each once."""
+    found: dict[tuple[str, ...], Counter] = {}
+    for stretch in (stretch for path in paths for stretch in path):
+        for one in stretch.drops:
+            if one.frames and not (one.exact and stretch.name):
+                found.setdefault(one.identity, Counter(one.frames)).met.setdefault(stretch, []).append(one)
+    return list(found.values())
+
+
+def _without_others(found: Sequence[Loss], others: int, evidence: Evidence) -> Iterator[Loss]:
+    """Of frames lost at these places, those that must be the stream's, when so many `others` may be among them all."""
+    sure = [replace(loss, frames=max(0, loss.frames - others)) for loss in found]
+    yield from sure
+    in_uut = {number for number, loss in enumerate(found) if loss.where not in (Where.SOURCE, Where.SINK)}
+    lost_in_uut = max(0, sum(found[number].frames for number in in_uut) - others)
+    unsure = lost_in_uut - sum(sure[number].frames for number in in_uut)
+    ends = ("ingress", "egress") if evidence.trusted("ingress") and evidence.trusted("egress") else ("source", "sink")
+    point = evidence.point(UUT)
+    yield Loss(point.name, f"between {ends[0]} NIC and {ends[1]} NIC", point.where, point.order, unsure)

@@ -10,7 +10,7 @@ from netbench.loads.base import Neighbour
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.sinks.base import Received
-from netbench.trial.accounting import account
+from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge_trial
@@ -88,10 +88,11 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
         evidence = [_evidence(one, len(endpoints), sent, received, before, after, set_ns) for one in guests]
+        counts = accounts([one for found in evidence for one in found])
         results = tuple(
             GuestResult(
                 guest.name,
-                tuple(account(one) for one in found),
+                tuple(counts[one.path.name] for one in found),
                 shared_counters(guest, before, after),
                 cpu_growth(guest, before, after),
             )

@@ -1,6 +1,6 @@
 """All counters around the traffic of a trial, and how they grew."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -11,9 +11,11 @@ from netbench.model.paths import Place, StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Growth, NicDelta, growth
+from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Growth, NicDelta, growth
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.uut.base import Reading
+
+_GUEST, _MACHINE = "guest", "machine"  # who says what was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,42 +124,49 @@ def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, af
     other one can have taken the same way: through the guest, or through its machine.
     """
     earlier, later = (_readings(guest, one) for one in (before, after))
-    alone = {"guest": len(guest.endpoints) == 1, "machine": not others}
+    changed = (one for key, one in earlier.items() if key not in later or later[key].handle != one.handle)
+    gone = {one.owner for one in changed if one.owner}
+    alone = {_GUEST: len(guest.endpoints) == 1, _MACHINE: not others}
     along = points_of(guest)[stream or guest.endpoints[0].path.name] if guest.endpoints else ()
     points = {point.name: point for point in along}
     found = []
     for key, reading in (earlier | later).items():
-        if reading.stream not in ("", stream) or (key[0] == "guest" and key not in later):
+        who, was, now = key[0], earlier.get(key), later.get(key)
+        if reading.stream not in ("", stream) or (who == _GUEST and now is None):
             continue
-        grown = growth(_at_first(key[0], earlier.get(key)), reading.frames) if key in later else None
+        grown, silent = _grown(was, now, new_from_0=who == _MACHINE, gone=gone)
         found.append(
             Growth(
                 point=points.get(reading.point) or replace(points[UUT], name=reading.point),
                 counter=reading.counter,
                 role=reading.role,
                 frames=grown,
-                shared=not (reading.stream or alone[key[0]]),
-                silent=_silent(key[0], reading, grown, removed=key not in later),
-                indiscriminate=key[0] == "machine",
+                shared=not (reading.stream or alone[who]),
+                silent=silent,
+                indiscriminate=who == _MACHINE,
+                identity=(who, "" if who == _MACHINE else guest.name, *(reading.handle or key[1:])),
             )
         )
     return tuple(sorted(found, key=lambda one: one.point.order))
 
 
-def _silent(who: str, reading: CounterReading, grown: int | None, *, removed: bool) -> str:
-    """Why a counter does not tell how many frames it dropped, empty when it does or none of these is known of it."""
-    if removed:
-        return REMOVED
-    if reading.frames is None:
-        return UNCOUNTED
-    return RESET if who == "machine" and grown is None else ""
+def _grown(
+    was: CounterReading | None, now: CounterReading | None, *, new_from_0: bool, gone: Collection[str]
+) -> tuple[int | None, str]:
+    """By how much a counter grew, and as of Growth why nobody knows what it dropped, empty when that is not so.
 
-
-def _at_first(who: str, reading: CounterReading | None) -> int | None:
-    """What a counter was before: of a machine, which is read whole or not at all, a new one began at 0."""
-    if reading is not None:
-        return reading.frames
-    return 0 if who == "machine" else None
+    A new one began at 0 where so many are read as there are (`new_from_0`), unless it took the place of one that is
+    gone, with its owner or from it.
+    """
+    if now is None:
+        return None, REMOVED
+    if now.frames is None:
+        return None, UNCOUNTED
+    if was.handle != now.handle if was else now.owner in gone:
+        return None, REPLACED
+    began = was.frames if was else 0
+    grown = growth(began, now.frames) if was or new_from_0 else None
+    return grown, RESET if grown is None and new_from_0 else ""
 
 
 def _readings(guest: TrialGuest, snapshot: Snapshot) -> dict[tuple[str, str, str, str], CounterReading]:
@@ -165,5 +174,5 @@ def _readings(guest: TrialGuest, snapshot: Snapshot) -> dict[tuple[str, str, str
     own = {ends.path.name for ends in guest.endpoints}
     inside = snapshot.guests.get(guest.name, Reading()).counters
     machine = [one for one in snapshot.counters if one.stream in own or (not one.stream and own)]
-    said = [*(("guest", one) for one in inside), *(("machine", one) for one in machine)]
+    said = [*((_GUEST, one) for one in inside), *((_MACHINE, one) for one in machine)]
     return {(who, one.stream, one.point, one.counter): one for who, one in said}

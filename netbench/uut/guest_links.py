@@ -111,7 +111,7 @@ def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
             _EGRESS_NIC,
             CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
             links[path.name, "egress"].point,
-            CountingPoint("egress bridge", Where.BEHIND, names_segment=True),
+            replace(forwarding_point(path, Kind.BRIDGE, Where.BEHIND), name="egress bridge"),
         )
         for path in paths
     }

@@ -46,7 +46,7 @@ def growth(
     indiscriminate: bool = False,
 ) -> Growth:
     """How a counter grew at the point of this name."""
-    return Growth(at(name, points), counter, role, frames, shared, silent, indiscriminate)
+    return Growth(at(name, points), counter, role, frames, shared, silent, indiscriminate, (name, counter))
 
 
 def count(name: str, counter: str, role: str, grew: int | None) -> PointCount:

@@ -11,8 +11,9 @@ from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Received
-from netbench.trial.accounting import OneWay, account, one_way
+from netbench.trial.accounting import OneWay, one_way
 from netbench.trial.evidence import Evidence, NicDelta
+from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received
@@ -86,6 +87,18 @@ class Journey:
         )
 
 
+def deaths(journey: Journey) -> dict[str, int]:
+    """Where frames of the stream truly were lost, in frames."""
+    return {
+        "source NIC": journey.source_nic,
+        "ingress NIC": journey.ingress_nic,
+        RULE: journey.rule,
+        IN_UUT: journey.uut,
+        "egress NIC": journey.egress_nic,
+        "sink NIC": journey.sink_nic,
+    }
+
+
 def lost_at(counts: StreamCounts) -> dict[str, int]:
     found = {loss.place: loss.frames for loss in counts.lost_at}
     assert len(found) == len(counts.lost_at)
@@ -109,41 +122,64 @@ losses = st.fixed_dictionaries(
 foreign = st.fixed_dictionaries(dict.fromkeys(("foreign_through", "foreign_stuck", "foreign_out"), few))
 
 
-@given(losses, foreign, few, few, few)
+@given(losses, few, few, few, few)
 def test_every_frame_is_conserved_and_lost_ones_placed_where_they_were_lost(
-    lost, others, source_nic, link_in, link_out
+    lost, through, source_nic, link_in, link_out
 ):
-    if source_nic:
-        others = {}  # they would pass for frames of ours that left the source
-    journey = Journey(**lost, **others, source_nic=source_nic, link_in=link_in, link_out=link_out)
+    journey = Journey(**lost, foreign_through=through, source_nic=source_nic, link_in=link_in, link_out=link_out)
     counts = account(journey.evidence())
-    truth = {
-        "source NIC": journey.source_nic,
-        "ingress NIC": journey.ingress_nic,
-        RULE: journey.rule,
-        IN_UUT: journey.uut,
-        "egress NIC": journey.egress_nic,
-        "sink NIC": journey.sink_nic,
-    }
-    assert lost_at(counts) == {place: frames for place, frames in truth.items() if frames}
+    assert lost_at(counts) == {place: frames for place, frames in deaths(journey).items() if frames}
     assert counts.unexplained_frames == link_in + link_out
     assert counts.capture_dropped_frames == journey.capture
     assert counts.duplicate_frames == journey.duplicated
-    assert counts.foreign_frames == journey.foreign_through + journey.foreign_out
-    lost_frames = sum(truth.values()) + link_in + link_out
+    assert counts.foreign_frames == journey.foreign_through
+    lost_frames = sum(deaths(journey).values()) + link_in + link_out
     assert (counts.received_frames, counts.lost_frames) == (journey.received, lost_frames)
     assert counts.sent_frames == journey.received + lost_frames + journey.capture == 1000
 
 
-@given(losses, foreign)
-def test_seen_from_outside_all_loss_before_the_sink_is_the_uuts(lost, others):
-    journey = Journey(**lost, **others)
+@given(losses, foreign, few, few, few, few)
+def test_among_frames_of_others_no_place_is_given_more_than_were_lost_there(
+    lost, others, source_nic, link_in, link_out, uncaught
+):
+    journey = Journey(**lost, **others, source_nic=source_nic, link_in=link_in, link_out=link_out)
+    evidence = journey.evidence()
+    # As many of others as entered are taken to be those at the sink.
+    caught = journey.received - (0 if journey.foreign_stuck else uncaught)
+    counts = account(replace(evidence, received=replace(evidence.received, frames=caught)))
+    truth = deaths(journey)
+    within = sum(truth[place] for place in ("ingress NIC", RULE, IN_UUT, "egress NIC"))
+    for place, frames in lost_at(counts).items():
+        assert frames <= (within if place == IN_UUT else truth[place]), place
+    assert sum(lost_at(counts).values()) <= sum(truth.values())
+    named = sum(lost_at(counts).values())
+    assert caught + named + (counts.capture_dropped_frames or 0) + (counts.unexplained_frames or 0) == 1000
+    assert counts.foreign_frames <= sum(others.values())
+
+
+@given(losses, few)
+def test_seen_from_outside_all_loss_before_the_sink_is_the_uuts(lost, through):
+    journey = Journey(**lost, foreign_through=through)
     counts = account(outside(journey.evidence()))
     within = journey.ingress_nic + journey.rule + journey.uut + journey.egress_nic
     assert lost_at(counts).get(THROUGH, 0) == within, "what the sink's own NIC dropped is not the UUT's loss"
     assert lost_at(counts).get("sink NIC", 0) == journey.sink_nic
     assert counts.unexplained_frames == 0
     assert counts.capture_dropped_frames == journey.capture
+
+
+def test_what_came_to_the_sink_s_nic_and_was_not_caught_is_nobodys_doing():
+    """40 uncaught or mangled, or 40 of others in place of 40 that were lost before: it looks alike."""
+    evidence = Journey(rule=7).evidence()
+    counts = account(replace(evidence, received=replace(evidence.received, frames=1000 - 7 - 40)))
+    assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({RULE: 7}, 40, 0)
+
+
+def test_others_that_left_the_source_take_nobodys_place():
+    """500 of others and 500 of the stream's own died in the UUT, 500 of all these at a rule: nobody knows which."""
+    rule = growth("uut", "drop rule", "dropped", 500, THROUGH_UUT, indiscriminate=True)
+    counts = account(replace(Journey(uut=500, foreign_stuck=500).evidence(), growths=(rule,)))
+    assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({IN_UUT: 500}, 0, 500)
 
 
 def test_a_clean_trial_in_figures():

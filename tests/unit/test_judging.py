@@ -10,9 +10,9 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 from netbench.sinks.base import Received
-from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.judging import buffered, judge
+from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import THROUGH_UUT, growth
 from tests.unit.received import received

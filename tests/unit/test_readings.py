@@ -1,5 +1,7 @@
 """What a machine counts beyond its NICs, from what its namespaces count; tests/netns has the same with frames."""
 
+from dataclasses import replace
+
 import pytest
 
 from netbench.linux.pause import PauseFrames
@@ -35,7 +37,7 @@ def readings(
         along[stream].append(point)
     if stack:
         along["s1"].append(CountingPoint(stack, kind=Kind(stack), place=Place(None, "uut", "")))
-    return list(counter_readings(along, {"uut": there}, softnet))
+    return [replace(one, handle=(), owner="") for one in counter_readings(along, {"uut": there}, softnet)]
 
 
 def rules(*hooks: Hook) -> NamespaceCounters:
@@ -87,7 +89,7 @@ def test_the_ip_layer_is_on_the_way_where_it_forwards_or_br_netfilter_asks_it(st
 def test_rules_of_a_stack_count_where_frames_meet_them(hook, stack, bridged_ip, named):
     there = NamespaceCounters(rules=(Dropper("nft rule", frozenset({hook}), 7),), bridged_ip=bridged_ip)
     assert readings(there, IN, stack=stack) == (
-        [CounterReading("", stack, named, "dropped", 7, attached=True)] if named else []
+        [CounterReading("s1", stack, named, "dropped", 7, attached=True)] if named else []
     )
 
 
@@ -112,9 +114,35 @@ def test_rules_on_an_interface_are_at_its_hop(hooks, expected):
     )
 
 
-def test_a_rule_that_frames_come_to_at_two_hops_is_at_neither_alone():
-    found = readings(rules(Hook("netdev", "ingress", "in1"), Hook("netdev", "egress", "out1")), IN, OUT)
-    assert found == [CounterReading("s1", "uut", "ingress NIC or egress NIC: nft rule", "dropped", 7, attached=True)]
+def test_a_rule_that_frames_come_to_at_two_hops_is_one_counter_at_both():
+    there = rules(Hook("netdev", "ingress", "in1"), Hook("netdev", "egress", "out1"))
+    along = {"s1": [IN[1], OUT[1]]}
+    one, other = counter_readings(along, {"uut": there}, "")
+    assert (one.point, other.point) == ("ingress NIC", "egress NIC")
+    assert one.handle == other.handle != ()
+
+
+def test_a_rule_that_only_one_of_many_streams_can_come_to_is_that_streams():
+    stacks = [CountingPoint("bridge", kind=Kind.BRIDGE, place=Place(None, "uut", "")) for _ in "12"]
+    along = {"s1": [IN[1], stacks[0]], "s2": [OTHER[1], stacks[1]]}
+
+    def streams(*only: str) -> list[str]:
+        rule = Dropper("nft rule", frozenset({Hook("bridge", "forward", "")}), 7, only=(frozenset(only),))
+        return [one.stream for one in counter_readings(along, {"uut": NamespaceCounters(rules=(rule,))}, "")]
+
+    assert streams("rx in1") == ["s1"]
+    assert streams("tx out2") == ["s2"]
+    assert streams("tx in1") == [], "no frame leaves where frames come in"
+    assert streams("rx in1", "tx out2") == [""]
+    assert streams("rx in1", "rx eth7") == [""], "eth7 may be anybody's"
+
+
+def test_a_discipline_put_in_the_place_of_another_is_another_counter():
+    old, new = (
+        counter_readings({"s1": [OUT[1]]}, {"uut": NamespaceCounters((Queue("out1", "tbf", 7, handle),))}, "")[0]
+        for handle in ("8001:", "8002:")
+    )
+    assert old.handle != new.handle
 
 
 def test_rules_that_cannot_be_read_may_drop_everywhere():

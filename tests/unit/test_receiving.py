@@ -10,11 +10,11 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import ReasonKind
 from netbench.sinks.base import Incoming, shortage
-from netbench.trial.accounting import account
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints
+from tests.unit.accounts import account
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.fakes import FakeNics, FakeSink, FakeSource, FakeWire
 from tests.unit.inputs import profile, topology

@@ -1,6 +1,7 @@
 """Rules that drop, from what nft 1.0.6 and later print of them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -29,8 +30,13 @@ def rule(*expr, chain="c", handle=3, table="x"):
     return {"rule": {"family": "inet", "table": table, "chain": chain, "handle": handle, "expr": list(expr)}}
 
 
-def found(*entries, chains=""):
+def listed(*entries, chains=""):
     return list(droppers(json.dumps({"nftables": [{"metainfo": {"json_schema_version": 1}}, *entries]}), chains))
+
+
+def found(*entries, chains=""):
+    """What may drop; without what tells rules of one name apart."""
+    return [replace(one, table="", handle=()) for one in listed(*entries, chains=chains)]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,57 @@ def test_only_a_counter_behind_the_last_condition_counts_what_is_dropped(stateme
 )
 def test_other_rules_drop_nothing(statements):
     assert found(table(), chain(), chain("sub", hook=""), rule(*statements)) == []
+
+
+def test_a_rule_of_the_same_name_in_a_table_made_anew_is_another():
+    again = {"table": {**table()["table"], "handle": 2}}
+    old, new = (listed(one, chain(), rule(DROP))[0] for one in (table(), again))
+    assert old.name == new.name
+    assert (old.table, old.handle, new.handle) == ("inet x", ("1", "3"), ("2", "3"))
+
+
+def match(left, right, op="=="):
+    kind, name = left.split(" ")
+    field = {"meta": {"key": name}} if kind == "meta" else {"payload": {"protocol": kind, "field": name}}
+    return {"match": {"op": op, "left": field, "right": right}}
+
+
+@pytest.mark.parametrize(
+    ("condition", "spared"),
+    [
+        (match("ether type", "arp"), True),
+        (match("ether type", 0x88CC), True),
+        (match("ether type", "ip"), False),
+        (match("ether type", "ip", "!="), True),
+        (match("meta l4proto", {"set": ["icmp", "tcp"]}), True),
+        (match("meta l4proto", {"set": ["icmp", 17]}), False),
+        (match("ip protocol", "icmp", "!="), False),
+        (match("icmp type", "echo-request"), True),
+        (match("ip6 nexthdr", "udp"), True),
+        (match("udp dport", 4711), False),
+        (match("ip protocol", {"range": [1, 5]}), False),
+        (match("ip daddr", "198.19.1.2"), False),
+        ({"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "new"}}, False),
+    ],
+)
+def test_a_rule_for_what_is_not_udp_in_ipv4_drops_no_frame_of_a_stream(condition, spared):
+    assert (found(table(), chain(), rule(condition, COUNTED, DROP)) == []) is spared
+
+
+@pytest.mark.parametrize(
+    ("condition", "only"),
+    [
+        (match("meta iifname", "in1"), [{"rx in1"}]),
+        (match("meta oif", {"set": ["out1", "out2"]}), [{"tx out1", "tx out2"}]),
+        (match("ip daddr", {"set": ["198.19.1.2", "198.19.2.2"]}), [{"198.19.1.2", "198.19.2.2"}]),
+        (match("meta iifname", "in*"), []),
+        (match("meta iifname", "in1", "!="), []),
+        (match("ip daddr", {"prefix": {"addr": "198.19.0.0", "len": 16}}), []),
+    ],
+)
+def test_what_tells_streams_apart_is_known_of_a_rule(condition, only):
+    (dropper,) = listed(table(), chain(), rule(condition, COUNTED, DROP))
+    assert list(dropper.only) == only
 
 
 def test_frames_come_to_a_chain_by_jumps():

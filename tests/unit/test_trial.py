@@ -109,18 +109,27 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
 
 @pytest.mark.parametrize(
     ("after", "why"),
-    [([], "was removed meanwhile"), ([(4, "nft rule")], "counter was reset"), ([(None, "nft rule")], "does not count")],
+    [
+        ([], "was removed meanwhile"),
+        ([(4, "nft rule", "1")], "counter was reset"),
+        ([(None, "nft rule", "1")], "does not count"),
+        ([(530, "nft rule", "2")], "was replaced meanwhile"),  # with what the old one had counted
+        ([(530, "nft rule 3", "1")], "or nft rule 3, which was removed meanwhile or which was replaced meanwhile"),
+    ],
 )
 def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
     setup = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=30))
-    seen = iter([[(500, "nft rule"), (8, "steady")], [*after, (8, "steady")]])
+    seen = iter([[(500, "nft rule", "1"), (8, "steady", "1")], [*after, (8, "steady", "1")]])
 
     def rules(_points):
-        return tuple(CounterReading("s1", "ingress NIC", name, "dropped", frames) for frames, name in next(seen))
+        return tuple(
+            CounterReading("s1", "ingress NIC", name, "dropped", frames, handle=(name, handle), owner="table")
+            for frames, name, handle in next(seen)
+        )
 
     setup.setup = replace(setup.setup, read_counters=rules)
     (loss,) = measure(setup).streams[0].lost_at
-    assert (loss.place.startswith("ingress NIC (nft rule, "), why in loss.cause, loss.frames) == (True, True, 30)
+    assert (loss.place.startswith("ingress NIC (nft rule"), why in loss.cause, loss.frames) == (True, True, 30)
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):

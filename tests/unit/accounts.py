@@ -1,0 +1,10 @@
+"""The accounts of a stream that is alone in its trial."""
+
+from netbench.model.counts import StreamCounts
+from netbench.trial.accounting import accounts
+from netbench.trial.evidence import Evidence
+
+
+def account(evidence: Evidence) -> StreamCounts:
+    """What became of its frames."""
+    return accounts([evidence])[evidence.path.name]
