@@ -19,6 +19,7 @@ from netbench.report.formats import count
 from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
+from netbench.report.published import PublishedPaper, schlosser2011
 from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
 from netbench.report.shared_host import shared_host_sections
 from netbench.report.styles import Style, emulation_note, styles
@@ -66,7 +67,7 @@ def report_page(results: CampaignResults) -> str:
 def _result_sections(
     groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults, counted: Counted
 ) -> Iterable[Section]:
-    choice = views(groups)
+    choice, paper = views(groups), schlosser2011()
     yield section(
         "throughput",
         "Offered load and throughput",
@@ -76,6 +77,7 @@ def _result_sections(
             " mean."
         ),
         chosen(choice, _figure("throughput", looks, figures.offered_against_throughput)),
+        _found_by(paper, 3),
         link="Throughput",
     )
     yield section(
@@ -87,6 +89,7 @@ def _result_sections(
             f" repetitions were valid at the first attempt{_left_out(groups)}."
         ),
         _maxima(groups, looks),
+        _found_by(paper, 4),
         link="Most throughput",
     )
     yield section(
@@ -110,6 +113,11 @@ def _result_sections(
     )
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
+
+
+def _found_by(paper: PublishedPaper, figure: int) -> Html:
+    """What a paper says of its figure, to be unfolded."""
+    return element("details", element("summary", "What the paper found"), note(paper.on_figure(figure)))
 
 
 def _left_out(groups: Sequence[Group]) -> str:

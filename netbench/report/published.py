@@ -11,8 +11,9 @@ import yaml
 class PublishedTable:
     """A table as printed: a row per frame size (bytes), in each row a number per UUT and column, all in `unit`.
 
-    `columns` names the numbers of a UUT and says what each means. `share` is the load of the second guest in percent of
-    its maximum, where the table is about one such load.
+    `columns` names the numbers of a UUT and says what each means; `about` what a reader must know of all of them.
+    `sources` is how many sources the first guest had; `share` the load of the second guest in percent of its maximum,
+    where the table is about one such load.
     """
 
     number: int
@@ -22,21 +23,26 @@ class PublishedTable:
     columns: Mapping[str, str]
     uuts: Sequence[str]
     rows: Mapping[int, Sequence[float]]
+    sources: int
     share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPaper:
-    """A paper: where it is found, its tables by number, and what its text says of its figures (None: of no figure)."""
+    """A paper: where it is found, its tables by number, and what is to be said of `figure 3`, `table 2`, … ."""
 
     citation: str
     doi: str
     tables: Mapping[int, PublishedTable]
-    notes: Sequence[tuple[int | None, str]]
+    notes: Mapping[str, str]
 
     def on_figure(self, number: int) -> str:
         """What its text says of a figure; empty where it says nothing."""
-        return " ".join(text for figure, text in self.notes if figure == number)
+        return self.notes.get(f"figure {number}", "")
+
+    def on_table(self, number: int) -> str:
+        """What is to be said of a table: what it is about, and what its text says of it."""
+        return f"{self.tables[number].about} {self.notes.get(f'table {number}', '')}".strip()
 
 
 def schlosser2011() -> PublishedPaper:
@@ -48,5 +54,5 @@ def schlosser2011() -> PublishedPaper:
         citation=f"{', '.join(source['authors'])}: {source['title']}. {source['published']}.",
         doi=source["doi"],
         tables={table["number"]: PublishedTable(**table) for table in data["tables"]},
-        notes=[(note.get("figure"), note["text"]) for note in data["notes"]],
+        notes={f"{what} {number}": text for what, own in data["notes"].items() for number, text in own.items()},
     )

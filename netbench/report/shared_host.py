@@ -10,7 +10,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.scenario import Network, Stress
 from netbench.report.figures import baselines_named, curves_of_loss, curves_of_throughput, relative_maximum
 from netbench.report.formats import count
-from netbench.report.markup import Html, element
+from netbench.report.markup import Html, element, join
 from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
 from netbench.report.sections import Section, by_title, drawn, note, reference, section
 from netbench.report.shared_host_tables import (
@@ -96,8 +96,8 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
 def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
     columns = {one.scenario: one.scenario.removeprefix("cpu-") for one in maxima}
 
-    def measured(own: Sequence[RelativeMaximum], _: int) -> Html:
-        return _beside(change_table(own, columns, looks, "Measured here, %"), paper.tables[1])
+    def measured(own: Sequence[RelativeMaximum], sources: int) -> Html:
+        return _beside(change_table(own, columns, looks, "Measured here, %"), paper, paper.tables[1], sources)
 
     return section(
         "second-guest-computes",
@@ -116,12 +116,12 @@ def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pape
 def _tables_2_and_3(
     backgrounds: Sequence[Background], looks: Mapping[str, Style], paper: PublishedPaper, results: CampaignResults
 ) -> Section:
-    def of_sources(own: Sequence[Background], _: int) -> Html:
+    def of_sources(own: Sequence[Background], sources: int) -> Html:
         parts = []
         for scenario, members in grouped(own, lambda one: one.scenario).items():
             doing = ", ".join(dict.fromkeys(activity for one in members for activity in one.activities))
             table = background_table(members, looks, "Measured here, Mbit/s (L1)")
-            parts.append((f"{scenario}: {doing}", _beside(table, _published(members, paper))))
+            parts.append((f"{scenario}: {doing}", _beside(table, paper, _published(members, paper), sources)))
         return by_title(parts)
 
     refer = (element("h3", "What the shares refer to"), maxima_table(results.maxima, looks)) if results.maxima else ()
@@ -167,10 +167,13 @@ def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim]
     return by_title([(count(sources, "source"), content(own, sources)) for sources, own in by_number])
 
 
-def _beside(measured: Html, published: PublishedTable | None) -> Html:
-    if published is None:
+def _beside(measured: Html, paper: PublishedPaper, published: PublishedTable | None, sources: int) -> Html:
+    """What was measured, and the paper's table of as many sources, with what is to be said of it."""
+    if published is None or published.sources != sources:
         return measured
-    return element("div", measured, published_table(published), css="beside")
+    columns = "; ".join(f"{name}: {meaning}" for name, meaning in published.columns.items())
+    words = note(f"Columns of the paper: {columns}. {paper.on_table(published.number)}")
+    return join((element("div", measured, published_table(published), css="beside"), words))
 
 
 def _published(backgrounds: Iterable[Background], paper: PublishedPaper) -> PublishedTable | None:

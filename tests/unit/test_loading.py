@@ -48,6 +48,7 @@ def test_the_profile_of_the_paper_is_that_of_the_paper():
     rates = "10Mbit/s 100Mbit/s 200Mbit/s 400Mbit/s 600Mbit/s 800Mbit/s 900Mbit/s 1Gbit/s"
     assert [str(load) for load in paper.loads[:8]] == rates.split()
     assert (paper.repetitions, paper.streams) == (9, (1, 2, 3))
+    assert paper.generator.kind == "auto"
 
 
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))

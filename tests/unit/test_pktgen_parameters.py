@@ -5,6 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.config.loading import load_profile
+from netbench.config.plugins import profile_kinds
+from netbench.config.shipped import PROFILES, shipped
 from netbench.generators.pktgen.parameters import LONGEST_DELAY_NS, PktGenOptions, delay_ns, paced_fps
 from netbench.model.units import line_rate_fps
 
@@ -36,6 +39,23 @@ def test_the_papers_formula(size, mbps, delay):
 def test_the_papers_formula_under_offers_by_4_5_percent_at_64_bytes():
     fps = line_rate_fps(1e9, 64)
     assert paced_fps(delay_ns(fps, 64, "schlosser2011")) / fps == pytest.approx(84 / 88, rel=1e-6)
+
+
+@pytest.mark.parametrize(("reading", "less"), [("frame-size", 0), ("pktgen-size", 4)])
+def test_profiles_with_the_papers_delay_offer_what_its_formula_says(reading, less):
+    """8000 × (s + 24) / b ns, s being the frame size or pktgen's, which counts no FCS; 0 ns at last."""
+    files = shipped(PROFILES)
+    names = (f"schlosser2011-delay-{reading}", "schlosser2011-dedicated")
+    paper, usual = (load_profile(files[name], profile_kinds()) for name in names)
+    own = {"name", "description", "generator", "streams"}
+    assert paper.model_dump(exclude=own) == usual.model_dump(exclude=own)
+    assert paper.generator.kind == "pktgen"
+    options = PktGenOptions.model_validate(paper.generator.options)
+    for size in paper.frame_sizes:
+        rates = [load.fps(size, 1e9) for load in paper.loads]
+        assert rates[-1] is None
+        delays = [delay_ns(fps, size, options.pacing) for fps in rates if fps is not None]
+        assert delays == [round(8000 * (size - less + 24) / b) for b in (10, 100, 200, 400, 600, 800, 900, 1000)]
 
 
 def test_delays_the_kernel_would_misread_are_not_used():

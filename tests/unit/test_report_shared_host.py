@@ -65,6 +65,12 @@ def test_the_published_tables_appear_as_printed_below_the_measured_ones(whole_pa
     assert "64 +4.2 % −0.4 % +1.0 % −18.2 % −2.7 % −4.5 % −0.5 % −0.6 % +6.8 % +7.9 % +2.1 % +2.0 % 500 +5.5 %" in text
     assert "packet size raw KVM OpenVZ VM-E1000 VM-VMXNET3 Xen VirtualBox in out in out" in text
     assert "64 274.9 269.3 72.1 64.6 124.4 62.7 126.6 126.6 274.4 268.4 72.0 47.2 72.1 42.4" in text
+    paper = schlosser2011()
+    for number in (1, 2, 3):
+        assert text.count(paper.on_table(number)) == 1
+    for number in (3, 4, 5):
+        assert paper.on_figure(number) in text
+    assert "Columns of the paper: light: a second guest runs stress --cpu 1; heavy: a second guest runs" in text
 
 
 def test_a_published_table_stands_beside_the_measurement_of_its_share_only(whole_page: Page) -> None:
@@ -253,6 +259,9 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
     text = page_of(campaign([*one, *busy])).text
     assert re.search(r"1 source Measured here, % packet size raw heavy 64 −22\.2 %", text)
     assert re.search(r"2 sources Measured here, % packet size raw heavy 64 −49\.9 %", text)
+    assert text.index("1 source Measured") < text.index("Table 1 of the paper ,") < text.index("2 sources Measured")
+    assert text.count("Table 1 of the paper ,") == 1
+    assert "Table 1 of the paper ," not in page_of(campaign(busy + two[:2])).text
 
 
 def test_a_whole_campaign_makes_a_page_of_a_few_megabytes(whole: CampaignResults, whole_page: Page) -> None:

@@ -23,7 +23,15 @@ SHIPPED_TOPOLOGIES = [
     "netns-vmm",
     "two-nics",
 ]
-SHIPPED_PROFILES = ["interference", "quick", "schlosser2011", "schlosser2011-dedicated", "schlosser2011-short"]
+SHIPPED_PROFILES = [
+    "interference",
+    "quick",
+    "schlosser2011",
+    "schlosser2011-dedicated",
+    "schlosser2011-delay-frame-size",
+    "schlosser2011-delay-pktgen-size",
+    "schlosser2011-short",
+]
 
 
 def test_the_shipped_files_by_their_bare_names():
