@@ -52,6 +52,7 @@ class Sent:
     stamped_early: bool = False  # a frame's stamp is made when the one before it was handed over, not when it is due
     numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
     in_order: bool = True  # whether frames leave in the order of their numbers; those of several threads do not
+    apart_s: float = 0.0  # how far apart its threads began, or ended, whichever is more
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
 
 
 def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
-    """Where sources did not send at the same time, so that the sum of their rates is that of no moment.
+    """Where sources, or threads of one, did not send at the same time: the sum of their rates is that of no moment.
 
     Told of those that share a machine, and so a clock.
     """
@@ -118,6 +118,12 @@ def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
     for one in evidence:
         if one.sent.first_ns is not None and one.sent.last_ns is not None:
             spans.setdefault(one.path.source.machine, []).append((one.sent.first_ns, one.sent.last_ns))
+        if one.sent.apart_s > limit_s:
+            detail = (
+                f"the threads of the source began or ended {one.sent.apart_s * 1e3:,.0f} ms apart, so its rate is not "
+                "that of all of them; a longer duration makes this small"
+            )
+            yield Reason(ReasonKind.SOURCES_APART, one.path.name, detail)
     for together in spans.values():
         first_ns, last_ns = zip(*together, strict=True)
         began_s, ended_s = ((max(times) - min(times)) / 1e9 for times in (first_ns, last_ns))

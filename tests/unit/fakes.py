@@ -91,6 +91,7 @@ class Fate:
     sent: int | None = None  # None: as intended
     source_error: str = ""
     begins_ms: int = 0  # after its time
+    apart_s: float = 0.0
     prepare_error: str = ""
     dropped_by_rule: int = 0
     lost_in_uut: int = 0
@@ -160,7 +161,7 @@ class FakeSource(Source):
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         self._wire.carry(frames)
         at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
-        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error)
+        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error, apart_s=fate.apart_s)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")

@@ -242,6 +242,14 @@ def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, ap
     assert said(result) == ([(ReasonKind.SOURCES_APART, "", detail)] if apart else [])
 
 
+def test_threads_of_a_source_that_do_not_send_at_once_are_told(measure):
+    setup = FakeSetup.on(PATHS)
+    setup.wires["s1"].fate.apart_s = 0.101
+    ((kind, stream, detail),) = said(measure(setup))
+    assert (kind, stream) == (ReasonKind.SOURCES_APART, "s1")
+    assert detail.startswith("the threads of the source began or ended 101 ms apart")
+
+
 def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     setup = FakeSetup.on(PATHS)
     clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink

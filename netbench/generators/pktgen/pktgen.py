@@ -1,7 +1,7 @@
 """The kernel's own packet generator as a source."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 
@@ -230,7 +230,15 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
         max_lateness_s=late_ns / NS_PER_S,
         error=error,
         first_sequence=_FIRST_SEQUENCE,
+        in_order=len(devices) == 1,
+        apart_s=max(_spread(device.started_us for device in devices), _spread(device.stopped_us for device in devices))
+        / 1e6,
     )
+
+
+def _spread(numbers: Iterable[int]) -> int:
+    known = sorted(numbers)
+    return known[-1] - known[0]
 
 
 def _unknown(error: str) -> Sent:
