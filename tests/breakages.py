@@ -49,6 +49,12 @@ class Broken:
     undo: str = "true"
     lost: dict[str, int] = field(default_factory=dict)
     kinds: tuple[ReasonKind, ...] = ()
+    unexplained: int = 0
+
+    @property
+    def said(self) -> "Said":
+        """What must be said of a trial under it."""
+        return SENT, self.lost, self.unexplained, self.kinds
 
 
 NOTHING = Broken("nothing")
