@@ -98,8 +98,8 @@ def _ends(evidence: Evidence) -> _Ends | None:
     within = (ingress, egress) if ingress and egress else None
     entered, left = (ingress.rx, egress.tx) if ingress and egress else (source.tx, sink.rx)
     more_others = max(0, entered - source.tx)
-    # Late and control frames are no more this trial's frames of the stream than copies are.
-    known = min(evidence.extra_at_sink, (evidence.received.late or 0) + (evidence.received.control or 0))
+    # Control frames are others' for sure. What looks late may be one of the stream whose address was mangled.
+    known = min(evidence.extra_at_sink, evidence.received.control or 0)
     extra, copies = evidence.extra_at_sink - known, (evidence.received.duplicates or 0) + known
     behind = max(0, sink.rx - left)  # what came in behind the UUT never left it
     extra, copies = max(0, extra - behind), max(0, copies - max(0, behind - extra))

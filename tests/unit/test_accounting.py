@@ -175,6 +175,17 @@ def test_what_came_to_the_sink_s_nic_and_was_not_caught_is_nobodys_doing():
     assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({RULE: 7}, 40, 0)
 
 
+def test_control_frames_hide_no_loss_and_what_looks_late_may_be_mangled():
+    """The UUT lost 5 and let out 5 of others."""
+    evidence = Journey(uut=5, foreign_out=5).evidence()
+    with_control, with_late = (
+        account(replace(evidence, received=replace(evidence.received, **{what: 5}))) for what in ("control", "late")
+    )
+    assert (lost_at(with_control), with_control.unexplained_frames) == ({IN_UUT: 5}, 0)
+    assert (lost_at(with_late), with_late.unexplained_frames) == ({}, 5)
+    assert (with_control.foreign_frames, with_late.foreign_frames) == (0, 0)
+
+
 def test_others_that_left_the_source_take_nobodys_place():
     """500 of others and 500 of the stream's own died in the UUT, 500 of all these at a rule: nobody knows which."""
     rule = growth("uut", "drop rule", "dropped", 500, THROUGH_UUT, indiscriminate=True)
