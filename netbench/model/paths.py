@@ -83,6 +83,11 @@ class StreamPath:
         return f"198.19.{self.number}.2"
 
     @property
+    def leads_outside(self) -> bool:
+        """Whether it leads over what netbench did not make: a cable, a port, a UUT that is not its own to configure."""
+        return self.ingress is None or any(nic.is_port for nic in self.nics.values())
+
+    @property
     def nics(self) -> dict[str, Nic]:
         """Its NICs by role, in the order of the path."""
         roles = {"source": self.source, "ingress": self.ingress, "egress": self.egress, "sink": self.sink}

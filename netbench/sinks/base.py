@@ -81,9 +81,10 @@ class Received:
 class Sink(Protocol):
     """One sink on one NIC, kept ready across trials.
 
-    Order of calls: commands() and writes() at any time; open() once; then arm(), armed(), stop(), received() for each
-    trial; close() at the end. What goes wrong with it in a trial is said in `Received`; TestbedError is for a host
-    that is gone. Whoever derives from this class need only say what is not as usual.
+    Order of calls: commands() and writes() at any time; open() once; then arm(), learn() where bridges of others may be
+    on the way, armed(), stop(), received() for each trial; close() at the end. What goes wrong with it in a trial is
+    said in `Received`; TestbedError is for a host that is gone. Whoever derives from this class need only say what is
+    not as usual.
     """
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
@@ -103,6 +104,10 @@ class Sink(Protocol):
 
     def arm(self, incoming: Incoming) -> None:
         """Begin to receive; returns at once."""
+
+    def learn(self, mac: str) -> None:
+        """Send a learning frame (RFC 2544, section 23) to this address out of its NIC, where it can send at all."""
+        return
 
     def armed(self, timeout_s: float) -> bool:
         """Return True once it receives, False when it does not: nothing must be sent then."""

@@ -11,6 +11,7 @@ It is started once and asked in every trial, one line each, until stdin ends:
 
     → FRAMES SECONDS CAPTURE   ← "seen" once the file CAPTURE ends with one of them, "unseen" when not within SECONDS
     → FRAMES 0                 ← "unseen" once they are sent
+    → learn MAC                ← "unseen" once a learning frame is sent to MAC: by it bridges learn where the NIC is
                                ← "failed: why"
 
 Runs in guests too, by itself: of netbench it needs nothing, of Python the smallest standard library.
@@ -23,6 +24,7 @@ import time
 
 FLUSH_MAC = "01:80:c2:00:00:0f"
 
+LEARN = "learn"
 SEEN, UNSEEN, FAILED = "seen", "unseen", "failed"
 
 _STAMP_AT = 14
@@ -36,9 +38,9 @@ _QUEUE_FULL_RETRIES = 1000
 _ENOBUFS = 105  # the NIC's queue is full for a moment; to import errno would cost a guest more
 
 
-def flush_frame(src_mac: str) -> bytes:
-    """A 60-byte frame to FLUSH_MAC of the experimental EtherType 0x88b5 (IEEE 802)."""
-    macs = _FLUSH_BYTES + bytes.fromhex(src_mac.replace(":", ""))
+def flush_frame(src_mac: str, dst_mac: str = FLUSH_MAC) -> bytes:
+    """A 60-byte frame, to FLUSH_MAC or another address, of the experimental EtherType 0x88b5 (IEEE 802)."""
+    macs = bytes.fromhex((dst_mac + src_mac).replace(":", ""))
     return (macs + struct.pack(">H", 0x88B5)).ljust(60, b"\0")
 
 
@@ -46,20 +48,23 @@ def main() -> None:
     """Do what the lines of stdin say, until it ends."""
     interface = sys.argv[1]
     for line in sys.stdin:
-        count, wait_s, *capture = line.split(maxsplit=2)
+        count, word, *capture = line.split(maxsplit=2)
         try:
-            _send(interface, int(count))
+            if count == LEARN:
+                _send(interface, 1, word)
+            else:
+                _send(interface, int(count))
         except OSError as error:
             print(f"{FAILED}: {interface}: {error.strerror}", flush=True)
             continue
-        seen = bool(capture) and _appears(capture[0].rstrip("\n"), float(wait_s))
+        seen = bool(capture) and _appears(capture[0].rstrip("\n"), float(word))
         print(SEEN if seen else UNSEEN, flush=True)
 
 
-def _send(interface: str, count: int) -> None:
+def _send(interface: str, count: int, dst_mac: str = FLUSH_MAC) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
         sender.bind((interface, 0))
-        frame = bytearray(flush_frame(sender.getsockname()[4].hex(":")))
+        frame = bytearray(flush_frame(sender.getsockname()[4].hex(":"), dst_mac))
         returned_ns = 0
         for number in range(count):
             _STAMP.pack_into(frame, _STAMP_AT, _STAMPED, number, time.time_ns(), returned_ns)

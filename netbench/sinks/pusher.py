@@ -46,31 +46,33 @@ class Pusher:
 
         False at once for no file; None when they could not be sent: the NIC is gone or down, or the process is.
         """
+        answer = self._ask(f"{FLUSH_FRAMES} {wait_s:g} {capture}\n" if capture else f"{FLUSH_FRAMES} 0\n", wait_s)
+        return answer == flush.SEEN if answer in (flush.SEEN, flush.UNSEEN) else None
+
+    def learn(self, mac: str) -> None:
+        """Send one frame to this address, from which bridges learn where the NIC is; or not, if it cannot."""
+        self._ask(f"{flush.LEARN} {mac}\n", 0.0)
+
+    def _ask(self, request: str, wait_s: float) -> str:
+        """One line for another, for which the process may wait so long itself; empty when none comes."""
         self.start()
-        assert self._process is not None
-        request = f"{FLUSH_FRAMES} {wait_s:g} {capture}\n" if capture else f"{FLUSH_FRAMES} 0\n"
-        answer = _ask(self._process, request, wait_s + _ANSWER_S)
-        if answer in (flush.SEEN, flush.UNSEEN):
-            return answer == flush.SEEN
-        if not answer.startswith(flush.FAILED):
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(OSError):  # of one that died: it does not answer either
+            process.stdin.write(request)
+            process.stdin.flush()
+        try:
+            answer = Lines(process.stdout).take(wait_s + _ANSWER_S).decode(errors="replace").strip()
+        except (TimeoutError, EOFError, ValueError):
+            answer = ""
+        if answer not in (flush.SEEN, flush.UNSEEN) and not answer.startswith(flush.FAILED):
             self.close()  # whatever it does, a late answer must not be taken for the next one
-        return None
+        return answer
 
     def close(self) -> None:
         """End the process; harmless when called twice."""
         process, self._process = self._process, None
         if process is not None:
             end(process)
-
-
-def _ask(process: Process, request: str, timeout_s: float) -> str:
-    """One line for another; empty when none comes."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(OSError):  # of one that died: it does not answer either
-        process.stdin.write(request)
-        process.stdin.flush()
-    try:
-        return Lines(process.stdout).take(timeout_s).decode(errors="replace").strip()
-    except (TimeoutError, EOFError, ValueError):
-        return ""

@@ -102,6 +102,10 @@ class TcpdumpSink(Sink):
             self._process.stdout.close()  # or whoever reads what is left at the end would share it
         self._pusher.start()
 
+    def learn(self, mac: str) -> None:
+        assert self._pusher is not None, "open() comes first"
+        self._pusher.learn(mac)
+
     def armed(self, timeout_s: float) -> bool:
         """Whether tcpdump says that it is listening."""
         process, _ = self._running()

@@ -36,6 +36,7 @@ from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
+from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, SeenDelays, Site, bring_up
 from netbench.vmm.base import guest_directory
@@ -148,17 +149,24 @@ class Testbed:
         try:
             try:
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
+                active = replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
+                self._await_ways(active, resolved.assignment.paths)
             except MachineGoneError:
                 raise
             except (TestbedError, MissingError) as error:
                 raise UutError(str(error), guest.console()) from error
-            yield replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
+            yield active
         finally:
             with shielded():
                 guest.destroy()
                 failures = machine.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
+
+    def _await_ways(self, active: ActiveGuest, paths: Sequence[StreamPath]) -> None:
+        outside = [self._endpoints[one.name] for one in paths if one.leads_outside and one.name in self._endpoints]
+        if outside and active.ready.probe_limit_s is not None:
+            await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
         """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.sinks.base import Received
 from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
 from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge_trial
+from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
-from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
+from netbench.trial.sending import NOTHING_SENT, prepare, send
+from netbench.trial.setup import TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     Snapshot,
     Trouble,
@@ -27,11 +29,6 @@ from netbench.trial.snapshots import (
     shared_counters,
     take_snapshot,
 )
-
-# Sources are told to start this far in the future, so that all of them are waiting when the time comes.
-_START_AHEAD_NS = 5_000_000
-
-_NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
 
 @dataclass(slots=True)
@@ -67,15 +64,16 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with steps.step("arm"):
             receiving = Receiving(endpoints, traffic, recording, spec.index, started_ns)
             receiving.arm()
-            unready = _prepare(endpoints, traffic)
+            unready = prepare(endpoints, traffic)
+            learn(endpoints)
             for guest in guests:
                 guest.active.uut.reset()
             all_armed = receiving.armed()
         before = take_snapshot(setup, guests, trouble)
         with steps.step("send"):
-            sent = {ends.path.name: unready.get(ends.path.name, _NOTHING_SENT) for ends in endpoints}
+            sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}
             if all_armed and under_load and not unready:
-                sent = _send(setup, guests, spec.settle_before_s)
+                sent = send(setup.clock, guests, spec.settle_before_s)
         with steps.step("drain"):
             drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s)
             setup.clock.sleep(spec.settle_after_s)
@@ -100,6 +98,9 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         )
         if not set_ns:
             learn_delays(guests, results)
+    for guest, result in zip(guests, results, strict=True):
+        with trouble.noted(guest.name):
+            prove_ways(setup, guest, result.streams, spec.drain_limit_s)
     return TrialResult(
         spec,
         attempt,
@@ -132,35 +133,6 @@ def _stop_loads(guests: Sequence[TrialGuest], trouble: Trouble) -> None:
         if guest.load is not None:
             with trouble.noted(guest.name, of_load=True):
                 guest.load.stop()
-
-
-def _prepare(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
-    """Have all sources ready; what those that cannot be have sent: nothing, and why."""
-    unready = {}
-    for ends in endpoints:
-        try:
-            ends.source.prepare(traffic[ends.path.name])
-        except TestbedError as error:
-            unready[ends.path.name] = replace(_NOTHING_SENT, error=str(error))
-    return unready
-
-
-def _send(setup: TrialSetup, guests: Sequence[TrialGuest], settle_s: float) -> dict[str, Sent]:
-    """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
-    victim, *neighbours = guests
-    _start([ends for guest in neighbours for ends in guest.endpoints], setup.clock)
-    setup.clock.sleep(settle_s)
-    _start(victim.endpoints, setup.clock)
-    # A source bounds itself; this only catches one that hangs.
-    longest_s = max(one.duration_s for guest in guests for one in guest.traffic.values())
-    limit_s = 5 * longest_s + 10
-    return {ends.path.name: ends.source.wait(limit_s) for guest in guests for ends in guest.endpoints}
-
-
-def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
-    at_ns = clock.monotonic_ns() + _START_AHEAD_NS
-    for ends in endpoints:
-        ends.source.start(at_ns)
 
 
 def _evidence(

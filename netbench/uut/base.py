@@ -18,6 +18,8 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 
 AT_ONCE = Pace()  # there already
+# Spanning tree may hold a port back for 50 s: until it has forgotten, listened and learned (IEEE 802.1D-1998, 8.10).
+PROBE_LIMIT_S = 60.0
 EVERYTHING = Entitlement()  # all CPUs, like everybody else
 
 
@@ -86,7 +88,8 @@ class Ready:
     `quiet_time_s` while none of the NICs' counters moves; `inside` runs commands in it, within its entitlement, None
     where there is no way in. `facts` are what a reader of its numbers must know: versions, how it is run; `emulated` is
     among them, and says why, when its CPU is emulated. `points` are where its frames are counted between ingress and
-    egress NIC, in the order of the path.
+    egress NIC, in the order of the path. `probe_limit_s` is how long it may take until probes come out of ways that go
+    over what netbench did not make, None where none ever would.
     """
 
     next_hop_macs: Mapping[str, str]
@@ -94,6 +97,7 @@ class Ready:
     inside: Host | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     points: Points = field(default_factory=dict)
+    probe_limit_s: float | None = PROBE_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,27 @@
 """UUT `external`: something between two ports that forwards by itself and that netbench does not control."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from netbench.errors import UsageError
+from netbench.model.fields import Seconds
+from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.uut.base import Ready, UnitUnderTest
+from netbench.uut.base import PROBE_LIMIT_S, Assignment, Ready, UnitUnderTest, UutPlan
 
 _QUIET_TIME_S = 0.05  # unknown; what most devices keep a frame for at most
 
 
 class ExternalOptions(BaseModel, extra="forbid", frozen=True):
-    """`next_hop_macs` gives a routing UUT's ingress MAC address per stream; a bridging one needs none."""
+    """`next_hop_macs` gives a routing UUT's ingress MAC address per stream; a bridging one needs none.
+
+    `ready_limit` is how long it may take, in seconds, until it forwards.
+    """
 
     next_hop_macs: dict[str, str] = {}
+    ready_limit: Annotated[Seconds, Field(gt=0, le=3600)] = PROBE_LIMIT_S
 
 
 class External(UnitUnderTest):
@@ -25,13 +31,17 @@ class External(UnitUnderTest):
 
     def __init__(self, options: ExternalOptions) -> None:
         self._next_hop_macs = options.next_hop_macs
+        self._ready_limit_s = options.ready_limit
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         unknown = set(self._next_hop_macs) - {path.name for path in paths}
         if unknown:
             raise UsageError(f"next_hop_macs: there is no stream {sorted(unknown)[0]!r} in this topology")
 
+    def plan(self, assignment: Assignment) -> UutPlan:
+        return UutPlan(pace=Pace(bring_up_s=0.5))  # of something that forwards already
+
     def ready(self) -> Ready:
-        """At once: a path that does not forward shows as loss."""
+        """At once: whether its ways forward is found out by probes."""
         towards = {path.name: self._next_hop_macs.get(path.name, path.sink.mac) for path in self.site.paths}
-        return Ready(towards, _QUIET_TIME_S)
+        return Ready(towards, _QUIET_TIME_S, probe_limit_s=self._ready_limit_s)

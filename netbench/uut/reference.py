@@ -154,9 +154,14 @@ class Reference(Raw):
         return replace(raw, steps=steps, needs=raw.needs | asked)
 
     def ready(self) -> Ready:
-        """As `raw`; netem holds frames."""
-        raw = super().ready()
-        return replace(raw, quiet_time_s=raw.quiet_time_s + self._delay_s)
+        """As `raw`; netem holds frames, and what drops all lets no probe through."""
+        raw, truth = super().ready(), self._truth
+        drops_all = isinstance(truth, Drop) and truth.k == truth.n
+        return replace(
+            raw,
+            quiet_time_s=raw.quiet_time_s + self._delay_s,
+            probe_limit_s=None if drops_all else raw.probe_limit_s,
+        )
 
     def reset(self) -> None:
         """Put the rules in place again, in one transaction: counters and numgen start at 0."""

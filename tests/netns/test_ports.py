@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from netbench.hosts.modules import module_command
 from tests.commands import netbench, rows, settings
 from tests.netns.watching import events, wait_for
 
@@ -152,6 +153,46 @@ def test_ports_are_used_and_given_back_as_they_were(topology, tmp_path, kind):
     (row,) = rows(tmp_path / "results")
     assert (row["sent_frames"], row["received_frames"], row["verdict"]) == ("1000", "1000", "valid"), row
     assert (look("nbt-a0"), look("nbt-b0")) == before
+
+
+def test_a_port_that_spanning_tree_holds_back_is_waited_for(topology, tmp_path):
+    """For two seconds it listens, for two it learns; its BPDUs, every second, are nobody's traffic."""
+    ip("-n", OUTSIDE, "link", "set", "nbt-br", "type", "bridge", "stp_state", "1", "hello_time", "100")
+    ip("-n", OUTSIDE, "link", "set", "nbt-br", "type", "bridge", "forward_delay", "200")
+    topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+    longer = settings(loads="1000fps", duration="1500ms", repetitions=2)
+    done = netbench("run", topology, "quick", "-o", tmp_path / "results", *SHORT, *longer)
+    assert done.returncode == 0, done.stderr
+    for row in rows(tmp_path / "results"):
+        assert (row["received_frames"], row["foreign_frames"], row["verdict"]) == ("1500", "0", "valid"), row
+        assert int(row["control_frames"]) in (1, 2, 3), row
+
+
+def test_a_device_that_delays_frames_loses_none(topology, tmp_path):
+    """At 10 frames/s nothing moves for 0.1 s at a time, and when the last frame is sent three are on their way."""
+    for end in ("a0", "b0"):
+        ip("-n", OUTSIDE, "link", "set", end, "nomaster")
+    program = module_command("netbench.uut.forwarder_process", "a0", "b0", '{"delay": 0.3}')
+    inside = ["ip", "netns", "exec", OUTSIDE, *program]
+    with subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as device:
+        assert device.stdout
+        assert device.stdout.readline(), "its sockets are open then"
+        topology.write_text(TOPOLOGY.replace("KIND", "netns"))
+        slow = settings(loads="10fps,2000fps", duration="1s", repetitions=2)
+        done = netbench("run", topology, "quick", "-o", tmp_path / "results", *SHORT, *slow)
+    assert done.returncode == 0, done.stderr
+    for row in rows(tmp_path / "results"):
+        assert (row["lost_frames"], row["late_frames"], row["verdict"]) == ("0", "0", "valid"), row
+
+
+def test_a_port_that_never_forwards_is_not_ready_instead_of_losing_all(topology, tmp_path):
+    ip("-n", OUTSIDE, "link", "set", "a0", "nomaster")
+    topology.write_text(TOPOLOGY.replace("KIND", "netns").replace("external}", "external, ready_limit: 2s}"))
+    done = netbench("run", topology, "quick", "-o", tmp_path / "results", *SHORT)
+    assert done.returncode == 1
+    assert "stream s1: not ready: of" in done.stderr + done.stdout
+    (row,) = rows(tmp_path / "results")
+    assert (row["verdict"], row["reasons"], row["received_frames"]) == ("invalid", "uut-failed", "")
 
 
 def test_ports_come_back_after_a_killed_run(topology, tmp_path, start):

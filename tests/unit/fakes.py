@@ -97,6 +97,7 @@ class Fate:
     lost_in_uut: int = 0
     duplicated: int = 0
     dropped_by_capture: int = 0
+    late: int = 0  # of an earlier trial
     arms: bool = True
     flushes: bool = True
     sink_error: str = ""
@@ -184,6 +185,9 @@ class FakeSink(Sink):
         self._note("arm")
         self._incoming = incoming
 
+    def learn(self, mac: str) -> None:
+        self._note(f"learn {mac}")
+
     def armed(self, timeout_s: float) -> bool:
         self._note("armed?")
         return self._wire.fate.arms
@@ -207,6 +211,7 @@ class FakeSink(Sink):
             duplicates=len(wire.arrived) - distinct,
             reordered=0,
             foreign=0,
+            late=fate.late,
             matched=matched,
             dropped=dropped,
             loss_runs=0,

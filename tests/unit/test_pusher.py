@@ -69,6 +69,16 @@ def test_without_a_file_nothing_is_waited_for(flushing):
     assert flushing(FLUSHED, request="7 0") == "unseen\n"
 
 
+def test_a_learning_frame_is_one_to_the_address_asked_for(flushing, monkeypatch):
+    sent = []
+    assert flushing(FLUSHED, request="7 0") == "unseen\n"
+    monkeypatch.setattr(flush, "_send", lambda *told: sent.append(told))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("learn 02:00:00:00:00:07\n"))
+    flush.main()
+    assert sent == [("nb-rx1", 1, "02:00:00:00:00:07")]
+    assert flush_frame("02:00:00:00:00:08", "02:00:00:00:00:07")[:12].hex() == "020000000007020000000008"
+
+
 def test_the_program_that_flushes_needs_nothing_but_python():
     """As a guest starts it; a NIC that is not there is what it complains of, each time, and it ends with its stdin."""
     done = subprocess.run(

@@ -1,0 +1,145 @@
+"""Whether frames get through where netbench did not make the way: ports, cables, devices that nobody here controls.
+
+A port that spanning tree holds back has a carrier, forwards nothing for half a minute, and then does. What is sent
+meanwhile is no loss of anybody's: the way is not ready. So probes are sent before the first trial, until the sink has
+one, and again after a trial of which nothing arrived.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from netbench.errors import TestbedError
+from netbench.model.counts import StreamCounts
+from netbench.model.traffic import Sent, Traffic
+from netbench.model.units import MIN_FRAME_SIZE
+from netbench.sinks.base import Received
+from netbench.trial.draining import drain
+from netbench.trial.receiving import Receiving, Recording
+from netbench.trial.sending import NOTHING_SENT, prepare, send
+from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
+from netbench.trial.snapshots import places_of
+from netbench.uut.base import ActiveGuest, SeenDelays
+from netbench.uut.forwarding import forwards
+
+# A probe is a few frames, which a sink waits for so long; for longer when those of an earlier one come only then.
+_FRAMES, _FPS = 3, 100.0
+_WAIT_S = 1.0
+_CARRIER_POLL_S = 0.1
+
+
+class Probed(NamedTuple):
+    """What was sent down a stream, and what its sink received of it."""
+
+    sent: Sent
+    received: Received
+
+    @property
+    def why_not(self) -> str:
+        """Why nobody can tell whether the way is ready; empty when nothing went wrong."""
+        return self.sent.error or self.received.error
+
+
+def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], limit_s: float) -> None:
+    """Return once the links of all are up and probes come out at each sink; TestbedError when not within `limit_s`."""
+    clock, waiting, wait_s, probes = setup.clock, list(endpoints), _WAIT_S, 0
+    deadline_ns = clock.monotonic_ns() + int(limit_s * 1e9)
+    while down := _without_carrier(setup, endpoints):
+        if clock.monotonic_ns() > deadline_ns:
+            raise TestbedError(f"{', '.join(down)}: no carrier after {limit_s:g} s; check the cable")
+        clock.sleep(_CARRIER_POLL_S)
+    while waiting:
+        probed = probe(setup, active, waiting, wait_s)
+        probes += 1
+        if any(one.received.late for one in probed.values()):
+            wait_s *= 2
+        waiting = [ends for ends in waiting if not probed[ends.path.name].received.frames]
+        if waiting and clock.monotonic_ns() > deadline_ns:
+            path = waiting[0].path
+            why = probed[path.name].why_not or (
+                "is a port on the way held back by spanning tree, a cable elsewhere, an address or neighbour missing? "
+                "raise ready_limit for one that takes longer"
+            )
+            raise TestbedError(
+                f"stream {path.name}: not ready: of {probes * _FRAMES} probes that {path.source.interface} sent in "
+                f"{limit_s:g} s none arrived at {path.sink.interface} in time: {why}"
+            )
+
+
+def prove_ways(setup: TrialSetup, guest: TrialGuest, counted: Sequence[StreamCounts], wait_s: float) -> None:
+    """TestbedError when nothing arrived of a stream for its way not being ready, or frames taking longer than `wait_s`.
+
+    Where probes come out, it was the UUT that has lost everything.
+    """
+    silent = [
+        ends
+        for ends, counts in zip(guest.endpoints, counted, strict=True)
+        if ends.path.leads_outside and counts.sent_frames and counts.received_frames == 0
+    ]
+    # A link that is down is a reason of its own.
+    if not silent or guest.active.ready.probe_limit_s is None or _without_carrier(setup, silent):
+        return
+    for name, probed in probe(setup, guest.active, silent, wait_s).items():
+        if probed.received.late:
+            raise TestbedError(
+                f"stream {name}: nothing arrived, for frames come out more than {wait_s:g} s late; raise drain_limit"
+            )
+        if not probed.received.frames and not probed.why_not:
+            raise TestbedError(f"stream {name}: not ready any more: nothing arrived, and neither do probes")
+
+
+def probe(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], wait_s: float) -> dict[str, Probed]:
+    """Send some frames down each stream, which their sinks wait for up to `wait_s`; what came of them, by stream."""
+    number = next(setup.numbers)
+    traffic = {ends.path.name: _traffic(ends, active, number) for ends in endpoints}
+    # Where it is open whether frames get through at all, nothing is learned of delays.
+    guest = TrialGuest("", replace(active, delays=SeenDelays()), None, tuple(endpoints), traffic)
+    with TemporaryDirectory(prefix="netbench-probe-") as scratch:
+        receiving = Receiving(endpoints, traffic, Recording(Path(scratch)), number, setup.clock.realtime_ns())
+        receiving.arm()
+        unready = prepare(endpoints, traffic)
+        learn(endpoints)
+        armed = receiving.armed()
+        before = setup.read_nics(places_of(endpoints))
+        sent = {name: unready.get(name, NOTHING_SENT) for name in traffic}
+        if armed and not unready:
+            sent = send(setup.clock, [guest])
+            drain(setup, [guest], sent, before, wait_s)
+        receiving.stop(wait_s)
+        return {name: Probed(what, receiving.received(name, what)) for name, what in sent.items()}
+
+
+def learn(endpoints: Sequence[Endpoints]) -> None:
+    """Have learning frames sent on all ways that others made (RFC 2544, section 23): bridges learn where sinks are.
+
+    Such a frame comes out of a sink for its source, as an answer to the test frames would. To be called before each
+    trial: what was learned is forgotten after minutes, and sooner when spanning tree changes its mind.
+    """
+    for ends in endpoints:
+        if ends.path.leads_outside:
+            ends.sink.learn(ends.path.source.mac)
+
+
+def _traffic(ends: Endpoints, active: ActiveGuest, number: int) -> Traffic:
+    path = ends.path
+    return Traffic(
+        stream=path.name,
+        src_mac=path.source.mac,
+        dst_mac=active.ready.next_hop_macs[path.name],
+        src_ip=path.src_ip_of(number),
+        dst_ip=path.dst_ip,
+        frame_size=MIN_FRAME_SIZE,
+        fps=ends.source.nearest_fps(_FPS, MIN_FRAME_SIZE),
+        duration_s=_FRAMES / _FPS,
+        flows=1,
+        seed=1,
+    )
+
+
+def _without_carrier(setup: TrialSetup, endpoints: Sequence[Endpoints]) -> list[str]:
+    """The interfaces of these ways whose link is not up."""
+    places = places_of(endpoints)
+    counted = setup.read_nics(places)
+    return [place.interface for place in places if not (place in counted and forwards(counted[place]))]

@@ -1,0 +1,43 @@
+"""The sources of one trial, all at once: those of neighbours first, then the victim's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from netbench.errors import TestbedError
+from netbench.hosts.clock import Clock
+from netbench.model.traffic import Sent, Traffic
+from netbench.trial.setup import Endpoints, TrialGuest
+
+# Sources are told to start this far in the future, so that all of them are waiting when the time comes.
+_START_AHEAD_NS = 5_000_000
+
+NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
+
+
+def prepare(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> dict[str, Sent]:
+    """Have all sources ready; what those that cannot be have sent: nothing, and why."""
+    unready = {}
+    for ends in endpoints:
+        try:
+            ends.source.prepare(traffic[ends.path.name])
+        except TestbedError as error:
+            unready[ends.path.name] = replace(NOTHING_SENT, error=str(error))
+    return unready
+
+
+def send(clock: Clock, guests: Sequence[TrialGuest], settle_s: float = 0.0) -> dict[str, Sent]:
+    """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
+    victim, *neighbours = guests
+    _start([ends for guest in neighbours for ends in guest.endpoints], clock)
+    clock.sleep(settle_s)
+    _start(victim.endpoints, clock)
+    # A source bounds itself; this only catches one that hangs.
+    longest_s = max(one.duration_s for guest in guests for one in guest.traffic.values())
+    limit_s = 5 * longest_s + 10
+    return {ends.path.name: ends.source.wait(limit_s) for guest in guests for ends in guest.endpoints}
+
+
+def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
+    at_ns = clock.monotonic_ns() + _START_AHEAD_NS
+    for ends in endpoints:
+        ends.source.start(at_ns)

@@ -1,0 +1,106 @@
+"""Ways that others made: probes find out whether they are ready, before the first trial and after a silent one."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.errors import TestbedError
+from netbench.model.paths import stream_paths
+from netbench.model.verdict import ReasonKind
+from netbench.trial.probing import await_ways
+from netbench.trial.receiving import Recording
+from netbench.trial.run import run_trial
+from tests.unit.fakes import FakeClock, FakeSetup, Fate, fake_ports
+from tests.unit.inputs import planned_trial, profile, topology
+
+PATHS = stream_paths(fake_ports())
+NOTHING = Fate(lost_in_uut=3)  # of a probe
+
+
+class Changing(FakeClock):
+    """Time, at some moments of which a stream's fate changes."""
+
+    def __init__(self, fake: FakeSetup, fates: dict[float, Fate]) -> None:
+        super().__init__()
+        self.fake, self.fates = fake, fates
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        for at_s in [one for one in self.fates if one <= self.now_s]:
+            self.fake.wires["s1"].fate = self.fates.pop(at_s)
+
+    @property
+    def now_s(self) -> float:
+        return self.monotonic_ns() / 1e9
+
+
+@pytest.fixture
+def wait():
+    """Wait for a way with a fate that changes at some moments: how long that took, and what was done."""
+
+    def run(first: Fate, changes: dict[float, Fate], limit_s: float = 60.0) -> tuple[float, list[str]]:
+        fake = FakeSetup.on(PATHS, s1=first)
+        clock = Changing(fake, changes)
+        setup = replace(fake.setup, clock=clock)
+        await_ways(setup, setup.guests["victim"], list(setup.endpoints.values()), limit_s)
+        return clock.now_s, fake.log
+
+    return run
+
+
+def test_a_way_that_is_ready_takes_no_time_and_bridges_are_told_where_the_sink_is(wait):
+    took_s, log = wait(Fate(), {})
+    assert took_s < 0.1
+    first_of = {entry: log.index(entry) for entry in log}
+    assert first_of[f"sink s1 learn {PATHS[0].source.mac}"] < first_of["source s1 start"]
+
+
+def test_a_port_that_listens_for_half_a_minute_is_waited_for(wait):
+    took_s, _ = wait(NOTHING, {30.0: Fate()})
+    assert 30.0 < took_s < 32.0
+
+
+def test_a_way_that_is_never_ready_is_given_up_in_words(wait):
+    with pytest.raises(TestbedError, match=r"stream s1: not ready: of \d+ probes that eth1 sent in 5 s none arr"):
+        wait(NOTHING, {}, 5.0)
+
+
+def test_frames_that_come_later_than_a_probe_waits_are_waited_for_longer(wait):
+    """It is ready when a probe of its own has come: none is left on the way to disturb the first trial."""
+    slow = replace(NOTHING, late=3)
+    took_s, log = wait(NOTHING, {1.5: slow, 5.0: Fate()})
+    assert 8.0 < took_s < 8.2
+    assert log.count("source s1 start") == 5  # which were waited for 1, 1, 2, 4 s, and came
+
+
+def test_a_link_without_carrier_is_named():
+    fake = FakeSetup.on(PATHS)
+    place = PATHS[0].sink.place
+    fake.nics.counters[place] = replace(fake.nics.counters[place], up=False)
+    with pytest.raises(TestbedError, match=r"^eth2: no carrier after 3 s; check the cable"):
+        await_ways(fake.setup, fake.setup.guests["victim"], list(fake.setup.endpoints.values()), 3.0)
+    assert "source s1 start" not in fake.log
+
+
+@pytest.mark.parametrize(
+    ("afterwards", "why"),
+    [
+        (Fate(), ""),  # the probe comes out: what was lost the UUT has lost
+        (NOTHING, "stream s1: not ready any more: nothing arrived, and neither do probes"),
+        (replace(NOTHING, late=1000), "come out more than 5 s late; raise drain_limit"),
+    ],
+)
+def test_a_trial_of_which_nothing_arrived_is_probed_after(tmp_path, afterwards, why):
+    fake = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=1000))
+    setup = replace(fake.setup, clock=Changing(fake, {2.0: afterwards}))
+    result = run_trial(setup, planned_trial(fake_ports(), profile(), ("s1",)), Recording(tmp_path), 1)
+    failed = [reason.detail for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
+    assert [why in detail for detail in failed] == [True] * bool(why)
+    assert result.streams[0].lost_frames == 1000
+
+
+def test_what_netbench_made_itself_is_not_probed(tmp_path):
+    fake = FakeSetup.on(stream_paths(topology(1)), s1=Fate(lost_in_uut=1000))
+    run_trial(fake.setup, planned_trial(topology(1), profile(), ("s1",)), Recording(tmp_path), 1)
+    assert fake.log.count("source s1 start") == 1
+    assert not [entry for entry in fake.log if "learn" in entry]
