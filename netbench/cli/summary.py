@@ -98,7 +98,7 @@ def _verdict(group: Group) -> Text:
         if trials:
             lines.append(Text(f"{len(trials):,} {verdict.value}", style=_STYLES[verdict]))
     if group.thrown_away:
-        lines.append(Text(f"{group.thrown_away:,} thrown away"))
+        lines.append(Text("1 retry" if group.thrown_away == 1 else f"{group.thrown_away:,} retries"))
     return Text("\n").join(lines)
 
 

@@ -74,6 +74,11 @@ class LossScale:
         return [self.bottom + _BAND / 2, *map(float, decades)], ["0", *labels]
 
 
+def least_loss(loss: Interval | None) -> float:
+    """What the scale of a loss has to reach down to: its mean, of no loss the limit that it is below; 0 for neither."""
+    return 0.0 if loss is None else loss.mean or loss.half_width or 0.0
+
+
 def rows_of_zero(number: int) -> list[float]:
     """The rows of that band in which so many UUTs stand apart, the first one highest."""
     return [1 - place / (number + 1) for place in range(1, number + 1)]

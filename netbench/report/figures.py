@@ -20,6 +20,7 @@ from netbench.report.axes import (
     end_of_axis,
     error_bars,
     half_widths,
+    least_loss,
     rows_of_zero,
     uneven_error_bars,
 )
@@ -63,6 +64,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
     for size, members in by_size.items():
         trials = (one for group in members for one in group.everything)
         ratios = [one.loss_ratio for one in trials if one.loss_ratio is not None]
+        ratios += [least_loss(group.loss_ratio) for group in members]
         scale = panels.scale_of_loss(size, [0, _end_of_offered(members)], ratios)
         uuts = groups_by_uut(members)
         for row, (uut, own) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
@@ -149,7 +151,8 @@ def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Fi
         lines = [
             (curve.victim.uut, _points_of_curve(curve, looks, lambda point: point.loss_ratio)) for curve in members
         ]
-        scale = panels.scale_of_loss(size, [-end / 50, end], (point.y.mean for _, points in lines for point in points))
+        losses = (least_loss(point.y) for _, points in lines for point in points)
+        scale = panels.scale_of_loss(size, [-end / 50, end], losses)
         for row, (uut, points) in zip(rows_of_zero(len(lines)), lines, strict=True):
             panels.line_of_loss(size, uut, points, scale, row)
     return panels.figure

@@ -176,6 +176,15 @@ def test_error_bars_of_loss_stay_between_zero_and_everything() -> None:
     assert scale.reach(Interval(0.5, None, 1), row=0.5) is None
 
 
+def test_the_error_bar_of_no_loss_ends_at_the_limit_that_it_is_below() -> None:
+    """Of none lost of 3,000,000 frames, at 10⁻⁶, which no other loss makes a decade of the scale."""
+    trials = [trial(stream_counts(sent=10**6, received=10**6), repetition=number) for number in (1, 2, 3)]
+    figure = loss_against_offered(group_trials(campaign(trials)), styles(["raw"]))
+    [line] = [trace for trace in figure.data if trace.hovertext]
+    assert line.y[0] + line.error_y.array[0] == pytest.approx(-6, abs=0.001)
+    assert "loss 0 % < 0.0001 of offered" in line.hovertext[0]
+
+
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [
