@@ -16,9 +16,9 @@ def _lines() -> Iterator[str]:
     for title, folder in (("topologies", TOPOLOGIES), ("profiles", PROFILES)):
         yield f"{title}:"
         for name, path in shipped(folder).items():
-            yield f"  {name:24} {read_document(path).data.get('description', '')}"
+            yield f"  {name:32} {read_document(path).data.get('description', '')}"
     for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("UUTs", UUTS)):
         yield f"{title}:"
         for name, kind in plugins(group).items():
             summary = (kind.__doc__ or "").strip().partition("\n")[0]
-            yield f"  {name:24} {summary}"
+            yield f"  {name:32} {summary}"

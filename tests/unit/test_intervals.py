@@ -79,7 +79,7 @@ def test_the_interval_of_a_loss_holds_it_also_where_hardly_any_frame_is_lost(los
 def test_the_docs_have_the_tables_that_the_benchmark_prints():
     """Their rows and columns; the numbers are of more draws, and take minutes."""
     without_numbers = [re.sub(r"[\d.]+ %", "%", line) for line in tables(draws=1) if line]
-    docs = Path("docs/interference.md").read_text(encoding="utf-8").splitlines()
+    docs = (Path(__file__).parents[2] / "docs/interference.md").read_text(encoding="utf-8").splitlines()
     printed = [line for line in docs if re.sub(r"[\d.]+ %", "%", line) in without_numbers]
     assert [re.sub(r"[\d.]+ %", "%", line) for line in printed] == without_numbers
     assert min(float(number) for line in printed for number in re.findall(r"([\d.]+) %", line)) > 93
