@@ -160,7 +160,7 @@ def _facts(counts: "CaptureCounts") -> Iterator[tuple[str, str]]:
         yield "flush", f"{counts.flush_frames:,} frames that netbench's sink sent itself to end a capture"
     if counts.clock_offset:
         least, most = _duration(counts.clock_offset.least_ns), _duration(counts.clock_offset.most_ns)
-        yield "clock", f"frames are stamped {least} to {most} later than by the clock of the sink's machine"
+        yield "clock", f"that of the capture is ahead of that of the sink's machine by {least} to {most}"
 
 
 _COUNT_HEADS = (
