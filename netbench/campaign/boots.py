@@ -7,7 +7,15 @@ from pathlib import Path
 
 from netbench.campaign.record import Record
 from netbench.errors import NeighbourError, UutError
-from netbench.model.events import NeighboursFailed, NeighboursReady, TrialFinished, TrialStarted, UutFailed, UutReady
+from netbench.model.events import (
+    CapturesFull,
+    NeighboursFailed,
+    NeighboursReady,
+    TrialFinished,
+    TrialStarted,
+    UutFailed,
+    UutReady,
+)
 from netbench.model.profile import Profile
 from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import UutSpec
@@ -51,7 +59,8 @@ class Boots:
     """What trials are measured with.
 
     `numbers` are those of the starts of UUTs; `ceilings` are the tester's own; `given_up` holds why UUTs, and
-    neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the trial.
+    neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the trial;
+    `captures_full` with whose captures there were more than may be kept.
     """
 
     testbed: Testbed
@@ -62,6 +71,7 @@ class Boots:
     ceilings: Ceilings = field(default_factory=Ceilings)
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
+    captures_full: list[str] = field(default_factory=list)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
         """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
@@ -162,7 +172,8 @@ class Boots:
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        measured = run_trial(guests.setup(spec), spec, Recording.as_wanted(self.profile, self.captures), attempt)
+        recording = replace(Recording.as_wanted(self.profile, self.captures), keep=self._keeps_captures)
+        measured = run_trial(guests.setup(spec), spec, recording, attempt)
         result = _with_ceilings(measured, self.ceilings)
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
@@ -172,12 +183,19 @@ class Boots:
             self.record.keep_identities(self.testbed.identities())
         return result
 
+    @property
+    def _keeps_captures(self) -> bool:
+        return self.profile.keep_captures != "none" and not self.captures_full
+
     def _keep_or_remove_captures(self, result: TrialResult) -> None:
-        keep = self.profile.keep_captures
-        wanted = keep == "all" or (keep == "invalid" and result.verdict is Verdict.INVALID)
+        wanted = self._keeps_captures and (self.profile.keep_captures == "all" or result.verdict is Verdict.INVALID)
         # What filled the disk is incomplete, and in the way of the results.
         if wanted and not _why(result, ReasonKind.CAPTURE_DISK_FULL):
-            return
+            limit_mib, there = self.profile.captures_limit, sum(one.stat().st_size for one in self.captures.iterdir())
+            if there <= limit_mib << 20:
+                return
+            self.captures_full.append(result.spec.key)
+            self.record.tell(CapturesFull(result.spec.key, limit_mib))
         # Not by glob(), which keeps every pattern it has seen.
         for capture in self.captures.iterdir():
             if capture.name.startswith(f"trial-{result.spec.index:06d}-"):

@@ -13,6 +13,7 @@ from netbench.model.events import (
     CampaignStarted,
     CampaignStopped,
     CampaignWaits,
+    CapturesFull,
     Event,
     NeighboursFailed,
     TrialStarted,
@@ -75,7 +76,7 @@ class _LiveBar:
                 self._progress.update(self._task, total=event.planned, completed=event.done, expected_s=expected_s)
             case UutReady():
                 self._progress.update(self._task, description=f"{event.uut}: ready")
-            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed():
+            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
                 self._progress.console.print(_sentence(event), markup=False, highlight=False, soft_wrap=True)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
@@ -106,7 +107,7 @@ class _Lines:
                 self._planned, self._done = event.planned, event.done
                 about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
                 self._say(f"{(event.planned or 0) - event.done} of {event.planned} trials to measure{about}")
-            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed():
+            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
                 self._say(_sentence(event))
             case TrialStored():
                 self._done += 1
@@ -120,7 +121,10 @@ class _Lines:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDisturbed) -> str:
+def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDisturbed | CapturesFull) -> str:
+    if isinstance(event, CapturesFull):
+        limit = f"captures_limit: {event.limit_mib}M"
+        return f"captures are not kept any more: with those of {event.key} they would be more than {limit}"
     if isinstance(event, CampaignDisturbed):
         return f"warning: {event.text}"
     if isinstance(event, CampaignWaits):

@@ -93,6 +93,15 @@ class NeighboursFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CapturesFull(Event):
+    """Captures are not kept any more: those of this trial would have made them more than they may be, in MiB."""
+
+    kind = "captures-full"
+    key: str
+    limit_mib: int
+
+
+@dataclass(frozen=True, slots=True)
 class TrialStarted(Event):
     """A trial begins; attempts are counted from 1."""
 

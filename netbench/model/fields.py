@@ -49,6 +49,7 @@ def _load(value: object) -> Load:
 
 LoadField = Annotated[Load, BeforeValidator(_load), PlainSerializer(str)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
-Memory = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=16)]
+Mebibytes = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=1)]
+Memory = Annotated[Mebibytes, Field(ge=16)]
 Vcpus = Annotated[int, Field(strict=True, ge=1, le=255)]
 BootLimit = Annotated[Seconds, Field(gt=0, le=3600)]

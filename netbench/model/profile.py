@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
+from netbench.model.fields import LoadField, Mebibytes, Seconds, listed, parse_percent, percent_text
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
 from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE
@@ -93,7 +93,8 @@ class Profile(BaseModel):
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
     `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
-    disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged.
+    disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
+    make those kept more than `captures_limit`, in MiB, none is kept any more.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -127,6 +128,7 @@ class Profile(BaseModel):
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1
     snap_length: Annotated[int, Field(strict=True, ge=MIN_SNAP_LENGTH, le=262_144)] = 64
     keep_captures: Literal["none", "invalid", "all"] = "none"
+    captures_limit: Mebibytes = 10 * 1024
     generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
     sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
     schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()

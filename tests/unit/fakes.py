@@ -43,6 +43,9 @@ def fake_ports(kind: str = "netns") -> Topology:
     )
 
 
+CAPTURE = b""  # what fake sinks write down
+
+
 class FakeClock:
     """Time that passes only while somebody sleeps, and a little with every look at it."""
 
@@ -197,7 +200,7 @@ class FakeSink(Sink):
         if self._incoming is None:
             raise TestbedError("no capture is running")
         record, self._incoming = self._incoming.record, None
-        record.with_name(f"{record.name}.pcap").write_bytes(b"")
+        record.with_name(f"{record.name}.pcap").write_bytes(CAPTURE)
 
     def received(self, sent: Sent) -> Received:
         wire, fate = self._wire, self._wire.fate

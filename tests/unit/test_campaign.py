@@ -133,6 +133,17 @@ def test_captures_are_kept_as_asked(campaign, keep, retries, kept):
     assert names == [f"trial-00000{number}-s1.pcap" for number in kept]
 
 
+def test_captures_are_kept_up_to_their_limit_and_measuring_goes_on(campaign, monkeypatch):
+    """Those of an earlier run count; that there is no room for more is said once."""
+    monkeypatch.setattr("tests.unit.fakes.CAPTURE", bytes(300_000))
+    results = campaign.run(repetitions=8, keep_captures="all", captures_limit="1M")
+    assert [trial.verdict for trial in results.trials] == [Verdict.VALID] * 8
+    names = sorted(path.name for path in campaign.directory.captures.iterdir())
+    assert names == [f"trial-00000{number}-s1.pcap" for number in range(3)]
+    (event,) = campaign.events("captures-full")
+    assert (event["key"], event["limit_mib"]) == (results.trials[3].spec.key, 1)
+
+
 def test_warnings_are_stored_with_the_results(campaign):
     campaign.testbed.said = ["afpacket sends from nb-tx1 of host source: its kernel has no pktgen"]
     warnings = campaign.run(duration="100ms", repetitions=2).warnings
