@@ -3,6 +3,7 @@
 import os
 import select
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from typing import IO
@@ -11,6 +12,7 @@ from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 
 _LONGEST_BYTES = 65_536
+_LATEST_BYTES = 3 * _LONGEST_BYTES
 _POLL_S = 0.002
 # For what an ended process has written, and for the end of a killed one.
 _GRACE_S = 1.0
@@ -45,6 +47,36 @@ class Lines:
                 raise ValueError("lines without end")
         line, _, self._unread = self._unread.partition(b"\n")
         return line
+
+
+class Tail:
+    """What a pipe says, read by a thread as it comes, so that its writer never waits.
+
+    Of more than 256 KiB the first quarter and what is new are kept.
+    """
+
+    def __init__(self, pipe: IO[str]) -> None:
+        self._descriptor = os.dup(pipe.fileno())
+        self._first, self._last, self._left_out = b"", b"", 0
+        # A daemon: whoever holds the other end, netbench can end.
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def text(self, wait_s: float = 0.0) -> str:
+        """What it has said; `wait_s` for its end, when its writer has ended."""
+        self._thread.join(wait_s)
+        first, last, left_out = self._first, self._last, self._left_out
+        gap = f"\n[{left_out} bytes left out]\n".encode() if left_out else b""
+        return (first + gap + last).decode(errors="replace")
+
+    def _read(self) -> None:
+        while piece := os.read(self._descriptor, _LONGEST_BYTES):
+            room = _LONGEST_BYTES - len(self._first)
+            self._first += piece[:room]
+            last = self._last + piece[room:]
+            self._left_out += max(0, len(last) - _LATEST_BYTES)
+            self._last = last[-_LATEST_BYTES:]
+        os.close(self._descriptor)
 
 
 def last_words(pipe: IO[str], lines: int) -> str:

@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +25,10 @@ from netbench.vmm.attachment import Tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
+    CONFINEMENTS,
+    NOBODY,
     VHOST_DEVICE,
+    Confinement,
     DiskBoot,
     KernelBoot,
     RunFiles,
@@ -158,19 +162,21 @@ class Qemu(Vmm):
 
     def command(self, spec: GuestSpec) -> str:
         machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT, planned=True))
-        return shlex.join(qemu_command(machine, RunFiles(spec.directory)))
+        return shlex.join(qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory)))
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options, files = self._options, RunFiles(spec.directory)
         tried = DEFAULT_IMAGE if options.is_disk else options.image
         acceleration = choose(options.accelerator, host, spec.directory, tried)
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
-        process = QemuProcess(self._machine(spec, acceleration.accelerator, self._boot(port)), files)
+        machine = self._machine(spec, acceleration.accelerator, self._boot(port))
+        machine = replace(machine, confinement=confinement(host))
+        process = QemuProcess(machine, files)
         try:
             process.start(host)
             process.pin(options.pin.vcpus, options.pin.io)
             connection = self._connection(spec, host, process, files, port)
-            return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration))
+            return QemuGuest(spec, process, connection, self._facts(spec, host, acceleration, machine.confinement))
         except BaseException:  # Ctrl-C too: QEMU must not stay
             process.stop()
             raise
@@ -204,7 +210,7 @@ class Qemu(Vmm):
             case None:
                 return AgentHost(spec.name, AgentChannel(spec.title, process.connect()))
 
-    def _facts(self, spec: GuestSpec, host: Host, acceleration: Acceleration) -> dict[str, str]:
+    def _facts(self, spec: GuestSpec, host: Host, acceleration: Acceleration, confined: Confinement) -> dict[str, str]:
         options = self._options
         facts = {"accelerator": acceleration.accelerator}
         if acceleration.emulated:
@@ -216,7 +222,18 @@ class Qemu(Vmm):
             facts |= {"nic": options.nic, "queues": str(options.queues)}
             if options.nic == "virtio-net-pci":
                 facts["vhost"] = "on" if self._use_vhost() else "off"
-        return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB"}
+        return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB", "confined": str(confined)}
+
+
+def confinement(host: Host) -> Confinement:
+    """What QEMU can give up on this host, as far as it says so before it starts a guest."""
+    users = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "true"]
+    has_user = host.run(users).exit_code == 0  # a container need not have it
+
+    def works(one: Confinement) -> bool:
+        return host.run([qemu_program(), *one.options, "-M", "help"]).exit_code == 0
+
+    return next((one for one in CONFINEMENTS if (has_user or not one.user) and works(one)), Confinement())
 
 
 def present_cpus() -> list[int]:

@@ -13,6 +13,9 @@ GUEST_AGENT_PORT = "org.qemu.guest_agent.0"
 VHOST_DEVICE = Path("/dev/vhost-net")
 SSH_NIC_MAC = "02:6e:62:ff:ff:fe"
 
+NOBODY = 65534  # user and group that own nothing (the kernel's overflowuid)
+_SANDBOX = "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
+
 _ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
 _BOARDS = {"x86_64": "q35", "aarch64": "virt"}
 _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
@@ -52,6 +55,33 @@ class DiskBoot:
 
 
 @dataclass(frozen=True, slots=True)
+class Confinement:
+    """What QEMU gives up: system calls (seccomp), and, once it has opened what it needs, root for `user`."""
+
+    sandbox: bool = False
+    user: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of QEMU."""
+        # One that has yet to give up root must still be allowed to.
+        stays = "" if self.user else ",elevateprivileges=deny"
+        return (*(("-sandbox", _SANDBOX + stays) if self.sandbox else ()), *self.user)
+
+    def __str__(self) -> str:
+        parts = (["seccomp"] if self.sandbox else []) + (["unprivileged"] if self.user else [])
+        return ", ".join(parts) or "no"
+
+
+# What a QEMU may know, the better ones first; -runas is what versions before 9.1 have.
+CONFINEMENTS = tuple(
+    Confinement(sandbox, user)
+    for sandbox in (True, False)
+    for user in (("-run-with", f"user={NOBODY}:{NOBODY}"), ("-runas", f"{NOBODY}:{NOBODY}"), ())
+)
+
+
+@dataclass(frozen=True, slots=True)
 class VirtualMachine:
     """A guest to be started by QEMU. `accelerator` is `kvm` or `tcg`; `auto` only where it is not known yet.
 
@@ -67,11 +97,12 @@ class VirtualMachine:
     nics: tuple[VirtualNic, ...] = ()
     host_cpus: tuple[int, ...] = ()
     door: str = ""
+    confinement: Confinement = Confinement()
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Where a running guest keeps its sockets, its console's output and QEMU's process id."""
+    """Where a running guest keeps its sockets and QEMU's process id."""
 
     directory: Path
 
@@ -84,11 +115,6 @@ class RunFiles:
     def channel(self) -> Path:
         """The socket behind the guest's serial port for its agent."""
         return self.directory / "agent"
-
-    @property
-    def console(self) -> Path:
-        """What the guest wrote to its console."""
-        return self.directory / "console.log"
 
     @property
     def pid(self) -> Path:
@@ -116,7 +142,8 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     yield from ("-pidfile", str(files.pid))
     yield from ("-chardev", f"socket,id=qmp,path={files.monitor},server=on,wait=off")
     yield from ("-mon", "chardev=qmp,mode=control")
-    yield from ("-serial", f"file:{files.console}")
+    yield from ("-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
+    yield from machine.confinement.options
     yield from _boot(machine.boot)
     port = AGENT_PORT if isinstance(machine.boot, KernelBoot) else GUEST_AGENT_PORT
     yield from ("-device", "virtio-serial-pci")

@@ -11,6 +11,7 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
+from netbench.hosts.lines import Tail, end
 from netbench.linux.proc import read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qmp import QmpConnection
@@ -18,6 +19,8 @@ from netbench.vmm.qmp import QmpConnection
 _SOCKETS_S = 20.0
 _END_S = 5.0
 _LAST_WORDS_S = 1.0
+# Ends QEMU when netbench ends without a word.
+_KEEP = 'read -r word || kill -KILL "$0"'
 # What a kernel says when it gives up, and what /init says of an agent that does not run.
 _TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
@@ -31,7 +34,9 @@ class QemuProcess:
         self._files = files
         self._process: Process | None = None
         self._monitor: QmpConnection | None = None
-        self._complaint = ""
+        self._console: Tail | None = None
+        self._complaint: Tail | None = None
+        self._keeper: Process | None = None
 
     @property
     def guest(self) -> str:
@@ -41,6 +46,9 @@ class QemuProcess:
     def start(self, host: Host) -> None:
         """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
         self._process = host.spawn(qemu_command(self._machine, self._files))
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._console, self._complaint = Tail(self._process.stdout), Tail(self._process.stderr)
         if not wait_until(self._has_sockets, _SOCKETS_S):
             raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
         try:
@@ -50,6 +58,10 @@ class QemuProcess:
             if death:
                 raise TestbedError(death) from None
             raise
+        if self._machine.confinement.user:
+            # What dies with netbench does so no longer once it has another user: prctl(2), PR_SET_PDEATHSIG.
+            outlive = ["setpriv", "--pdeathsig", "clear"]
+            self._keeper = host.spawn([*outlive, "sh", "-c", _KEEP, str(self._pid())])
 
     def connect(self) -> socket.socket:
         """A connection to the socket behind the guest's agent port."""
@@ -137,10 +149,17 @@ class QemuProcess:
         if self._monitor is not None:
             self._monitor.close()
             self._monitor = None
+        if self._keeper is not None:
+            assert self._keeper.stdin is not None
+            with suppress(OSError):  # it has been ended
+                self._keeper.stdin.write("done\n")
+                self._keeper.stdin.flush()
+            end(self._keeper, _END_S)
+            self._keeper = None
         if self._process is not None:
             self._process.kill()
-            with suppress(subprocess.TimeoutExpired):  # it cannot be reaped while its kernel waits for a disk
-                self._process.communicate(timeout=_END_S)
+            self.console()  # to its end
+            end(self._process, _END_S)
             self._process = None
 
     def _has_sockets(self) -> bool:
@@ -156,17 +175,17 @@ class QemuProcess:
 
     def console(self) -> str:
         """What the guest wrote to its console, without colours and cursor movements."""
-        try:
-            text = self._files.console.read_text(errors="replace")
-        except OSError:
+        if self._console is None:
             return ""
+        ended = self._process is not None and self._process.poll() is not None
+        text = self._console.text(_LAST_WORDS_S if ended else 0.0)
         return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in text.splitlines()) if line)
 
     def _words_of_qemu(self) -> str:
-        assert self._process is not None
-        if self._process.stderr is not None and not self._process.stderr.closed:
-            self._complaint += self._process.stderr.read()
-        lines = [line for line in self._complaint.splitlines() if "terminating on signal" not in line]
+        assert self._complaint is not None
+        lines = [
+            line for line in self._complaint.text(_LAST_WORDS_S).splitlines() if "terminating on signal" not in line
+        ]
         return lines[-1] if lines else ""
 
     def _words_of_guest(self) -> str:

@@ -20,6 +20,7 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.process import GuestProcess
+from netbench.hosts.agent.program import HEADER, LONGEST_BODY
 from netbench.hosts.base import run_checked
 from netbench.hosts.composed import Explained, Namespaced
 
@@ -311,3 +312,28 @@ def test_a_command_that_takes_too_long_is_no_sign_of_a_guest_that_hangs(guest):
         guest.host.run(["sleep", "60"], timeout_s=0.2)
     assert not isinstance(caught.value, MachineGoneError)
     assert guest.host.run(["echo", "well"]).stdout == "well\n"
+
+
+def test_what_a_guest_says_without_end_is_given_up(guest):
+    with pytest.raises(TestbedError, match="guest g: `yes` writes without end: more than 64 MiB"):
+        guest.host.run(["yes"])
+    process = guest.host.spawn(["yes"])  # whose pipe nobody reads
+    assert process.wait(60) == -9
+    with pytest.raises(TestbedError, match="guest g: it answers without end: more than 64 MiB of /dev/zero"):
+        guest.host.read("/dev/zero")
+
+
+def test_a_message_that_is_too_long_is_not_waited_for():
+    decoder = Decoder()
+    decoder.take(HEADER.pack(b"O", 1, LONGEST_BODY + 1))
+    with pytest.raises(ValueError, match="a message of 16777217 bytes"):
+        decoder.messages()
+    noise = Decoder()
+    for _ in range(100):
+        noise.take(bytes(10_000))
+        assert not noise.skip_to(b"here")
+    noise.take(b"he")
+    assert not noise.skip_to(b"here")
+    noise.take(b"re")
+    assert noise.skip_to(b"here")
+    assert len(noise._unread) == 4

@@ -124,7 +124,7 @@ class TapHost(FakeHost):
             "/proc/1/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
             "/proc/1/root/sys/fs/cgroup/cgroup.controllers": "cpu",
         }
-        super().__init__({qemu_program(): version, sys.executable: done, "test": done}, groups)
+        super().__init__({qemu_program(): version, sys.executable: done, "test": done, "setpriv": done}, groups)
         self._life = life
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
@@ -399,6 +399,7 @@ def test_what_a_reader_must_know(life, options, acceleration, more):
     guest.bring_up()
     plain = {"queues": "1", "forward": "bridge", "cpus": "1", "memory": "256 MiB"}
     known = {"qemu": "7.2.15 (Debian 1:7.2)", "image": "micro abababababab", "guest_kernel": "6.1.0-31"}
+    known["confined"] = "seccomp, unprivileged"
     assert guest.ready.facts == {**plain, **known, **more}
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from netbench.hosts.lines import Lines, last_words
+from netbench.hosts.lines import Lines, Tail, last_words
 
 
 @pytest.fixture
@@ -52,3 +52,18 @@ def test_last_words_are_those_that_are_there(pipe):
     writer.write(b"Traceback\n\n  File x \n\xff: no\nand no end")
     assert last_words(reader, 3) == "File x | \ufffd: no | and no end"
     assert last_words(reader, 3) == ""
+
+
+def test_of_what_is_said_without_end_the_beginning_and_the_end_are_kept(pipe):
+    reader, writer = pipe
+    tail = Tail(reader)
+    writer.write(b"begins\n")
+    for _ in range(20):  # nobody else reads, and the writer does not wait
+        writer.write(bytes(1_000_000))
+    writer.write(b"ends")
+    writer.close()
+    text = tail.text(20)
+    assert text.startswith("begins\n")
+    assert text.endswith("ends")
+    assert "bytes left out]" in text
+    assert len(text) < 300_000

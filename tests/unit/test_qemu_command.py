@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.errors import UsageError
+from netbench.hosts.base import Completed
 from netbench.model.entitlement import Entitlement
 from netbench.model.names import PREFIX
 from netbench.model.paths import stream_paths
@@ -29,7 +30,7 @@ from netbench.vmm.qemu_command import (
     qemu_command,
 )
 from netbench.vmm.qemu_options import QemuOptions
-from tests.unit.fakes import planned_commands
+from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology, topology_in_vm
 
 BOOT = KernelBoot(Path("/images/micro/vmlinux"), Path("/images/micro/initrd"))
@@ -74,7 +75,8 @@ def test_a_guest_of_netbenchs_own():
         ("-pidfile", "/run/x/pid"),
         ("-chardev", "socket,id=qmp,path=/run/x/qmp,server=on,wait=off"),
         ("-mon", "chardev=qmp,mode=control"),
-        ("-serial", "file:/run/x/console.log"),
+        ("-chardev", "stdio,id=console,signal=off"),
+        ("-serial", "chardev:console"),
         ("-kernel", "/images/micro/vmlinux"),
         ("-initrd", "/images/micro/initrd"),
         ("-append", "console=ttyS0 quiet panic=-1 no_timer_check netbench.channel=virtio:netbench.agent"),
@@ -321,3 +323,26 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
         guest.check(PATHS)
     key.touch()
     guest.check(PATHS)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "expected"),
+    [
+        ([], "-sandbox -run-with"),
+        (["-run-with"], "-sandbox -runas"),
+        (["-run-with", "-runas"], "-sandbox"),
+        (["setpriv"], "-sandbox"),  # no such user
+        (["-sandbox", "-run-with"], "-runas"),
+        (["-sandbox", "-run-with", "-runas"], ""),
+    ],
+)
+def test_qemu_gives_up_what_it_can(lacks, expected):
+    class Host(FakeHost):
+        def run(self, argv, *, stdin="", timeout_s=30.0):
+            return Completed(tuple(argv), int(any(one in argv for one in lacks)), "", "")
+
+    found = qemu.confinement(Host())
+    assert " ".join(word for word in found.options if word.startswith("-")) == expected
+    assert ("elevateprivileges=deny" in str(found.options)) is (expected == "-sandbox"), "who stays root gets no more"
+    command = qemu_command(VirtualMachine("g", BOOT, "tcg", confinement=found), FILES)
+    assert set(found.options) <= set(command)

@@ -16,7 +16,8 @@ from tests.unit.fakes import FakeHost
 # What the stand-in does: complains, ends when told by the file `end` to, with the exit code that is in there.
 STAND_IN = """
 import os, signal, sys, threading, time
-place, complaint = sys.argv[1:]
+place, complaint, console = sys.argv[1:]
+print(console, end="", flush=True)
 sys.stderr.write(complaint)
 sys.stderr.flush()
 for _ in range(2):
@@ -34,17 +35,17 @@ MACHINE = VirtualMachine("g", KernelBoot(Path("/k"), Path("/i")), "tcg", 2)
 class QemuHost(FakeHost):
     """A host with the stand-in, and the monitor of what it started."""
 
-    def __init__(self, place: Path, complaint: str = "") -> None:
+    def __init__(self, place: Path, complaint: str = "", console: str = "") -> None:
         super().__init__()
         self.place = place
         self.status = "running"
         self.monitor: FakeQmp | None = None
         self.processes: list[subprocess.Popen[str]] = []
         self.with_monitor = True
-        self._complaint = complaint
+        self._said = [complaint, console]
 
     def spawn(self, argv):
-        command = [sys.executable, "-c", STAND_IN, str(self.place), self._complaint]
+        command = [sys.executable, "-c", STAND_IN, str(self.place), *self._said]
         pipe = subprocess.PIPE
         self.processes.append(subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe))
         if self.with_monitor:
@@ -73,11 +74,10 @@ def started(tmp_path):
     hosts, guests = [], []
 
     def start(complaint="", console=""):
-        host = QemuHost(tmp_path, complaint)
+        host = QemuHost(tmp_path, complaint, console)
         guest = QemuProcess(MACHINE, RunFiles(tmp_path))
         hosts.append(host)
         guests.append(guest)
-        (tmp_path / "console.log").write_text(console)
         guest.start(host)
         return host, guest
 

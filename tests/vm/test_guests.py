@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -289,3 +290,37 @@ def test_a_killed_netbench_takes_its_guest_along_and_the_rest_is_cleaned(topolog
     campaign.communicate()
     wait_for(lambda: not Path(f"/proc/{guest}").exists())
     assert netbench("clean").returncode == 0
+
+
+LIVES = """
+import os, sys, time
+from pathlib import Path
+from netbench.hosts.local import LocalHost
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.qemu import Qemu
+from netbench.vmm.qemu_options import QemuOptions
+directory, host = Path(sys.argv[1]), LocalHost("local", "netbench-test-lives")
+guest = Qemu(QemuOptions(accelerator="tcg")).start(GuestSpec("g", directory), host)
+guest.await_answer(90)
+guest.host().run(["sh", "-c", "(while :; do echo flood; done) >/dev/console &"])
+while len(guest.console()) < 200_000:
+    time.sleep(0.1)
+pid = (directory / "pid").read_text().strip()
+print(pid, len(guest.console()), guest.host().run(["echo", "answers"]).stdout, guest.facts()["confined"])
+print(Path(f"/proc/{pid}/status").read_text())
+sys.stdout.flush()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_guest_could_do_to_its_machine(tmp_path):
+    """QEMU runs unprivileged, and still ends with netbench; what a guest prints without end takes no room."""
+    done = subprocess.run([sys.executable, "-c", LIVES, tmp_path], capture_output=True, text=True, timeout=110)
+    pid, length, answer, *confined = done.stdout.splitlines()[0].split() + done.stdout.splitlines()[1].split()
+    assert (answer, confined) == ("answers", ["seccomp,", "unprivileged"]), done.stderr
+    status = dict(line.split(":", 1) for line in done.stdout.splitlines()[2:] if ":" in line)
+    assert set(status["Uid"].split()) == {"65534"}
+    assert (status["Seccomp"].strip(), int(status["CapEff"], 16)) == ("2", 0)
+    assert int(length) < 300_000
+    assert {path.name for path in tmp_path.iterdir()} <= {"agent", "pid", "qmp"}, "its console is on no disk"
+    wait_for(lambda: not Path(f"/proc/{pid}").exists())

@@ -14,6 +14,8 @@ from netbench.hosts.agent.program import LONGEST_BODY, VERSION
 from netbench.hosts.base import Completed, GoneError
 from netbench.hosts.clock import wait_until
 
+# What commands write and files hold that are read as a whole, captures aside.
+LONGEST_ANSWER = 64 << 20
 _PIECE_BYTES = 1 << 16
 _HELLO_AGAIN_S = 0.2
 _ANSWER_S = 20.0
@@ -84,7 +86,7 @@ class AgentChannel:
         def last(message: Message) -> bool:
             if message.kind in written:
                 written[message.kind] += message.body
-                return False
+                return sum(map(len, written.values())) > LONGEST_ANSWER
             return True
 
         with self._asking(last) as (number, answer):
@@ -98,21 +100,28 @@ class AgentChannel:
                 with suppress(TestbedError):  # why it is given up is raised below
                     self.send(b"K", number, b"9")
                 raise
+        if ending.kind in written:
+            self.send(b"K", number, b"9")
+            raise TestbedError(f"{self.machine}: {what} writes without end: more than {LONGEST_ANSWER >> 20} MiB")
         if ending.kind == b"F":
             raise TestbedError(f"{self.machine}: {what} cannot start: {ending.body.decode()}")
         stdout, stderr = (bytes(written[kind]).decode(errors="replace") for kind in (b"O", b"S"))
         return Completed(tuple(argv), int(ending.body), stdout, stderr)
 
-    def get(self, path: str, timeout_s: float = _ANSWER_S) -> bytes:
-        """The bytes of a file."""
-        pieces: list[bytes] = []
+    def get(self, path: str, timeout_s: float = _ANSWER_S, most: int = LONGEST_ANSWER) -> bytes:
+        """The bytes of a file, which are at most so many."""
+        read = bytearray()
 
         def last(message: Message) -> bool:
-            pieces.append(message.body)
-            return message.kind == b"F" or not message.body
+            read.extend(message.body)
+            return message.kind == b"F" or not message.body or len(read) > most
 
         self._transfer(b"G", path, path.encode(), last, timeout_s, "read")
-        return b"".join(pieces)
+        if len(read) > most:
+            why = f"it answers without end: more than {most >> 20} MiB of {path}"
+            self.give_up(why)  # it would go on
+            raise GoneError(f"{self.machine}: {why}")
+        return bytes(read)
 
     def put(self, path: str, data: bytes, timeout_s: float = _ANSWER_S) -> None:
         """Write a file, in one write(2) as far as the guest's kernel takes it in one."""
@@ -224,11 +233,14 @@ class AgentChannel:
             decoder.take(data)
             # What comes before the answer to our hello was meant for an earlier controller, or is a console's noise.
             in_step = in_step or decoder.skip_to(self._greeting)
-            for message in decoder.messages() if in_step else ():
-                with self._lock:
-                    handler = self._handlers.get(message.number)
-                if handler:
-                    handler(message)
+            try:
+                for message in decoder.messages() if in_step else ():
+                    with self._lock:
+                        handler = self._handlers.get(message.number)
+                    if handler:
+                        handler(message)
+            except ValueError as error:
+                return self._lose(f"what it says makes no sense: {error}")
 
 
 def words(argv: Sequence[str]) -> bytes:

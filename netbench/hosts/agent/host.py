@@ -10,6 +10,7 @@ from netbench.hosts.agent.process import GuestProcess
 from netbench.hosts.base import Completed, GoneError, Remote, save
 
 _FILE_S = 120.0
+_LONGEST_FILE = 4 << 30  # a capture: in memory for a moment
 _SIGN_OF_LIFE_S = 5.0
 
 
@@ -45,7 +46,7 @@ class AgentHost(Remote):
 
     def fetch(self, path: str, target: Path) -> None:
         with self._sign_of_life():
-            data = self._channel.get(path, _FILE_S)
+            data = self._channel.get(path, _FILE_S, _LONGEST_FILE)
         save(target, data)
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from netbench.hosts.agent.program import HEADER
+from netbench.hosts.agent.program import HEADER, LONGEST_BODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,12 @@ class Decoder:
         self._unread += data
 
     def messages(self) -> list[Message]:
-        """The messages that have become complete."""
+        """The messages that have become complete; ValueError for one that is longer than any may be."""
         messages = []
         while len(self._unread) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._unread)
+            if length > LONGEST_BODY:
+                raise ValueError(f"a message of {length} bytes")
             end = HEADER.size + length
             if len(self._unread) < end:
                 break
@@ -43,5 +45,6 @@ class Decoder:
     def skip_to(self, mark: bytes) -> bool:
         """Drop what comes before `mark`; True once it is there."""
         found = self._unread.find(mark)
-        del self._unread[: max(found, 0)]
+        begun = len(self._unread) - len(mark) + 1  # what may be its beginning stays
+        del self._unread[: found if found >= 0 else max(begun, 0)]
         return found >= 0

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import AgentChannel, words
+from netbench.hosts.agent.channel import LONGEST_ANSWER, AgentChannel, words
 from netbench.hosts.agent.messages import Message
 
 _PIECE_BYTES = 1 << 16
@@ -27,6 +27,8 @@ class GuestProcess:
         self._channel = channel
         self.returncode: int | None = None
         self._ended = threading.Event()
+        self._lock = threading.Lock()  # over the bytes that it has written and that are in no pipe yet
+        self._unread, self._flooded = 0, False
         self._outlets: dict[bytes, SimpleQueue[bytes]] = {b"O": SimpleQueue(), b"S": SimpleQueue()}
         self.stdout: IO[str] = self._outlet(b"O")
         self.stderr: IO[str] = self._outlet(b"S")
@@ -77,12 +79,21 @@ class GuestProcess:
         if message is None:
             self._end(_LOST)
         elif message.kind in self._outlets:
-            self._outlets[message.kind].put(message.body)
+            if self._unread < LONGEST_ANSWER:
+                self._count(len(message.body))
+                self._outlets[message.kind].put(message.body)
+            elif not self._flooded:  # nobody reads it
+                self._flooded = True
+                self.kill()
         elif message.kind == b"F":
             self._outlets[b"S"].put(message.body + b"\n")
             self._end(127)
         else:
             self._end(int(message.body))
+
+    def _count(self, more: int) -> None:
+        with self._lock:
+            self._unread += more
 
     def _end(self, exit_code: int) -> None:
         self.returncode = exit_code
@@ -98,6 +109,7 @@ class GuestProcess:
         def fill(queue: SimpleQueue[bytes]) -> None:
             with suppress(BrokenPipeError):  # nobody reads it
                 while data := queue.get():
+                    self._count(-len(data))
                     while data:
                         data = data[os.write(theirs, data) :]
             os.close(theirs)
