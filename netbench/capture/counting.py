@@ -41,9 +41,9 @@ def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCou
 
     With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size
     and magic match, its sequence number was sent and its time stamp lies within the time of sending,
-    give or take STAMP_TOLERANCE_NS. One that is stamped earlier, or comes from another address of the source's
-    network, is late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair
-    of addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
+    give or take STAMP_TOLERANCE_NS. One from another address of the source's network, and stamped earlier if at all, is
+    late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair of
+    addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
     up to the damage. UsageError: no readable capture file, or one of another link type.
     """
     with open_file(path) as file:
@@ -86,7 +86,6 @@ class _StreamTally:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
         self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
         self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
-        self.late = 0  # frames that were stamped before any of this stream
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
         self._span = _SpanTally()
@@ -98,8 +97,6 @@ class _StreamTally:
     def add(self, frames: PairFrames) -> int:
         """Count the frames that are this stream's; how many they are."""
         if self._expected:
-            if self._expected.stamped:
-                self.late += int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
             frames = frames.where(_is_expected(frames, self._expected))
         frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
         if self._expected:
@@ -139,6 +136,15 @@ class _StreamTally:
             is_known = delays > 0
             sequence, delays = sequence[is_known], delays[is_known]
         self._variation.add(sequence, delays)
+
+    def count_late(self, frames: PairFrames) -> int:
+        """How many of these, which bear another address of its source, were sent before it.
+
+        One with a time stamp of this trial is this trial's, and its address was mangled on the way.
+        """
+        if self._expected is None or not self._expected.stamped:
+            return len(frames.sequence)
+        return int(np.count_nonzero(frames.sent_us < self._expected.stamps_us.start))
 
     def settle(self, expected: Expected) -> bool:
         """Take `expected` for what was; False when a frame was counted that is not expected."""
@@ -204,7 +210,9 @@ class CaptureTally:
             if pair in self._streams:
                 raise ValueError(f"two streams from {stream.src_ip} to {stream.dst_ip} cannot be told apart")
             self._streams[pair] = _StreamTally(*pair, stream)
-        self._source_networks = {(src_ip >> _HOST_BITS, dst_ip) for src_ip, dst_ip in self._streams}
+        self._by_source_network = {
+            (src_ip >> _HOST_BITS, dst_ip): self._streams[src_ip, dst_ip] for src_ip, dst_ip in self._streams
+        }
         self._span = _SpanTally()
         self._ours = self._late = self._control = self._flush = self._too_short = self._odd = 0
         self._clock = OffsetTally()
@@ -233,8 +241,8 @@ class CaptureTally:
             stream = self._stream(frames.src_ip, frames.dst_ip)
             if stream:
                 self._ours += stream.add(frames)
-            elif (frames.src_ip >> _HOST_BITS, frames.dst_ip) in self._source_networks:
-                self._late += len(frames.sequence)
+            elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
+                self._late += now.count_late(frames)
 
     def _stream(self, src_ip: int, dst_ip: int) -> _StreamTally | None:
         pair = src_ip, dst_ip
@@ -259,14 +267,13 @@ class CaptureTally:
         """All counts, once `reader` has yielded all its batches."""
         span = self._span.span()
         ending = reader.ending
-        late = self._late + sum(stream.late for stream in self._streams.values())
         return CaptureCounts(
             flavour=reader.flavour,
             link_type=_link_name(reader.link_type),
             snap_length=reader.snap_length,
             span=span,
-            foreign_frames=span.frames - self._ours - late - self._control - self._flush,
-            late_frames=late,
+            foreign_frames=span.frames - self._ours - self._late - self._control - self._flush,
+            late_frames=self._late,
             control_frames=self._control,
             flush_frames=self._flush,
             clock_offset=self._clock.offset(),

@@ -54,7 +54,8 @@ def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpo
         probed = probe(setup, active, waiting, wait_s)
         probes += 1
         if any(one.received.late for one in probed.values()):
-            wait_s *= 2
+            wait_s = min(2 * wait_s, limit_s)
+            clock.sleep(wait_s)  # what is still on its way would be taken for the next probe by the NIC's counter
         waiting = [ends for ends in waiting if not probed[ends.path.name].received.frames]
         if waiting and clock.monotonic_ns() > deadline_ns:
             path = waiting[0].path

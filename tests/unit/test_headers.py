@@ -142,17 +142,17 @@ def test_an_expected_stream_counts_only_what_was_sent(tmp_path: Path, snap: int)
         stream_frame(5, size=132, sent_ns=START_NS),
         sent(5, dst="198.18.0.3"),
         sent(5, src="198.18.1.1"),
+        sent(5, src="198.18.0.9"),  # stamped in this trial: mangled
         stream_frame(1000, size=128, sent_ns=START_NS),
         stream_frame(2**32 - 1, size=128, sent_ns=START_NS),
+        stream_frame(5, size=128, sent_ns=START_NS - 3 * MS),
         stream_frame(5, size=128, sent_ns=START_NS + 1003 * MS),
+        stream_frame(5, size=128, sent_ns=0),
         Frame(ethernet(bytes(100))),
     ]
     late = [
-        sent(5, src="198.18.0.9"),
-        sent(5000, src="198.18.0.254"),
+        stream_frame(5000, size=128, sent_ns=START_NS - 3 * MS, src="198.18.0.254"),
         stream_frame(5, size=64, sent_ns=0, src="198.18.0.9"),
-        stream_frame(5, size=128, sent_ns=START_NS - 3 * MS),
-        stream_frame(5, size=128, sent_ns=0),
     ]
     edges = [stream_frame(5, size=128, sent_ns=at) for at in (START_NS - 2 * MS, START_NS + 1002 * MS)]
     ours = [sent(i) for i in range(1000) if i not in (3, 4, 999)]
