@@ -4,14 +4,14 @@ import os
 import sys
 import time
 from enum import StrEnum
-from io import TextIOWrapper
+from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from netbench.cli.image import image_app
-from netbench.cli.output import LastingOutput, flush_output, open_standard_streams, printable, say
+from netbench.cli.output import LastingOutput, open_standard_streams, printable, say, visible
 from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.local import absolute_path
 from netbench.hosts.signals import Stopped
@@ -138,7 +138,8 @@ def export(
     from netbench.results.directory import ResultDirectory
     from netbench.results.export import export as write
 
-    write(ResultDirectory(directory).results(), form.value, aggregate, output)
+    target = None if output == Path("-") else output
+    write(ResultDirectory(directory).results(), form.value, aggregate, target)
 
 
 @app.command()
@@ -239,7 +240,7 @@ def clean(
         for command in reversed(run_.changes):
             say(f"  {would}undone: {command}")
         for failure in run_.failures:
-            print(f"  {failure}", file=sys.stderr)
+            print(printable(f"  {failure}"), file=LastingOutput(sys.stderr))
     if not found:
         say("nothing to clean up")
     if any(run_.failures for run_ in found):
@@ -265,7 +266,8 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     except Stopped as stopped:
         progress.close()
         if directory.manifest.exists():
-            print(f"stopped; what was measured is kept; go on with: netbench resume {directory.path}", file=errors)
+            kept = f"stopped; what was measured is kept; go on with: netbench resume {directory.path}"
+            print(printable(kept), file=errors)
         raise typer.Exit(128 + stopped.signum) from None
     except NetbenchError as error:
         progress.close()
@@ -282,7 +284,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
     if invalid:
         print(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", file=errors)
-    print(f"report: {directory.report}", file=output)
+    print(visible(f"report: {directory.report}"), file=output)
     output.flush()
     if invalid:
         raise typer.Exit(ExitCode.INVALID_RESULTS)
@@ -292,14 +294,14 @@ def main() -> None:
     """Run the command line; every expected error is one message on stderr and a documented exit code."""
     open_standard_streams()
     os.environ["PATH"] = absolute_path()  # for all that is run
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
     code = _outcome()
     try:
-        flush_output()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        pass  # whoever read our output has gone
     except NetbenchError as error:
         code = code or _complain(str(error), error.exit_code)
+    LastingOutput(sys.stderr).flush()
     sys.exit(code)
 
 
@@ -313,7 +315,9 @@ def _outcome() -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.TyperException as error:
-        error.show()  # type: ignore[attr-defined]  # every one that typer raises has it
+        words = StringIO()
+        error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
+        print(printable(words.getvalue().rstrip()), file=LastingOutput(sys.stderr))
         return error.exit_code
     except Stopped as stopped:
         return 128 + stopped.signum

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 
 from rich.console import Console
@@ -57,11 +58,18 @@ def run_doctor(
     as_json: bool = False,
     console: Console | None = None,
 ) -> ExitCode:
-    """Look at this host, print what was found to `console` (stdout), and say how to exit."""
+    """Look at this host, print what was found to `console` (stdout), and say how to exit, whoever reads it.
+
+    TestbedError when it cannot be written.
+    """
     checks = diagnose(needs, addresses=addresses)
     console = console or Console(highlight=False)
-    if as_json:
-        console.print(doctor_json(checks), markup=False, highlight=False, soft_wrap=True)
-    else:
-        console.print(doctor_text(checks), soft_wrap=True, end="")
+    with console.capture() as told:
+        if as_json:
+            console.print(doctor_json(checks), markup=False, highlight=False, soft_wrap=True)
+        else:
+            console.print(doctor_text(checks), soft_wrap=True, end="")
+    with suppress(BrokenPipeError):  # whoever read it has gone; rich itself would end the program
+        console.file.write(told.get())
+        console.file.flush()
     return exit_code(checks)

@@ -3,10 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from io import TextIOBase
-from typing import TextIO
+from io import TextIOBase, TextIOWrapper
+from typing import BinaryIO, TextIO, cast
 
 from netbench.errors import TestbedError
 
@@ -23,12 +21,20 @@ def open_standard_streams() -> None:
             os.open(os.devnull, flags)
     sys.stdout = sys.stdout or os.fdopen(1, "w")
     sys.stderr = sys.stderr or os.fdopen(2, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a path need not be UTF-8
+    sys.stdout = cast(TextIO, CheckedOutput(sys.stdout))
+
+
+def visible(text: str) -> str:
+    """Text that may quote what somebody else wrote: nothing in it controls a terminal."""
+    return "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
 
 
 def printable(message: str) -> str:
-    """A message that may quote what somebody else wrote: nothing in it controls a terminal, nor is without end."""
-    shown = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in message)
-    return _ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}… ({len(word[0]):,} characters)", shown)
+    """The same of a message, in which no word is without end."""
+    return _ENDLESS.sub(lambda word: f"{word[0][:_SHOWN]}… ({len(word[0]):,} characters)", visible(message))
 
 
 _SHOWN = 400  # characters of a word
@@ -36,36 +42,20 @@ _ENDLESS = re.compile(rf"\S{{{_SHOWN + 100},}}")
 
 
 def say(line: str) -> None:
-    """Print a line to standard output; raises as `flush_output`, and BrokenPipeError when its reader has gone."""
-    with _written():
-        print(line)
+    """Print a line, which may quote what somebody else wrote, to standard output; raises as CheckedOutput."""
+    print(visible(line))
 
 
-def flush_output() -> None:
-    """Have what was printed written; TestbedError when it cannot be, other than for want of a reader (`| head`)."""
-    with suppress(BrokenPipeError), _written():
-        sys.stdout.flush()
-
-
-@contextmanager
-def _written() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        _discard(sys.stdout)
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise TestbedError(f"standard output was not written: {error.strerror}") from None
-
-
-class LastingOutput(TextIOBase):
-    """A stream that is written to for as long as that works; afterwards nothing is shown, and nothing fails.
-
-    For what must not be given up because nobody can read of it any more.
-    """
+class _Output(TextIOBase):
+    """What stands in for a stream whose file may go away."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """As that of the stream: whoever writes to it sees to its errors."""
+        return self._stream.buffer
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # rich asks for it
@@ -83,15 +73,59 @@ class LastingOutput(TextIOBase):
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except OSError:
-            _discard(self._stream)
+        except OSError as error:
+            self._failed(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
-        except OSError:
-            _discard(self._stream)
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        _discard(self._stream)
+
+
+class LastingOutput(_Output):
+    """A stream that is written to for as long as that works; afterwards nothing is shown, and nothing fails.
+
+    For what must not be given up because nobody can read of it any more.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.unchecked if isinstance(stream, CheckedOutput) else stream)
+
+
+class CheckedOutput(_Output):
+    """Standard output of what only prints: that it cannot be written is TestbedError, whoever printed.
+
+    BrokenPipeError says that its reader has gone, which is no error (`| head`). Either is raised by the next flush()
+    once more: some libraries only try whether they can write, and go on.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._error: Exception | None = None
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        finally:
+            error, self._error = self._error, None
+        if error:
+            raise error
+
+    @property
+    def unchecked(self) -> TextIO:
+        """The stream itself."""
+        return self._stream
+
+    def _failed(self, error: OSError) -> None:
+        super()._failed(error)
+        words = f"standard output was not written: {error.strerror}"
+        self._error = error if isinstance(error, BrokenPipeError) else TestbedError(words)
+        raise self._error from None
 
 
 def _discard(stream: TextIO) -> None:

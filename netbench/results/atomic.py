@@ -26,8 +26,8 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
     """
     target = path.resolve()  # a symbolic link stays one
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as file:  # not the target: that of /dev/stdout may be no path
                 yield file
         else:
             with _replacement(target) as file:
@@ -38,6 +38,8 @@ def file_written_atomically(path: Path) -> Iterator[IO[bytes]]:
         raise UsageError(f"{path} is a directory; name a file in it") from None
     except PermissionError:
         raise UsageError(f"{path}: no permission to write there; name another file") from None
+    except BrokenPipeError:
+        raise  # whoever read of the pipe has gone, which is no error
     except OSError as error:
         raise TestbedError(f"{path} was not written: {error.strerror}; make room or name another file") from None
 

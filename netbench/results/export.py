@@ -1,7 +1,7 @@
 """The numbers of a campaign as CSV, JSON or Parquet."""
 
+import codecs
 import csv
-import io
 import json
 import os
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal, TextIO
+from typing import IO, Any, Literal
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
@@ -38,22 +38,21 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
 
 
 def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
-    with _text(file) as text:
-        writer = csv.DictWriter(text, [column.name for column in columns], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    writer = csv.DictWriter(_utf8(file), [column.name for column in columns], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def _json(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
     names = [json.dumps(column.name) for column in columns]
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with _text(file) as text:
-        between = text.write(f'{{\n "schema": {SCHEMA},\n "rows": [') and "\n"
-        for row in rows:
-            cells = ",\n".join(f"   {name}: {encode(cell)}" for name, cell in zip(names, row.values(), strict=True))
-            text.write(f"{between}  {{\n{cells}\n  }}")
-            between = ",\n"
-        text.write("]\n}\n" if between == "\n" else "\n ]\n}\n")
+    text, between = _utf8(file), "\n"
+    text.write(f'{{\n "schema": {SCHEMA},\n "rows": [')
+    for row in rows:
+        cells = ",\n".join(f"   {name}: {encode(cell)}" for name, cell in zip(names, row.values(), strict=True))
+        text.write(f"{between}  {{\n{cells}\n  }}")
+        between = ",\n"
+    text.write("]\n}\n" if between == "\n" else "\n ]\n}\n")
 
 
 def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:
@@ -73,12 +72,8 @@ def _parquet(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes
 _ENCODERS = {"csv": _csv, "json": _json, "parquet": _parquet}
 
 
-@contextmanager
-def _text(file: IO[bytes]) -> Iterator[TextIO]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=False)
-    yield text
-    text.flush()
-    text.detach()
+# One that closes nothing when it is gone: the file may be standard output.
+_utf8 = codecs.getwriter("utf-8")
 
 
 @contextmanager

@@ -338,3 +338,25 @@ finally:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("target", ["", "-o -", "-o /dev/stdout"])
+def test_an_export_that_nobody_reads_or_that_cannot_be_written(results, target):
+    export = f"set -o pipefail; {sys.executable} -m netbench export {results.path} {target}"
+
+    def done(where):
+        return subprocess.run(["bash", "-c", f"{export} {where}"], capture_output=True, text=True, check=False)
+
+    assert done("").stdout.startswith("uut,scenario,")
+    assert (done("| true").returncode, done("| true").stderr) == (0, "")
+    full = done(">/dev/full")
+    assert full.returncode == 4
+    assert full.stderr.count("\n") == 1
+    assert "was not written: No space left on device" in full.stderr
+
+
+def test_what_somebody_wrote_does_not_control_a_terminal(command, results, tmp_path):
+    path = tmp_path / "\x1b[31mx"
+    results.path.rename(path)
+    assert command("report", path)[1] == f"report: {tmp_path}/\\x1b[31mx/report.html\n"
+    assert "No such command '\\x1b[31m'" in command("\x1b[31m")[2]

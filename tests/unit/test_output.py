@@ -9,7 +9,8 @@ import pytest
 
 from netbench.cli.output import LastingOutput, printable
 
-LIST = f"{sys.executable} -m netbench list"
+NETBENCH = f"{sys.executable} -m netbench"
+LIST = f"{NETBENCH} list"
 
 
 def said_of(command: str) -> tuple[int, str]:
@@ -21,6 +22,21 @@ def said_of(command: str) -> tuple[int, str]:
 def test_what_could_not_be_printed_is_an_error(where, why):
     assert said_of(f"{LIST} {where}") == (4, f"netbench: standard output was not written: {why}\n")
     assert said_of(f"{LIST} {where} 2>&-") == (4, "")
+
+
+@pytest.mark.parametrize("command", ["doctor", "doctor --json", "--help", "run --help"])
+@pytest.mark.parametrize("how", ["", "PYTHONUNBUFFERED=1"])
+def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
+    """Rich, and the library that reads the command line, as well."""
+    full = "netbench: standard output was not written: No space left on device\n"
+    assert said_of(f"{how} {NETBENCH} {command} >/dev/full") == (4, full)
+    as_it_deserves = said_of(f"{NETBENCH} {command} >/dev/null")
+    assert said_of(f"set -o pipefail; {how} {NETBENCH} {command} | true") == as_it_deserves
+
+
+@pytest.mark.parametrize("gone", ["2>/dev/full", "2>&-"])
+def test_what_is_wrong_shows_in_the_exit_code_where_it_cannot_be_said(gone):
+    assert said_of(f"{NETBENCH} nonsense {gone}") == (2, "")
 
 
 def test_a_reader_that_has_seen_enough_is_none():
