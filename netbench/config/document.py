@@ -14,6 +14,7 @@ import yaml
 from netbench.errors import UsageError
 
 MAX_BYTES = 1 << 18
+MAX_NODES = 10_000  # keys and values; a hundred streams with their links take a quarter of it
 _MAX_DEPTH = 20
 _MAX_KEY = 100
 _MAX_BITS = 64  # of a whole number
@@ -81,6 +82,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self.name = name
         self.lines: dict[tuple[str | int, ...], int] = {}
+        self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -88,6 +90,10 @@ class _Loader(yaml.SafeLoader):
                 problem="aliases (*name) are not supported; write the value out",
                 problem_mark=self.get_mark(),
             )
+        self._nodes += 1
+        if self._nodes > MAX_NODES:  # while they are read: to read on, and to check each, would take its time
+            where = f"{self.name}:{self.get_mark().line + 1}"
+            raise UsageError(f"{where}: more than {MAX_NODES:,} keys and values; a topology or profile is a short file")
         return super().compose_node(parent, index)
 
     def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, object]:

@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import IO, Any, Self
 
 from netbench.errors import TestbedError
 from netbench.linux.changes import Change
-from netbench.linux.state import STATE_DIRECTORY, lock_file, state_is_written
+from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
 
 # Entries about what was undone that are worth writing the rest anew.
 _MANY = 200
@@ -70,7 +71,11 @@ class Journal(Record):
             locked_first.rename(path)
         assert file is not None, "a fresh name cannot be locked by someone else"
         journal = cls(path, file, {"topology": topology, "pid": os.getpid(), "netns": _own_namespace()}, {})
-        journal._append(journal._header)
+        try:
+            journal._append(journal._header)
+        except TestbedError:
+            journal.remove()
+            raise
         return journal
 
     @classmethod
@@ -103,7 +108,8 @@ class Journal(Record):
 
     def undone(self, number: int) -> None:
         """As Record."""
-        self._append({"undone": number})
+        with suppress(TestbedError):  # no room: whoever undoes it once more does no harm, but it must be undone
+            self._append({"undone": number})
         super().undone(number)
         self._undone += 1
         if self._undone >= _MANY + len(self._pending) and not self.damage:
@@ -123,11 +129,11 @@ class Journal(Record):
 
     def _append(self, entry: dict[str, object]) -> None:
         try:
-            self._file.write(json.dumps(entry) + "\n")
-            self._file.flush()
+            append(self._file, json.dumps(entry) + "\n")
         except OSError as error:
             raise TestbedError(
-                f"the journal {self._path} cannot be written: {error.strerror}; nothing was changed"
+                f"the journal {self._path} cannot be written: {error.strerror}; make room there. Without it nothing is "
+                "changed, and what was changed is undone"
             ) from error
 
     def _compact(self) -> None:
@@ -137,10 +143,10 @@ class Journal(Record):
             new.unlink(missing_ok=True)
             file = lock_file(new)
             assert file is not None, "nobody else looks at this name"
-            file.write("".join(f"{json.dumps(entry)}\n" for entry in self._entries()))
-            file.flush()
+            append(file, "".join(f"{json.dumps(entry)}\n" for entry in self._entries()))
             new.rename(self._path)
         except OSError:
+            new.unlink(missing_ok=True)
             return  # no room for both: it stays as it is
         self._file.close()
         self._file, self._undone = file, 0

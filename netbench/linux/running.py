@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from netbench.linux.state import STATE_DIRECTORY, lock_file, state_is_written
+from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
 
 _LOOK_AGAIN_S = 0.5
 
@@ -55,8 +55,7 @@ def present(topology: str, directory: Path = STATE_DIRECTORY) -> Iterator[Presen
             stack.enter_context(file)
             stack.callback(path.unlink, missing_ok=True)
             stack.callback(locked_first.unlink, missing_ok=True)
-            file.write(_line(own))
-            file.flush()
+            append(file, _line(own))
             locked_first.rename(path)
             # Whoever begins from now on finds this one: of any two, one at least finds the other.
             found = {one: other for one, other in _measuring(directory).items() if one != path and _tell(one, own)}
@@ -105,11 +104,11 @@ def _measuring(directory: Path) -> dict[Path, Other]:
 def _tell(path: Path, own: Other) -> bool:
     """Add this one to the file of another; whether that is still there."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)  # not made anew where it has ended meanwhile
+        # Not made anew where it has ended meanwhile.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "a") as file:
+            append(file, _line(own))
     except FileNotFoundError:
         return False
-    with os.fdopen(descriptor, "a") as file:
-        file.write(_line(own))
     return True
 
 

@@ -29,6 +29,17 @@ def lock_file(path: Path) -> IO[str] | None:
     return file
 
 
+def append(file: IO[str], text: str) -> None:
+    """Add to a file of `lock_file`, all of it or nothing; OSError when it cannot be written (a full disk).
+
+    Past its buffer: what stayed in there would be written, or fail, once more when it is closed.
+    """
+    before, data = os.fstat(file.fileno()).st_size, text.encode()
+    if os.write(file.fileno(), data) < len(data):
+        os.ftruncate(file.fileno(), before)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @contextmanager
 def state_is_written(path: Path) -> Iterator[None]:
     """MissingError, with what to do, where a file of the state cannot be written."""
@@ -57,5 +68,4 @@ def lock_testbed(stack: ExitStack, resources: Iterable[str], directory: Path = S
         stack.enter_context(file)
         with state_is_written(path):
             file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+            append(file, str(os.getpid()))

@@ -149,6 +149,7 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
         ("loads: [" + "1, " * 100 + "1]", "mine.yaml: and 82 more problems"),
         ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
         ("a: " + "{b: " * 100 + "1" + "}" * 100, "nested too deeply"),
+        ("".join(f"k{n}: 1\n" for n in range(20_000)), ":5001: more than 10,000 keys and values"),
     ],
 )
 def test_wrong_files_are_refused_with_their_line(tmp_path, text, says):
