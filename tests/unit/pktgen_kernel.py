@@ -58,11 +58,6 @@ class FakeDevice:
         return int(self.values["delay"])
 
     @property
-    def never(self) -> bool:
-        """Whether it never transmits, and runs until it is stopped."""
-        return self.delay == 0x7FFF_FFFF
-
-    @property
     def count(self) -> int:
         return int(self.values["count"])
 
@@ -140,18 +135,14 @@ class FakeKernel:
         if self.stuck:
             return
         for device in self.devices().values():
-            if device.running and device.never:
-                device.running, device.stopped_ns = False, self.now_ns
-                device.result = "OK: 1(c1+d0) usec, 0 (60byte,-1frags)\n  0pps 0Mb/sec (0bps) errors: 0"
-            elif device.running:
+            if device.running:
                 self.now_ns = device.started_ns + 1_050_000_000
                 self._end(device, device.frames or (self.now_ns - device.started_ns) * self.fps // 10**9)
 
     def _control(self, command: str) -> None:
         if command == "start":
             devices = list(self.devices().values())
-            if not all(device.never for device in devices):
-                self.runs.append([device.name for device in devices])
+            self.runs.append([device.name for device in devices])
             if not self.reads_until_start:
                 self._run(devices)
         elif command == "stop":
@@ -210,7 +201,7 @@ class FakeKernel:
         for device in devices:
             if self.fail_after is not None:
                 self._end(device, self.fail_after)
-            elif device.count and not self.stuck and not device.never:
+            elif device.count and not self.stuck:
                 self._end(device, device.count)
 
     def _end(self, device: FakeDevice, frames: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from netbench.errors import TestbedError
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import CONTROL, DIRECTORY, PktgenFiles, thread_file
-from netbench.generators.pktgen.parameters import NEVER_NS, Settings
+from netbench.generators.pktgen.parameters import Settings
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 
@@ -25,10 +25,6 @@ from netbench.hosts.clock import wait_until
 THREAD_WAKES_S = 0.1
 # Threads see a stop at once, the writer of `start` within 100 ms (`pktgen_wait_thread_run`).
 _STOP_S = 2.0
-# Long enough for all threads to have woken up, and for the kernel to look whether they run.
-_ALL_AWAKE_S = 2.5 * THREAD_WAKES_S
-# Threads whose devices began and ended so close together still look for work at the same time.
-_IN_STEP_US = 5_000
 _LOOK_AGAIN_S = 0.05
 
 # Sending through a queueing discipline, once set, also marks the last frame as sent, which that of a new device is
@@ -73,7 +69,6 @@ class Control:
         self._used = used
         self._senders: list[Sender] = []
         self._round: _Round | None = None
-        self._in_step: Set[int] = frozenset()  # CPUs whose threads look for work at the same time
         self.loaded_by_us = False  # the kernel module
 
     def unfit(self) -> str:
@@ -141,11 +136,6 @@ class Control:
         sender.wanted = settings
         self._set_up(sender)
         current.lengths[sender.device] = length_s
-        cpus = {one.cpu for one in self._senders if one.device in current.lengths}
-        if len(cpus) > 1 and not cpus <= self._in_step:
-            self._remove_idle(current)
-            self._bring_in_step(current)
-            self._in_step = cpus
 
     def start(self, sender: Sender, at_monotonic_ns: int) -> None:
         """Note that a source is to start; the last one of the round starts all.
@@ -185,10 +175,6 @@ class Control:
         if not current.over:
             self._see_through(current, timeout_s)
             current.over = True
-            known = [report for report in current.reports.values() if report is not None]
-            for times in ([one.started_us for one in known], [one.stopped_us for one in known]):
-                if max(times, default=0) - min(times, default=0) > _IN_STEP_US:
-                    self._in_step = frozenset()
         return current.reports.get(sender.device), current.error
 
     def _new_round(self) -> _Round:
@@ -222,32 +208,6 @@ class Control:
         for sender in self._senders:
             if sender.told is None and sender.device in current.lengths:
                 self._set_up(sender)
-
-    def _bring_in_step(self, current: _Round) -> None:
-        """Have the threads of a round look for work at the same time, so that they start together.
-
-        Each does so every THREAD_WAKES_S since it went idle. So all are kept busy, by devices that never transmit, and
-        then stopped, which those that are busy see at once.
-        """
-        senders = [sender for sender in self._senders if sender.device in current.lengths]
-        for sender in senders:
-            assert sender.told is not None, "it was set up"
-            sender.told["delay"] = str(NEVER_NS)
-            self._files.write(sender.device, f"delay {NEVER_NS}")
-        writer = self._files.host.spawn(["tee", f"{DIRECTORY}/{CONTROL}"])
-        assert writer.stdin
-        with suppress(OSError):  # a writer that has died shows in that nothing was started
-            writer.stdin.write("start\n")
-            writer.stdin.flush()
-        time.sleep(_ALL_AWAKE_S)
-        self._files.write(CONTROL, "stop")
-        try:
-            writer.communicate(timeout=_STOP_S)
-        except subprocess.TimeoutExpired as error:
-            writer.kill()
-            raise TestbedError(f"pktgen of host {self._files.host.name} did not stop within {_STOP_S:g} s") from error
-        for sender in senders:
-            self._set_up(sender)
 
     def _see_through(self, current: _Round, timeout_s: float) -> None:
         """Wait for the end of a run, or bring it about, and read the devices."""

@@ -17,8 +17,8 @@ from netbench.model.units import FCS_BYTES, l1_bits
 NS_PER_S = 1_000_000_000
 # `num_arg` in net/core/pktgen.c reads ten digits of a number and ignores the others.
 LONGEST_DELAY_NS = 9_999_999_999
-# This delay is taken for "never transmit": `pktgen_if_write` in net/core/pktgen.c.
-NEVER_NS = 0x7FFF_FFFF
+# This delay is taken for "never": `pktgen_if_write` in net/core/pktgen.c.
+_NEVER_NS = 0x7FFF_FFFF
 
 Pacing = Literal["lattice", "ratep", "schlosser2011"]
 
@@ -130,7 +130,7 @@ def delay_ns(fps: float, frame_size: int, pacing: Pacing = "lattice") -> int:
             mbps = fps * l1_bits(frame_size) / 1e6
             delay = round(8000 * (frame_size + 24) / mbps)
     delay = min(max(delay, 1), LONGEST_DELAY_NS)
-    return delay + 1 if delay == NEVER_NS else delay
+    return delay + 1 if delay == _NEVER_NS else delay
 
 
 def paced_fps(delay: int) -> float:
