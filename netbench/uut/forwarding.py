@@ -81,7 +81,7 @@ def changes_in_guest(paths: Sequence[StreamPath], how: str) -> list[Change]:
     up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
     quiet = no_ipv6(("all", "default"))
     if how == "route":
-        return [*quiet, *_routing(paths), *up, *_addresses(paths)]
+        return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths)]
     return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths), *_ports(paths)]
 
 
@@ -115,14 +115,15 @@ def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
         yield AddForwardingEntry(egress.netns, egress.interface, path.sink.mac)
 
 
-def _routing(paths: Sequence[StreamPath]) -> Iterator[Change]:
+def _routing(paths: Sequence[StreamPath], *, all_ours: bool = False) -> Iterator[Change]:
+    """IP forwarding without tricks; `all_ours`: what is outside namespaces has nothing else to do either."""
     for netns in _namespaces(paths):
-        if netns:
+        if netns or all_ours:
             yield SetSysctl(netns, "net.ipv4.ip_forward", "1")
         yield SetSysctl(netns, "net.ipv4.conf.all.rp_filter", "0")
         yield SetSysctl(netns, "net.ipv4.conf.all.send_redirects", "0")
     # That of a whole machine writes over those of all its interfaces, and nobody could put them back.
-    outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None]
+    outside = [nic for path in paths for nic in inside_nics(path) if nic.netns is None and not all_ours]
     for interface in dict.fromkeys(nic.interface for nic in outside):
         yield SetSysctl(None, of_nic(4, interface, "forwarding"), "1")
 
