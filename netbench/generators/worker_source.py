@@ -11,7 +11,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
 

@@ -88,3 +88,11 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     """The CPUs of a list as the kernel writes it, `0-3,8` (cpuset(7), "List format")."""
     ends = (part.partition("-") for part in text.strip().split(",") if part)
     return frozenset(cpu for first, _, last in ends for cpu in range(int(first), int(last or first) + 1))
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file; none where it is not there, or not ours to read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -6,9 +6,7 @@ loaded to its limit. So an interface that anything else depends on is refused be
 
 import ipaddress
 import os
-import re
 import socket
-import struct
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -21,13 +19,12 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.netns import every_namespace, namespace_path, within
+from netbench.linux.proc import lines_of
+from netbench.linux.ssh_sessions import Address, ssh_sessions
 
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
-_TCP_ESTABLISHED = "01"
 _ADDRESS_REASON = "carries the address"
-_SSH_PORT = 22
-_SSH_SERVERS = ("sshd", "sshd-session", "sshd-auth", "dropbear")
 _TABLES = {253: "default", 254: "main", 255: "local"}
 _TO_SOMEBODY = (1, 2)  # RTN_UNICAST, RTN_LOCAL of linux/rtnetlink.h: broadcast and multicast routes every port has
 _MOST_ROUTES = 3  # that are named of one interface
@@ -37,9 +34,7 @@ _PPPOE = ("8863", "8864")
 # (bridge, bond, vlan, macvlan, tunnels, …) passes its frames on to interfaces that nobody named.
 _PORT_KINDS = (None, "veth", "tun")
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Session = tuple[_Address, _Address]  # local, remote
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +131,7 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
     ]
 
 
-def uses(link: Link, snapshot: Snapshot, allowed: Collection[_Address] = ()) -> Iterator[str]:
+def uses(link: Link, snapshot: Snapshot, allowed: Collection[Address] = ()) -> Iterator[str]:
     """Every reason why `link` must be left alone, worded to follow "it".
 
     IPv6 link-local addresses are no reason: the kernel gives one to every interface that is up.
@@ -170,29 +165,6 @@ def uses(link: Link, snapshot: Snapshot, allowed: Collection[_Address] = ()) -> 
             yield f"{_ADDRESS_REASON} {text}"
 
 
-def ssh_sessions(environment: Mapping[str, str], proc: Path = Path("/proc")) -> set[Session]:
-    """The SSH sessions to this host.
-
-    They come from SSH_CONNECTION (sshd(8)), which sudo drops, and from established TCP connections
-    (/proc/net/tcp, /proc/net/tcp6: proc(5)) that are at port 22 or in the hands of an SSH server.
-    """
-    sessions = set()
-    fields = environment.get("SSH_CONNECTION", "").split()
-    if len(fields) == 4:
-        local, remote = _plain_address(fields[2]), _plain_address(fields[0])
-        if local and remote:
-            sessions.add((local, remote))
-    servers = _ssh_server_sockets(proc)
-    for table in ("tcp", "tcp6"):
-        for line in _lines(proc / "net" / table)[1:]:
-            columns = line.split()
-            local_text, remote_text, state, inode = columns[1], columns[2], columns[3], columns[9]
-            local_address, local_port = _socket_address(local_text)
-            if state == _TCP_ESTABLISHED and (local_port == _SSH_PORT or inode in servers):
-                sessions.add((local_address, _socket_address(remote_text)[0]))
-    return sessions
-
-
 def _way_out(ports: Mapping[str, Port], name: str) -> str:
     if free := sorted(port.name for port in ports.values() if not port.in_use):
         way_out = f"Name a port that nothing else uses, here: {', '.join(free)}"
@@ -203,7 +175,7 @@ def _way_out(ports: Mapping[str, Port], name: str) -> str:
     return way_out
 
 
-def _allowed_address(text: str) -> _Address:
+def _allowed_address(text: str) -> Address:
     try:
         return ipaddress.ip_interface(text).ip
     except ValueError:
@@ -347,11 +319,11 @@ def pppoe_sessions(net: Path, indexes: Mapping[str, int]) -> Iterator[tuple[int,
     `net` is its /proc/net: the kernel's sessions are in `pppoe` (seq_show of its drivers/net/ppp/pppoe.c), those of
     programs have packet sockets (`packet`: net/packet/af_packet.c).
     """
-    for line in _lines(net / "pppoe")[1:]:
+    for line in lines_of(net / "pppoe")[1:]:
         session, _, device = line.split()
         if device in indexes:
             yield indexes[device], f"the PPPoE session {session}"
-    for line in _lines(net / "packet")[1:]:
+    for line in lines_of(net / "packet")[1:]:
         columns = line.split()
         if columns[3] in _PPPOE:
             yield int(columns[4]), "PPPoE of some program"
@@ -369,44 +341,6 @@ def _ssh_interfaces(iproute: Any, addresses: Mapping[int, tuple[str, ...]]) -> I
                     yield index
         except NetlinkError:
             continue  # no route to the client: nothing of it to protect
-
-
-def _ssh_server_sockets(proc: Path) -> set[str]:
-    inodes = set()
-    for comm in proc.glob("[0-9]*/comm"):
-        try:
-            if comm.read_text().strip() not in _SSH_SERVERS:
-                continue
-            targets = [str(fd.readlink()) for fd in (comm.parent / "fd").iterdir()]
-        except OSError:
-            continue  # ended meanwhile, or not ours to look into
-        inodes |= {match[1] for target in targets if (match := re.fullmatch(r"socket:\[(\d+)\]", target))}
-    return inodes
-
-
-def _socket_address(text: str) -> tuple[_Address, int]:
-    """`0100007F:0016` → 127.0.0.1, 22: 32-bit words in the byte order of the machine."""
-    address, port = text.split(":")
-    words = [int(address[i : i + 8], 16) for i in range(0, len(address), 8)]
-    return _unmapped(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))), int(port, 16)
-
-
-def _plain_address(text: str) -> _Address | None:
-    try:
-        return _unmapped(ipaddress.ip_address(text.partition("%")[0]))
-    except ValueError:
-        return None
-
-
-def _unmapped(address: _Address) -> _Address:
-    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _is_wireless(name: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, end
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 from netbench.sinks import flush
 
 # Two blocks of 256 KiB, at the least a flush frame can take in one.

@@ -1,8 +1,8 @@
 """Where the frames of all streams of a trial were lost, by the counters along their paths.
 
-The points that count what passes (NICs, and what the unit under test declares) cut a path into stretches. What is
+The points that count what passes (NICs, and what the unit under test declares) cut a path into segments. What is
 missing at the end of one was lost on it. Counters of drops on it say why; frames missing inside the unit under test
-beyond those are its loss all the same, named after the stretch. Missing on a cable, or behind the sink NIC, nothing
+beyond those are its loss all the same, named after the segment. Missing on a cable, or behind the sink NIC, nothing
 explains them: they are left over.
 
 No place is given more than must have been lost there. Of frames of others that entered at the source, as many came out
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from netbench.model.counts import Loss
 from netbench.model.points import UUT, CountingPoint, Kind, Where
 from netbench.trial.evidence import Evidence, Growth, NicDelta
-from netbench.trial.stretches import Counter, Stretch, name_rest, share_out
+from netbench.trial.segments import Counter, Segment, name_rest, share_out
 
 
 class Placed(NamedTuple):
@@ -56,21 +56,21 @@ def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
     claim more than is missing.
     """
     known = [(one, ends) for one in trial if (ends := _ends(one)) is not None]
-    paths = [list(_stretches(one, ends)) for one, ends in known]
+    paths = [list(_segments(one, ends)) for one, ends in known]
     share_out(_backlogs([one for one, _ in known], paths))
     for path in paths:
         path[0].nic_dropped -= sum(loss.frames for loss in path[0].found)  # the NIC has counted these too
         _claim(path)
     counters = _counters(paths)
     share_out([one for one in counters if len(one.met) == 1])
-    for stretch in (stretch for path in paths for stretch in path):
-        stretch.explain_nic()
+    for segment in (segment for path in paths for segment in path):
+        segment.explain_nic()
     share_out([one for one in counters if len(one.met) > 1])
     placed = {one.path.name: Placed() for one in trial}
     for (one, ends), path in zip(known, paths, strict=True):
-        for stretch in path:
-            name_rest(stretch)
-        found = [loss for stretch in path for loss in stretch.found]
+        for segment in path:
+            name_rest(segment)
+        found = [loss for segment in path for loss in segment.found]
         others_lost = ends.others + ends.more_others - ends.through
         sure = _without_others(found, others_lost, one) if others_lost else found
         placed[one.path.name] = Placed(_in_order(sure), others_lost, ends.unsure)
@@ -109,27 +109,27 @@ def _ends(evidence: Evidence) -> _Ends | None:
     return _Ends(source, within, sink, others, more_others, through, copies, unsure)
 
 
-def _stretches(evidence: Evidence, ends: _Ends) -> Iterator[Stretch]:
+def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
     """The path from generator to capture, cut wherever frames are counted."""
     source, sink, uut = ends.source, ends.sink, evidence.point(UUT)
     of_source, of_sink = evidence.nic(Where.SOURCE), evidence.nic(Where.SINK)
     unsent = max(0, evidence.sent.frames + ends.others - source.tx)
-    yield Stretch(uut, unsent, _drops_at(evidence, Where.SOURCE), of_source, source.tx_dropped)
+    yield Segment(uut, unsent, _drops_at(evidence, Where.SOURCE), of_source, source.tx_dropped)
     if ends.within:
         ingress, egress = ends.within
         of_ingress = evidence.nic(Where.INGRESS)
-        yield Stretch(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress))
+        yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress))
         yield from _in_uut(evidence, ends, ingress, egress)
-        yield Stretch(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))
+        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))
     else:
         missing = max(0, source.tx - (sink.rx - ends.copies))
-        yield Stretch(uut, missing, (), of_sink, _refused(sink), (uut, "source NIC to sink NIC"))
+        yield Segment(uut, missing, (), of_sink, _refused(sink), (uut, "source NIC to sink NIC"))
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
-    yield Stretch(uut, uncaught, _drops_at(evidence, Where.SINK))
+    yield Segment(uut, uncaught, _drops_at(evidence, Where.SINK))
 
 
-def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Stretch]:
+def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta) -> Iterator[Segment]:
     """The way from ingress to egress NIC, cut at whatever counts the frames that pass; none can that did not enter."""
     first, last = evidence.nic(Where.INGRESS), evidence.nic(Where.EGRESS)
     passed, left = ingress.rx - ends.through, egress.tx - ends.through - ends.copies
@@ -142,9 +142,9 @@ def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta
     cuts.append((last, min(left, passed)))
     for (start, entered), (end, left_) in pairwise(cuts):
         drops = [one for one in evidence.growths if one.role == "dropped" and _within(one, start, end)]
-        name = _segment(evidence, start, end), f"between {start.name} and {end.name}"
+        name = _named_after(evidence, start, end), f"between {start.name} and {end.name}"
         nic_dropped = egress.tx_dropped if end == last else 0
-        yield Stretch(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name)
+        yield Segment(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name)
 
 
 def _drops_at(evidence: Evidence, where: Where) -> list[Growth]:
@@ -156,19 +156,19 @@ def _refused(nic: NicDelta) -> int:
 
 
 def _within(one: Growth, start: CountingPoint, end: CountingPoint) -> bool:
-    """Whether a counter is in a stretch; what is attached where frames come in comes behind the count there."""
+    """Whether a counter is in a segment; what is attached where frames come in comes behind the count there."""
     if one.point.where is Where.INGRESS or (one.indiscriminate and one.point.direction == "rx"):
         return one.point == start
     return start.order < one.point.order <= end.order
 
 
-def _segment(evidence: Evidence, start: CountingPoint, end: CountingPoint) -> CountingPoint:
+def _named_after(evidence: Evidence, start: CountingPoint, end: CountingPoint) -> CountingPoint:
     """What the way between two points is named after: nothing in particular where a point between them is not known."""
     names = [one for one in evidence.points if one.names_segment and start.order < one.order < end.order]
     return names[0] if len(names) == 1 else evidence.point(UUT)
 
 
-def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Stretch]]) -> list[Counter]:
+def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Segment]]) -> list[Counter]:
     """The drops of the CPUs' backlogs, which are in those of NICs too: of the source's, and of the ingress NIC.
 
     On a veth pair a full one shows at both ends: it refuses what the source's NIC hands over. Another NIC has counted
@@ -181,30 +181,30 @@ def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Stretch]]) -> 
             if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
                 refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
                 counter = found.setdefault(grown.identity, Counter(grown.frames))
-                for stretch, most in ((to_source, refused), (behind, ingress.rx_dropped - to_ingress.rest - refused)):
-                    counter.met[stretch], counter.most[stretch] = [replace(grown, shared=False)], most
+                for segment, most in ((to_source, refused), (behind, ingress.rx_dropped - to_ingress.rest - refused)):
+                    counter.met[segment], counter.most[segment] = [replace(grown, shared=False)], most
     return list(found.values())
 
 
-def _claim(path: Sequence[Stretch]) -> None:
+def _claim(path: Sequence[Segment]) -> None:
     """Explain what the unit under test says to have dropped of a stream alone, however much that is."""
     claimed = 0  # beyond what is missing so far: counters may stand on either side of what they explain
-    for stretch in path:
-        if stretch.name:
-            stretch.rest -= claimed
-            for one in stretch.drops:
+    for segment in path:
+        if segment.name:
+            segment.rest -= claimed
+            for one in segment.drops:
                 if one.frames and one.exact:
-                    stretch.explain(one.point, one.counter, one.frames)
-            claimed, stretch.rest = max(0, -stretch.rest), max(0, stretch.rest)
+                    segment.explain(one.point, one.counter, one.frames)
+            claimed, segment.rest = max(0, -segment.rest), max(0, segment.rest)
 
 
-def _counters(paths: Iterable[Sequence[Stretch]]) -> list[Counter]:
+def _counters(paths: Iterable[Sequence[Segment]]) -> list[Counter]:
     """All other counters of drops along some paths, each once."""
     found: dict[tuple[str, ...], Counter] = {}
-    for stretch in (stretch for path in paths for stretch in path):
-        for one in stretch.drops:
-            if one.frames and not (one.exact and stretch.name):
-                found.setdefault(one.identity, Counter(one.frames)).met.setdefault(stretch, []).append(one)
+    for segment in (segment for path in paths for segment in path):
+        for one in segment.drops:
+            if one.frames and not (one.exact and segment.name):
+                found.setdefault(one.identity, Counter(one.frames)).met.setdefault(segment, []).append(one)
     return list(found.values())
 
 

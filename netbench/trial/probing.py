@@ -18,9 +18,9 @@ from netbench.model.units import MIN_FRAME_SIZE
 from netbench.sinks.base import Received
 from netbench.trial.draining import drain
 from netbench.trial.receiving import Receiving, Recording
-from netbench.trial.sending import NOTHING_SENT, prepare, send
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
+from netbench.trial.sources import NOTHING_SENT, prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 

@@ -16,7 +16,6 @@ from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge_trial
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
-from netbench.trial.sending import NOTHING_SENT, prepare, send
 from netbench.trial.setup import TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     Snapshot,
@@ -29,6 +28,7 @@ from netbench.trial.snapshots import (
     shared_counters,
     take_snapshot,
 )
+from netbench.trial.sources import NOTHING_SENT, prepare, send
 
 
 @dataclass(slots=True)

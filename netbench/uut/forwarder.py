@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, end, last_words
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading

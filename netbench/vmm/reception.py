@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 
 
 def probe_frame(src_mac: str, dst_mac: str) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 from tests.commands import netbench, rows, settings
 from tests.netns.watching import events, wait_for
 

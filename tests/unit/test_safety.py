@@ -11,9 +11,9 @@ from netbench.linux.safety import (
     pppoe_sessions,
     read_ports,
     refuse_unsafe_port,
-    ssh_sessions,
     uses,
 )
+from netbench.linux.ssh_sessions import ssh_sessions
 
 
 def reasons(link, *, others=(), addresses=(), routes=(), carried=(), ssh=(), wireless=(), allowed=()):

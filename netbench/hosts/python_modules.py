@@ -1,7 +1,7 @@
 """Python modules as processes of this machine, which import nothing that merely lies about.
 
 A process that runs as root must not take a module from the current directory or from where PYTHONPATH says. The rest
-of this file is what such a process begins with: `python -E -P modules.py DIRECTORY -m MODULE …`.
+of this file is what such a process begins with: `python -E -P python_modules.py DIRECTORY -m MODULE …`.
 """
 
 import runpy

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from netbench.hosts.local import LocalHost, search_path
-from netbench.hosts.modules import module_command
+from netbench.hosts.python_modules import module_command
 from netbench.hosts.ssh import free_port
 from netbench.uut.impairments import Impairments
 

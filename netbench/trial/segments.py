@@ -1,6 +1,6 @@
 """What dropped the frames that are missing along paths: counters share out what they counted, the rest is named.
 
-A counter that frames meet on several stretches of the way, of one stream or of many, has dropped no more on all of them
+A counter that frames meet on several segments of the way, of one stream or of many, has dropped no more on all of them
 together than it counted, and on each at least what cannot have been elsewhere. Only that is explained by it.
 """
 
@@ -13,13 +13,13 @@ from netbench.model.points import CountingPoint
 from netbench.trial.evidence import UNCOUNTED, Growth
 
 _MOST_NAMED = 3  # of those that may have dropped a frame
-_MOST_COMBINED = 12  # stretches of which every combination is tried
+_MOST_COMBINED = 12  # segments of which every combination is tried
 _OF_ALL = "counted for all streams"
 _IN_ALL = "counted in several places"
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class Segment:
     """Part of a path, and what may have dropped frames on it: counters, and the NIC at one end.
 
     `rest` are the frames missing at its end, whosever, that nothing explains so far. What nothing ever does was lost at
@@ -64,19 +64,19 @@ class Stretch:
 
 @dataclass(slots=True)
 class Counter:
-    """A counter of drops that has grown by so many `frames`; the stretches on which frames meet it, and as what.
+    """A counter of drops that has grown by so many `frames`; the segments on which frames meet it, and as what.
 
-    It cannot have dropped more than `most` on a stretch, where that is known.
+    It cannot have dropped more than `most` on a segment, where that is known.
     """
 
     frames: int
-    met: dict[Stretch, list[Growth]] = field(default_factory=dict)
-    most: dict[Stretch, int] = field(default_factory=dict)
+    met: dict[Segment, list[Growth]] = field(default_factory=dict)
+    most: dict[Segment, int] = field(default_factory=dict)
 
-    def missing(self) -> dict[Stretch, int]:
+    def missing(self) -> dict[Segment, int]:
         """The frames that it may have dropped, where any are missing."""
-        most = {stretch: min(self.most.get(stretch, stretch.rest), stretch.rest) for stretch in self.met}
-        return {stretch: frames for stretch, frames in most.items() if frames > 0}
+        most = {segment: min(self.most.get(segment, segment.rest), segment.rest) for segment in self.met}
+        return {segment: frames for segment, frames in most.items() if frames > 0}
 
 
 def share_out(counters: Sequence[Counter]) -> None:
@@ -85,43 +85,43 @@ def share_out(counters: Sequence[Counter]) -> None:
     while fitting := next(((one, fit) for one in waiting if (fit := _fit(one, waiting))), None):
         one, fit = fitting
         waiting.remove(one)
-        for stretch, frames in fit.items():
-            _explain([one], stretch, frames)
-    groups: dict[frozenset[Stretch], list[Counter]] = {}
+        for segment, frames in fit.items():
+            _explain([one], segment, frames)
+    groups: dict[frozenset[Segment], list[Counter]] = {}
     for one in waiting:
         groups.setdefault(frozenset(one.missing()), []).append(one)
     for group in groups.values():
         missing = group[0].missing()
         counted, total = sum(one.frames for one in group), sum(missing.values())
         if len(group) > 1 and (counted > total or (counted == total and len(missing) > 1)):
-            for stretch, frames in missing.items():
-                _explain(group, stretch, frames)  # one of them did, but which of them where nobody knows
+            for segment, frames in missing.items():
+                _explain(group, segment, frames)  # one of them did, but which of them where nobody knows
             continue
         for one in group:
             _explain_certain(one)
 
 
 def _explain_certain(counter: Counter) -> None:
-    """What a counter must have dropped: on each stretch what it has counted beyond all that it can have elsewhere.
+    """What a counter must have dropped: on each segment what it has counted beyond all that it can have elsewhere.
 
     Where nothing drops without counting, frames that it may have dropped were not lost in another way.
     """
     missing, left = counter.missing(), counter.frames
-    plain = {stretch: frames for stretch, frames in missing.items() if not stretch.silent}
+    plain = {segment: frames for segment, frames in missing.items() if not segment.silent}
     certain = plain if len(plain) < len(missing) and sum(plain.values()) <= left else {}
-    for stretch, frames in certain.items():
+    for segment, frames in certain.items():
         left -= frames
-        _explain([counter], stretch, frames)
-    doubtful = {stretch: frames for stretch, frames in missing.items() if stretch not in certain}
-    for stretch, frames in doubtful.items():
+        _explain([counter], segment, frames)
+    doubtful = {segment: frames for segment, frames in missing.items() if segment not in certain}
+    for segment, frames in doubtful.items():
         must = min(frames, max(0, left - (sum(doubtful.values()) - frames)))
-        _explain([counter], stretch, must)
+        _explain([counter], segment, must)
         if must < min(frames, left):
-            stretch.perhaps += counter.met[stretch]
+            segment.perhaps += counter.met[segment]
 
 
-def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Stretch, int]:
-    """The stretches on which together exactly as many frames are missing as it counted, if no others fit as well."""
+def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Segment, int]:
+    """The segments on which together exactly as many frames are missing as it counted, if no others fit as well."""
     missing = counter.missing()
     if len(missing) > _MOST_COMBINED:
         return {}
@@ -129,24 +129,24 @@ def _fit(counter: Counter, rivals: Sequence[Counter]) -> dict[Stretch, int]:
         some
         for many in range(1, len(missing) + 1)
         for some in combinations(missing, many)
-        if sum(missing[stretch] for stretch in some) == counter.frames
+        if sum(missing[segment] for segment in some) == counter.frames
     ]
     alike = [one for one in rivals if one.frames == counter.frames and one.missing().keys() & missing.keys()]
-    return {stretch: missing[stretch] for stretch in fitting[0]} if len(fitting) == 1 and len(alike) == 1 else {}
+    return {segment: missing[segment] for segment in fitting[0]} if len(fitting) == 1 and len(alike) == 1 else {}
 
 
-def _explain(counters: Sequence[Counter], stretch: Stretch, frames: int) -> None:
-    """One of these counters counted so many of the frames missing on a stretch."""
-    named = [grown for one in counters for grown in one.met[stretch]]
-    stretch.blame(named, _OF_ALL if any(grown.shared for grown in named) else "", frames)
+def _explain(counters: Sequence[Counter], segment: Segment, frames: int) -> None:
+    """One of these counters counted so many of the frames missing on a segment."""
+    named = [grown for one in counters for grown in one.met[segment]]
+    segment.blame(named, _OF_ALL if any(grown.shared for grown in named) else "", frames)
 
 
-def name_rest(stretch: Stretch) -> None:
-    """What no counter explains: something that does not count, or the stretch itself."""
-    if stretch.silent:
-        suspects = [*stretch.silent, *stretch.perhaps]
+def name_rest(segment: Segment) -> None:
+    """What no counter explains: something that does not count, or the segment itself."""
+    if segment.silent:
+        suspects = [*segment.silent, *segment.perhaps]
         whys = dict.fromkeys(one.silent or (_OF_ALL if one.shared else _IN_ALL) for one in suspects)
         why = "which do not count" if len(suspects) > 1 and set(whys) == {UNCOUNTED} else " or ".join(whys)
-        stretch.blame(suspects, why, stretch.rest)
-    elif stretch.name:
-        stretch.explain(*stretch.name, stretch.rest)
+        segment.blame(suspects, why, segment.rest)
+    elif segment.name:
+        segment.explain(*segment.name, segment.rest)
