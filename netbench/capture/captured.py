@@ -8,7 +8,7 @@ from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
 STAMP_TOLERANCE_NS = 2_000_000
-_ANY_NUMBER = 1 << 62
+ANY_NUMBER = 1 << 62
 _NEVER_NS = 1 << 62  # later than any time stamp can tell
 
 
@@ -26,7 +26,7 @@ class Expected:
     src_ip: str
     dst_ip: str
     frame_size: int
-    sent_frames: int = _ANY_NUMBER
+    sent_frames: int = ANY_NUMBER
     sent_from_ns: int = 0
     sent_until_ns: int = _NEVER_NS
     first_sequence: int = 0

@@ -57,7 +57,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """How a source stamps its frames, as `Sent` has it: known before they are sent."""
+    """How a source stamps and numbers its frames, as `Sent` has it: known before they are sent.
+
+    `first_sequence` is None where that is not known; else it may also number none of them.
+    """
 
     stamped: bool = True
     stamped_early: bool = False
+    first_sequence: int | None = None

@@ -17,7 +17,7 @@ def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -
     Paced frames have a slot each, and the window holds whole slots, its edges halfway between two frames: a path
     that delays all frames alike has exactly the offered load as its throughput. A source without a rate to keep sends
     faster at one time than at another: its window is as long as its sending, for what it offered after a warm-up
-    nobody knows.
+    nobody knows. So is that of a path that held frames back in the warm-up and let them go after it.
     """
     if sent.first_ns is None or sent.last_ns is None or sent.duration_s <= 0:
         return None
@@ -33,4 +33,7 @@ def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -
     end_ns = round(due_ns + lag_ns + duration_ns - slot_ns / 2)
     by_end = arrived.before(end_ns)
     by_begin = arrived.before(end_ns - round(duration_ns * measured_part)) if measured_part < 1 else 0
+    if by_end - by_begin > round(sent.frames * measured_part):
+        # More than was offered meanwhile: some of it was held back before, and is throughput of all the time.
+        by_begin, measured_part = 0, 1.0
     return Window(by_end - by_begin, sent.duration_s * measured_part, arrived.frames - by_end)

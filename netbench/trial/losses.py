@@ -103,9 +103,11 @@ def _ends(evidence: Evidence) -> _Ends | None:
     extra, copies = evidence.extra_at_sink - known, (evidence.received.duplicates or 0) + known
     behind = max(0, sink.rx - left)  # what came in behind the UUT never left it
     extra, copies = max(0, extra - behind), max(0, copies - max(0, behind - extra))
-    through = min(others + more_others, extra)
+    through = min(others + more_others, extra + min(known, copies))
+    controls = max(0, through - extra)  # control frames that entered at the source, and came through like others
+    copies -= controls
     put_in = max(0, left - copies - entered)  # within the UUT: these are nobody's on this path
-    unsure = max(0, extra - through - put_in)
+    unsure = max(0, extra - (through - controls) - put_in)
     return _Ends(source, within, sink, others, more_others, through, copies, unsure)
 
 

@@ -30,8 +30,8 @@ REPORT = """
 """
 
 
-def incoming(record=Path("c/x"), path=PATH, fps: float | None = 1000.0, **more) -> Incoming:
-    return Incoming(path, replace(TRAFFIC, fps=fps), Stamps(), START_NS, record, **more)
+def incoming(record=Path("c/x"), path=PATH, fps: float | None = 1000.0, stamps=None, **more) -> Incoming:
+    return Incoming(path, replace(TRAFFIC, fps=fps), stamps or Stamps(), START_NS, record, **more)
 
 
 # What the stand-in does: says its first words, writes a capture to stdout, waits for SIGINT, says its last words, ends.

@@ -185,6 +185,13 @@ def test_control_frames_hide_no_loss_and_what_looks_late_may_be_mangled():
     assert (with_control.foreign_frames, with_late.foreign_frames) == (0, 0)
 
 
+def test_control_frames_that_entered_at_the_source_are_no_foreign_ones_and_move_no_loss():
+    rule = growth("uut", "drop rule", "dropped", 100, THROUGH_UUT)
+    evidence = replace(Journey(uut=100, foreign_through=7).evidence(), growths=(rule,))
+    counts = account(replace(evidence, received=replace(evidence.received, control=7)))
+    assert (lost_at(counts), counts.unexplained_frames, counts.foreign_frames) == ({"uut (drop rule)": 100}, 0, 0)
+
+
 def test_others_that_left_the_source_take_nobodys_place():
     """500 of others and 500 of the stream's own died in the UUT, 500 of all these at a rule: nobody knows which."""
     rule = growth("uut", "drop rule", "dropped", 500, THROUGH_UUT, indiscriminate=True)

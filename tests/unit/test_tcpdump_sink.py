@@ -10,7 +10,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.counts import Spread
-from netbench.model.traffic import Sent
+from netbench.model.traffic import Sent, Stamps
 from netbench.sinks import tcpdump
 from netbench.sinks.base import Received
 from netbench.sinks.tcpdump import TcpdumpSink
@@ -111,6 +111,15 @@ def test_what_could_have_been_the_streams_own_and_is_not_is_an_error_that_says_w
     received = measured(arm(TcpdumpHost(), keep=False), replace(SENT, frames=99))
     assert received.frames is None
     assert "bear numbers it did not send" in received.error
+
+
+def test_a_frame_whose_number_was_mangled_is_foreign_where_the_numbers_are_known(arm):
+    mangled = stream_frame(1 << 30, src=PATH.src_ip, dst=PATH.dst_ip)
+    content = pcap([*FRAMES[:50], mangled, *FRAMES[51:], FLUSH])
+    for keep in (True, False):
+        sink = arm(TcpdumpHost(content=content), keep=keep, stamps=Stamps(first_sequence=0))
+        received = measured(sink)
+        assert (received.frames, received.foreign, received.error) == (99, 1, "")
 
 
 def test_nothing_sent_is_nothing_to_count_and_no_error(arm):

@@ -78,6 +78,11 @@ def test_what_a_full_queue_holds_is_buffered() -> None:
     assert window.buffered_frames == pytest.approx(1000, abs=2)
 
 
+def test_what_was_held_back_in_the_warm_up_is_not_throughput_of_the_window() -> None:
+    times = [max(at, 0.095) for at in paced(6000)]
+    assert same(measured(traffic(), sent(6000), arrived(*times), 0), 6000, 0.3)
+
+
 def test_a_device_that_gives_up_half_way_has_half_the_throughput() -> None:
     window = measured(traffic(warm_up_s=0), sent(6000), arrived(*paced(6000)[:3000]), 0)
     assert same(window, 3000, 0.3)

@@ -10,6 +10,7 @@ from netbench.hosts.base import Host
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import Bench
 from netbench.model.tester import Identity
+from netbench.model.traffic import Stamps, Traffic
 
 
 class AfPacketOptions(BaseModel, extra="forbid"):
@@ -43,6 +44,9 @@ class AfPacketSource(WorkerSource):
     def __init__(self, options: AfPacketOptions | None = None) -> None:
         self._threads = (options or AfPacketOptions()).threads
         super().__init__("afpacket", "netbench.generators.afpacket.worker", str(self._threads))
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        return Stamps(first_sequence=0)
 
     def identity(self) -> Identity:
         return Identity("afpacket", f"netbench {version('netbench')}", {}, self._threads)

@@ -138,7 +138,9 @@ class PktGenSource(Source):
     def stamps(self, traffic: Traffic) -> Stamps:
         """Paced frames early, others when they are sent, or not at all."""
         paced = traffic.fps is not None
-        return Stamps(stamped=paced or self._options.timestamps == "always", stamped_early=paced)
+        return Stamps(
+            paced or self._options.timestamps == "always", stamped_early=paced, first_sequence=_FIRST_SEQUENCE
+        )
 
     def prepare(self, traffic: Traffic) -> None:
         """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
