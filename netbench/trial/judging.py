@@ -182,6 +182,8 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
 def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[Finding]:
     sent, traffic = evidence.sent, evidence.traffic
     if traffic.fps is None:
+        if sent.max_lateness_s > part * traffic.duration_s:
+            yield ReasonKind.UNEVEN_PACING, f"the source was stopped for {sent.max_lateness_s * 1e3:,.0f} ms"
         return
     is_late = sent.max_lateness_s > min(max_lateness_s, part * traffic.duration_s)
     if is_late or sent.max_burst_frames > max(_ONE_BATCH, part * sent.frames):

@@ -211,7 +211,8 @@ ALONE = {
         [],
     ),
     "as late as a source may be": (sent(max_lateness_s=0.05), []),
-    "a source without a schedule is never late": (replace(UNPACED, sent=replace(SENT, max_lateness_s=9.0)), []),
+    "a source without a schedule may pause": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.1)), []),
+    "but not for long": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.11)), [ReasonKind.UNEVEN_PACING]),
     # As fast as it can means against a queue that is full.
     "nor do its failed sends count": (replace(UNPACED, sent=replace(SENT, errors=5000, duration_s=0.1)), []),
     "all frames, but in too long a time": (sent(duration_s=1.7), [ReasonKind.OFFERED_OUT_OF_TOLERANCE]),

@@ -14,6 +14,8 @@ MAX_BLOCK_FRAMES = 256
 # What is sent back to back when on time: small enough that queues of the UUT do not notice, large
 # enough that one core paces a million frames per second.
 _EVEN_BLOCK_S = 50e-6
+# So many times as long as the mean block may any of them take without a reason.
+_USUAL_SCATTER = 10
 
 
 class Pacer:
@@ -77,17 +79,30 @@ class Paced(Pacer):
 
 
 class Unpaced(Pacer):
-    """As many frames as go in `duration_s` seconds: one uninterrupted burst, never late."""
+    """As many frames as go in `duration_s` seconds: one burst, late by how long something else interrupted it."""
 
     def __init__(self, duration_s: float, start_ns: int, halt: Halt) -> None:
         super().__init__(start_ns, halt)
         self._end_ns = self.start_ns + round(duration_s * 1e9)
+        self._blocks = 0
+        self._handed_ns = self.start_ns
+        self._longest_ns = 0  # between two blocks
 
     def next_block(self) -> range | None:
         """A full block, until the time is up."""
         first = self._next
         now_ns = time.monotonic_ns() if first else self._halt.wait_until(self.start_ns)
+        if first:
+            self._note_pause(now_ns)
+        self._handed_ns = now_ns
         if now_ns >= self._end_ns or self._halt.is_set():
             return None
         self._next = self.max_burst_frames = first + MAX_BLOCK_FRAMES
         return range(first, self._next)
+
+    def _note_pause(self, now_ns: int) -> None:
+        """A block that took many times as long as others do: the source was stopped, whoever it waited for."""
+        self._blocks += 1
+        self._longest_ns = max(self._longest_ns, now_ns - self._handed_ns)
+        usual_ns = _USUAL_SCATTER * (now_ns - self.start_ns) // self._blocks
+        self.max_lateness_ns = max(0, self._longest_ns - usual_ns)
