@@ -64,7 +64,7 @@ class TcpdumpSink(Sink):
         self._incoming: Incoming | None = None
         self._interface = ""
         self._version = "the version of its host"
-        self._options: dict[str, str] = {}
+        self._options: dict[str, str] | None = None  # until it is armed they are as usual
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         here = incoming.path.sink.machine is None

@@ -19,6 +19,8 @@ def usual_ends(profile: Profile, pins: Pins) -> StreamEnds:
     sends, receives = _usual(GENERATORS, profile.generator), _usual(SINKS, profile.sink)
     if plugins(GENERATORS)[profile.generator.kind] is plugins(SINKS)[profile.sink.kind]:
         receives = replace(receives, options=sends.options)  # one object, whose options stand under generator
+    else:
+        receives = replace(receives, options={**(receives.options or {}), "snap_length": str(profile.snap_length)})
     return StreamEnds(replace(sends, cpus=tuple(pins[0])), replace(receives, cpus=tuple(pins[1])))
 
 

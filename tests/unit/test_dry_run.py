@@ -98,7 +98,7 @@ def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
     lines = told("lab-vm", "generator={kind: pktgen, burst: 2}")
     (ends,) = section(lines, "# what sends and receives")
     assert ends.startswith("s1: pktgen (the kernel of its host; pacing=lattice ")
-    assert "burst=2; 1 thread; CPU 0) to tcpdump (the version of its host; 1 thread; CPU 1)" in ends
+    assert "burst=2; 1 thread; CPU 0) to tcpdump (the version of its host; snap_length=64; 1 thread; CPU 1)" in ends
     source = next(line for line in section(lines, "# hosts") if line.startswith("source: "))
     assert "a kernel not known yet; network namespace nb-lab-vm-source of VM lab " in source
     assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(told("netns"), "# hosts"))
