@@ -1,14 +1,14 @@
 """What is kept of a campaign while it runs: results, facts, warnings, consoles, events."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.events import CampaignDisturbed, Event, Observer, TrialStored
+from netbench.model.events import CampaignDisturbed, Event, Observer, TrialDoubted, TrialStored
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
-from netbench.model.verdict import Warning, WarningKind
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of, with_identities
 from netbench.results.store import Store
@@ -35,6 +35,10 @@ class Results(Mapping[str, TrialResult]):
     def __len__(self) -> int:
         return len(self._keys)
 
+    def replace(self, result: TrialResult) -> None:
+        """Store another result of one that is there; TestbedError when it cannot be written."""
+        self._store.replace(result)
+
     def add(self, result: TrialResult) -> None:
         """Store one more; TestbedError when it cannot be written."""
         self._store.add(result)
@@ -51,6 +55,7 @@ class Record:
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
 
     def tell(self, event: Event) -> None:
         """Tell all observers, in order."""
@@ -68,6 +73,23 @@ class Record:
             )
             self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+        for counts in (counts for guest in result.guests for counts in guest.streams):
+            for address, frames in counts.late_from.items():
+                self._doubt(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
+            self.sent_from[counts.stream, counts.source_address] = spec.key
+
+    def _doubt(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
+        """Say of an earlier trial that some of what it counts as lost was only late."""
+        if key is None or key not in self.results:
+            return
+        earlier = self.results[key]
+        detail = (
+            f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
+            "drain_limit above what the UUT may delay a frame by"
+        )
+        doubted = replace(earlier, reasons=(*earlier.reasons, Reason(ReasonKind.LATE_FRAMES, stream, detail)))
+        self.results.replace(doubted)
+        self.tell(TrialDoubted(key, doubted.spec.index, doubted.verdict.value))
 
     def keep_others(self, others: Iterable[Other]) -> None:
         """Note that others measure on this machine; each is told once."""

@@ -1,5 +1,6 @@
 """Which frames of a capture can be a stream's own, and what a capture holds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netbench.capture.arrival_times import ArrivalTimes
@@ -128,8 +129,8 @@ class StreamCapture:
 class CaptureCounts:
     """What a capture file holds. Every frame of the file is a stream's, late, foreign, a control or a flush frame.
 
-    `late_frames` are of an earlier trial of an expected stream, `control_frames` those by which bridges and others on a
-    link talk to each other: link-local ones (IEEE 802.1Q, table 8-1) and LLDP.
+    `late_from` are those of earlier trials of an expected stream, by their source's address; `control_frames` those by
+    which bridges and others on a link talk to each other: link-local ones (IEEE 802.1Q, table 8-1) and LLDP.
     `clock_offset` is what flush frames tell of the capture's clock, None where they tell nothing. `too_short_frames`
     are those foreign ones whose captured bytes end before a pktgen header could.
     `odd_length_frames` were captured neither whole nor up to the snap length, which a capture tool does
@@ -143,7 +144,7 @@ class CaptureCounts:
     snap_length: int | None
     span: Span
     foreign_frames: int
-    late_frames: int
+    late_from: Mapping[str, int]
     control_frames: int
     flush_frames: int
     clock_offset: ClockOffset | None
@@ -153,6 +154,11 @@ class CaptureCounts:
     damaged_at: int | None
     damage: str
     streams: tuple[StreamCapture, ...]
+
+    @property
+    def late_frames(self) -> int:
+        """Frames of earlier trials."""
+        return sum(self.late_from.values())
 
     @property
     def frames(self) -> int:

@@ -1,5 +1,6 @@
 """A capture to counts: what arrived of each stream, and everything else that is in the file or came down the pipe."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -214,7 +215,8 @@ class CaptureTally:
             (src_ip >> _HOST_BITS, dst_ip): self._streams[src_ip, dst_ip] for src_ip, dst_ip in self._streams
         }
         self._span = _SpanTally()
-        self._ours = self._late = self._control = self._flush = self._too_short = self._odd = 0
+        self._late: Counter[str] = Counter()
+        self._ours = self._control = self._flush = self._too_short = self._odd = 0
         self._clock = OffsetTally()
 
     @property
@@ -242,7 +244,7 @@ class CaptureTally:
             if stream:
                 self._ours += stream.add(frames)
             elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
-                self._late += now.count_late(frames)
+                self._late[_text(frames.src_ip)] += now.count_late(frames)
 
     def _stream(self, src_ip: int, dst_ip: int) -> _StreamTally | None:
         pair = src_ip, dst_ip
@@ -272,8 +274,8 @@ class CaptureTally:
             link_type=_link_name(reader.link_type),
             snap_length=reader.snap_length,
             span=span,
-            foreign_frames=span.frames - self._ours - self._late - self._control - self._flush,
-            late_frames=self._late,
+            foreign_frames=span.frames - self._ours - self._late.total() - self._control - self._flush,
+            late_from=dict(+self._late),
             control_frames=self._control,
             flush_frames=self._flush,
             clock_offset=self._clock.offset(),

@@ -1,6 +1,6 @@
 """What a trial counted. Frames are integers; every ratio and rate is derived from them."""
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 
 from netbench.model.points import Where
 from netbench.model.units import l1_bits, l2_bits
@@ -180,6 +180,8 @@ class StreamCounts:
     reordering_extent_mean_frames: float | None = None
     reordering_extent_max_frames: int | None = None
     late_frames: int | None = None
+    late_from: dict[str, int] = field(default_factory=dict)  # the same by the `source_address` that they had
+    source_address: str = ""
     control_frames: int | None = None
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()

@@ -133,6 +133,16 @@ class TrialStored(Event):
     verdict: str
 
 
+@dataclass(frozen=True, slots=True)
+class TrialDoubted(Event):
+    """Frames that a stored trial counts as lost arrived later: its result was changed."""
+
+    kind = "trial-doubted"
+    key: str
+    index: int
+    verdict: str
+
+
 class Observer(Protocol):
     """Anything that wants to know."""
 

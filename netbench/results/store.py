@@ -93,6 +93,13 @@ class Store:
             marks = ", ".join(f":{name}" for name in columns)
             db.execute(f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})", columns)
 
+    def replace(self, trial: TrialResult) -> None:
+        """Commit another result of a trial that is there; TestbedError when it cannot be written."""
+        with self._writing() as db:
+            document = _TRIAL.dump_json(trial).decode()
+            values = trial.verdict.value, document, trial.spec.key
+            db.execute("UPDATE trials SET verdict = ?, document = ? WHERE key = ?", values)
+
     def keep_warnings(self, warnings: Sequence[Warning]) -> None:
         """Note warnings; one that is already there stays single."""
         with self._writing() as db:

@@ -3,7 +3,7 @@
 import resource
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -42,7 +42,8 @@ class Received:
     """What a sink received of one stream in one trial, whatever it counts with. None is unknown, which is not 0.
 
     `frames` are distinct ones of the stream, and all of them where its source does not number them; unknown unless the
-    sink is sure of every one, as part of a count would look like loss. `late` ones were sent in an earlier trial,
+    sink is sure of every one, as part of a count would look like loss. `late` ones were sent in an earlier trial
+    (`late_from`: by the addresses they were sent from, where these are known),
     `control` ones are what bridges and others on the link say to each other; all else that came in is `foreign`.
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
     `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
@@ -58,6 +59,7 @@ class Received:
     reordered: int | None = None
     foreign: int | None = None
     late: int | None = None
+    late_from: Mapping[str, int] = field(default_factory=dict)
     control: int | None = None
     matched: int | None = None
     dropped: int | None = None

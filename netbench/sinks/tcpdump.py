@@ -274,6 +274,7 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         frames=stream.span.frames,
         foreign=counts.foreign_frames,
         late=counts.late_frames,
+        late_from=counts.late_from,
         control=counts.control_frames,
         first_ns=stream.first_ns,
         last_ns=stream.last_ns,

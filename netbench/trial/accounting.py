@@ -57,6 +57,8 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         reordered_frames=None if no_order else received.reordered,
         foreign_frames=_foreign(evidence, placed, unexplained),
         late_frames=received.late,
+        late_from=dict(received.late_from),
+        source_address=evidence.traffic.src_ip,
         control_frames=received.control,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.counts import ClockOffset, Loss, LossRuns, PointCount, Spread, StreamCounts, Window
 from netbench.model.points import Where
@@ -24,7 +25,8 @@ from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult, TrialSpec
 from netbench.model.units import Load
-from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
+from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
 from tests.unit.points import count
 from tests.unit.results_factory import neighbour, spread, stream_counts, trial
@@ -47,6 +49,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     Where: st.sampled_from(Where),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
+    dict[str, int]: st.dictionaries(words, frames, max_size=3),
 }
 
 
@@ -338,3 +341,15 @@ def test_where_nothing_can_be_written_a_store_is_read_and_not_opened_for_writing
     finally:
         directory.chmod(0o755)
         shutil.rmtree(directory)
+
+
+def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "results.sqlite")
+    record = Record(ResultDirectory(tmp_path), store, Results(store), [])
+    for index, late_from in enumerate([{}, {}, {"198.18.1.2": 2, "198.18.1.99": 1}]):
+        counts = stream_counts(received=998, source_address=f"198.18.1.{2 + index}", late_from=late_from)
+        record.keep(trial(counts, index=index, repetition=1 + index))
+    first, second, _ = store.trials()
+    assert [(reason.kind, reason.stream) for reason in first.reasons] == [(ReasonKind.LATE_FRAMES, "s1")]
+    assert first.reasons[0].detail.startswith("2 of the frames that it counts as lost arrived later, in trial 2;")
+    assert (first.verdict, second.reasons) == (Verdict.SUSPICIOUS, ())
