@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.events import CampaignDisturbed, Event, Observer, TrialDoubted, TrialStored
+from netbench.model.events import CampaignDisturbed, Event, Observer, TrialRejudged, TrialStored
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
@@ -75,10 +75,10 @@ class Record:
         self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
         for counts in (counts for guest in result.guests for counts in guest.streams):
             for address, frames in counts.late_from.items():
-                self._doubt(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
+                self._rejudge(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
             self.sent_from[counts.stream, counts.source_address] = spec.key
 
-    def _doubt(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
+    def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
         """Say of an earlier trial that some of what it counts as lost was only late."""
         if key is None or key not in self.results:
             return
@@ -87,9 +87,9 @@ class Record:
             f"{frames:,} of the frames that it counts as lost arrived later, in trial {arrived_in.spec.index}; raise "
             "drain_limit above what the UUT may delay a frame by"
         )
-        doubted = replace(earlier, reasons=(*earlier.reasons, Reason(ReasonKind.LATE_FRAMES, stream, detail)))
-        self.results.replace(doubted)
-        self.tell(TrialDoubted(key, doubted.spec.index, doubted.verdict.value))
+        rejudged = replace(earlier, reasons=(*earlier.reasons, Reason(ReasonKind.LATE_FRAMES, stream, detail)))
+        self.results.replace(rejudged)
+        self.tell(TrialRejudged(key, rejudged.spec.index, rejudged.verdict.value))
 
     def keep_others(self, others: Iterable[Other]) -> None:
         """Note that others measure on this machine; each is told once."""

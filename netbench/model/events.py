@@ -134,10 +134,10 @@ class TrialStored(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TrialDoubted(Event):
+class TrialRejudged(Event):
     """Frames that a stored trial counts as lost arrived later: its result was changed."""
 
-    kind = "trial-doubted"
+    kind = "trial-rejudged"
     key: str
     index: int
     verdict: str
