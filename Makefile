@@ -7,8 +7,8 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 # COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
-TEST_TOOLS := capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
-    mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso
+TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
+    mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
@@ -17,8 +17,11 @@ PLATFORMS := tests/vm
 # How long `make fuzz` takes for each target.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := capture topology profile
+# Where `make bpf` puts the objects; a test builds them elsewhere, and compares.
+BPF_OBJECTS ?= netbench/bpf/programs
+BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint format bpf selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,6 +67,15 @@ lint: $(VENV)/.installed ## ruff, mypy, and which room may import which
 format: $(VENV)/.installed ## let ruff lay out the code
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
+
+# With clang 14, Debian 12's: another one builds programs that do the same, of other bytes.
+bpf: ## build the BPF programs, after a change to one
+	@tools/system-packages $(BPF_TOOLS)
+	@cd netbench/bpf/programs && for source in *.c; do \
+	    object=$(abspath $(BPF_OBJECTS))/$${source%.c}.bpf.o; \
+	    clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
+	        && llvm-strip -g $$object || exit 1; \
+	done
 
 selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'

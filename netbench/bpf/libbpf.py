@@ -1,0 +1,152 @@
+"""The objects built from `programs/*.c`, loaded into the kernel by libbpf, which iproute2 brings.
+
+What is loaded stays for as long as its process holds it: no program, map or attachment outlives a killed process.
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cache
+from importlib.resources import files
+from types import TracebackType
+from typing import Self
+
+from netbench.errors import MissingError, TestbedError
+
+_LIBRARY = "libbpf.so.1"
+_PROGRAMS = files("netbench.bpf") / "programs"
+_Pointer = ctypes.c_void_p
+
+
+class BpfError(TestbedError):
+    """The kernel refuses a BPF program, a map of one, or where it is to be attached."""
+
+
+@cache
+def libbpf() -> Callable[..., int]:
+    """Call a function of libbpf by name: `libbpf()("bpf_map__fd", pointer)`; MissingError where there is none.
+
+    The answer is an int, or a pointer for what opens or finds; BpfError with the kernel's reason for a failure.
+    """
+    try:
+        library = ctypes.CDLL(_LIBRARY, use_errno=True)
+    except OSError as error:
+        raise MissingError(f"{_LIBRARY} cannot be loaded ({error}): install libbpf1, which iproute2 brings") from error
+
+    def call(name: str, *arguments: object) -> int:
+        function = getattr(library, name)
+        function.restype = _Pointer if name.endswith(_RETURN_POINTERS) else ctypes.c_int
+        ctypes.set_errno(0)
+        answer = function(*arguments)
+        if answer is None or (function.restype is ctypes.c_int and answer < 0):
+            number = ctypes.get_errno() or -(answer or 0)
+            raise BpfError(f"{name}: {os.strerror(number)}") from OSError(number, os.strerror(number))
+        return int(answer)
+
+    return call
+
+
+_RETURN_POINTERS = ("__open_mem", "__find_map_by_name", "__find_program_by_name")
+
+
+class BpfMap:
+    """A map of a loaded object, whose keys are numbers of 32 bits."""
+
+    def __init__(self, pointer: int) -> None:
+        call, of = libbpf(), _Pointer(pointer)
+        self.fd = call("bpf_map__fd", of)
+        self.entries = call("bpf_map__max_entries", of)
+        self._value_bytes = call("bpf_map__value_size", of)
+
+    def put(self, key: int, value: bytes) -> None:
+        """Set the value of a key; ValueError for one of another size than the map's."""
+        if len(value) != self._value_bytes:
+            raise ValueError(f"{len(value)} bytes for a map whose values have {self._value_bytes}")
+        libbpf()("bpf_map_update_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value, ctypes.c_uint64(0))
+
+    def get(self, key: int) -> bytes:
+        """The value of a key; BpfError where there is none."""
+        return self._lookup(key, self._value_bytes)
+
+    def get_all(self, key: int) -> list[bytes]:
+        """The values of a key in a map that has one for each CPU."""
+        each = -(-self._value_bytes // 8) * 8
+        found = self._lookup(key, each * libbpf()("libbpf_num_possible_cpus"))
+        return [found[start : start + self._value_bytes] for start in range(0, len(found), each)]
+
+    def memory(self) -> mmap.mmap:
+        """The values of an array with BPF_F_MMAPABLE, each padded to a multiple of 8 bytes."""
+        return mmap.mmap(self.fd, -(-self._value_bytes // 8) * 8 * self.entries)
+
+    def _lookup(self, key: int, size: int) -> bytes:
+        value = ctypes.create_string_buffer(size)
+        libbpf()("bpf_map_lookup_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value)
+        return value.raw
+
+
+class Loaded:
+    """An object in the kernel; its programs and maps are gone once it is closed, unless somebody else holds them."""
+
+    def __init__(self, name: str, sizes: Mapping[str, int]) -> None:
+        call = libbpf()
+        code = (_PROGRAMS / f"{name}.bpf.o").read_bytes()
+        with ExitStack() as undo:
+            self._object = _Pointer(call("bpf_object__open_mem", code, ctypes.c_size_t(len(code)), None))
+            undo.callback(self.close)
+            for map_name, entries in sizes.items():
+                call("bpf_map__set_max_entries", self._found("map", map_name), ctypes.c_uint32(entries))
+            try:
+                call("bpf_object__load", self._object)
+            except BpfError as error:
+                raise _explained(error, name) from error
+            undo.pop_all()
+
+    def program(self, name: str) -> int:
+        """The file descriptor of a program, by the name of its function."""
+        return libbpf()("bpf_program__fd", self._found("program", name))
+
+    def map(self, name: str) -> BpfMap:
+        """A map, by its name."""
+        pointer = self._found("map", name).value
+        assert pointer is not None
+        return BpfMap(pointer)
+
+    def close(self) -> None:
+        """Give it back to the kernel; harmless when called twice."""
+        pointer, self._object = self._object, _Pointer(None)
+        if pointer:
+            ctypes.CDLL(_LIBRARY).bpf_object__close(pointer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _found(self, what: str, name: str) -> _Pointer:
+        assert self._object, "it is closed"
+        return _Pointer(libbpf()(f"bpf_object__find_{what}_by_name", self._object, name.encode()))
+
+
+def load(name: str, sizes: Mapping[str, int] | None = None) -> Loaded:
+    """Load `programs/NAME.bpf.o`, some of its maps with so many entries instead of those of the source.
+
+    MissingError without libbpf, without the right to load programs, or where the kernel lacks what one needs.
+    """
+    return Loaded(name, sizes or {})
+
+
+def _explained(error: BpfError, name: str) -> MissingError:
+    cause = error.__cause__
+    number = cause.errno if isinstance(cause, OSError) else None
+    if isinstance(cause, PermissionError):
+        why = "loading BPF programs needs root (CAP_BPF, CAP_NET_ADMIN), which this process does not have here"
+    elif number is not None:
+        why = f"this kernel ({os.uname().release}) refuses it: {os.strerror(number)}"
+    else:
+        why = str(error)
+    return MissingError(f"the BPF program {name} cannot be loaded: {why}")
