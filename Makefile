@@ -73,7 +73,8 @@ bpf: ## build the BPF programs, after a change to one
 	@tools/system-packages $(BPF_TOOLS)
 	@cd netbench/bpf/programs && for source in *.c; do \
 	    object=$(abspath $(BPF_OBJECTS))/$${source%.c}.bpf.o; \
-	    clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
+	    clang -O2 -g -Wall -Werror -target bpf -mcpu=v3 -fdebug-prefix-map=$(CURDIR)=. \
+        -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
 	        && llvm-strip -g $$object || exit 1; \
 	done
 
