@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.topology import StreamSpec, Topology, host_of
+from netbench.model.topology import Receive, StreamSpec, Topology, host_of
 
 # RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
 # sinks in 198.19.n.0/24, n being the stream's number from 1. The source of each trial has another address, so that late
@@ -43,7 +43,10 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class StreamPath:
-    """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure."""
+    """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure.
+
+    `receive` is how frames come in at the ingress NIC, as the topology wants it, or as it is once the testbed is up.
+    """
 
     name: str
     number: int
@@ -52,6 +55,7 @@ class StreamPath:
     egress: Nic | None
     sink: Nic
     link_bps: float
+    receive: Receive = "inline"
 
     @property
     def src_ip(self) -> str:
@@ -121,6 +125,7 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
         egress=_nic(topology, stream.egress) if stream.egress else None,
         sink=_nic(topology, stream.sink),
         link_bps=topology.stream_link(stream).rate,
+        receive=topology.stream_link(stream).receive if stream.ingress else "inline",
     )
 
 

@@ -118,15 +118,20 @@ class HostSpec(_Strict):
         return VmSpec(**given) if self.kind == "vm" else None
 
 
+Receive = Literal["inline", "napi"]
+
+
 class LinkSpec(_Strict):
     """A link of nominal rate `rate` (bit/s, L1).
 
     Two ends that are not ports become a veth pair; two ports are a cable that is already there; one
-    end alone is a port cabled to something netbench does not control.
+    end alone is a port cabled to something netbench does not control. `receive` is how a UUT takes frames in at its
+    end of a veth pair: `inline`, within the source's own call, or `napi`, from a ring, by a kernel thread of its own.
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
     rate: BitRate
+    receive: Receive = "inline"
 
 
 class StreamSpec(_Strict):
@@ -258,6 +263,8 @@ class Topology(_Strict):
             kinds = {self.is_port(end) for end in link.ends}
             if len(kinds) == 2:
                 yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
+            if link.receive == "napi" and True in kinds:
+                yield f"link {' – '.join(link.ends)}: receive: a port takes frames in as its driver does; leave it out"
             if len({self.machine(host_of(end)) for end in link.ends}) == 2:
                 yield f"link {' – '.join(link.ends)}: its ends are on different machines; keep links within one"
             if len(link.ends) == 1 and kinds == {False}:

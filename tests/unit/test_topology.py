@@ -85,6 +85,8 @@ def made_of(**fields) -> dict[str, object]:
         # Its frames would count twice, and it cannot be moved twice.
         (fake_ports("netns"), {"hosts__t__ports__rx": "eth1"}, "eth1"),
         (fake_ports("local"), {"hosts__t__ports__rx": "eth1"}, "eth1"),
+        (ONE, {"links__0__receive": "irq"}, "links.0.receive"),
+        (fake_ports(), {"links__0__receive": "napi"}, "receive: a port takes frames in as its driver does"),
         # Hosts of kind `local` are one and the same machine.
         (
             ONE,
