@@ -15,25 +15,24 @@ from netbench.results.store import Store
 
 
 class Results(Mapping[str, TrialResult]):
-    """The results of a store by key of their trials, each read when it is asked for."""
+    """The results of a store by key of their trials, each read when it is asked for: nothing of them is in memory."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._keys = dict.fromkeys(store.keys())
 
     def __getitem__(self, key: str) -> TrialResult:
-        if key not in self._keys:
+        if key not in self:
             raise KeyError(key)
         return self._store.trial(key)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._keys
+        return self._store.has(str(key))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
+        return iter(self._store.keys())
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return self._store.count()
 
     def replace(self, result: TrialResult) -> None:
         """Store another result of one that is there; TestbedError when it cannot be written."""
@@ -42,7 +41,6 @@ class Results(Mapping[str, TrialResult]):
     def add(self, result: TrialResult) -> None:
         """Store one more; TestbedError when it cannot be written."""
         self._store.add(result)
-        self._keys[result.spec.key] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def _walk(
 
 def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
-    expected_s = request.schedule.expected_s(results)
+    expected_s = request.schedule.expected_s(store.keys())
     record.tell(CampaignStarted(topology.name, profile.name, request.planned, len(results), expected_s))
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))

@@ -133,6 +133,16 @@ class Store:
         with self._reading() as db:
             return {key for (key,) in db.execute("SELECT key FROM trials")}
 
+    def has(self, key: str) -> bool:
+        """Whether a trial is done."""
+        with self._reading() as db:
+            return db.execute("SELECT 1 FROM trials WHERE key = ?", (key,)).fetchone() is not None
+
+    def count(self) -> int:
+        """How many trials are done."""
+        with self._reading() as db:
+            return int(db.execute("SELECT count(*) FROM trials").fetchone()[0])
+
     def last_boot(self) -> int:
         """The highest number of a boot that trials were measured on; 0 for none."""
         with self._reading() as db:
@@ -250,7 +260,7 @@ class StoredTrials(Sequence[TrialResult]):
 
     def __len__(self) -> int:
         with closing(Store.read(self.path)) as store:
-            return len(store.keys())
+            return store.count()
 
     @overload
     def __getitem__(self, place: int) -> TrialResult: ...

@@ -180,8 +180,8 @@ class Notes:
     def add(self, trial) -> None:
         self.kept.append(trial)
 
-    def keys(self):
-        return set()
+    def has(self, key) -> bool:
+        return any(kept.spec.key == key for kept in self.kept)
 
     def keep_facts(self, uut, facts) -> None:
         pass

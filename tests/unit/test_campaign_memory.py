@@ -1,0 +1,31 @@
+"""What a campaign holds in memory does not depend on how many trials are behind it."""
+
+import gc
+import tracemalloc
+
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.inputs import topology
+
+WARM_UP, TRIALS = 260, 250  # in 252 trials the sources' addresses have all been used once
+# The key of a trial alone takes 80.
+MOST_BYTES_A_TRIAL = 40
+
+
+def test_nothing_of_a_stored_trial_stays_in_memory(tmp_path, monkeypatch):
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    held = {}
+
+    def look(trial: int) -> None:
+        if trial == 1:
+            tracemalloc.start()
+        elif trial in (WARM_UP, WARM_UP + TRIALS):
+            gc.collect()
+            taken = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/netbench/*")])
+            held[trial] = sum(one.size for one in taken.traces)
+
+    campaign.testbed.before_trial = look
+    try:
+        campaign.run(repetitions=WARM_UP + TRIALS)
+    finally:
+        tracemalloc.stop()
+    assert held[WARM_UP + TRIALS] - held[WARM_UP] < MOST_BYTES_A_TRIAL * TRIALS
