@@ -2,7 +2,7 @@
 
 They talk JSON, one object a line. The first reply, to no request, says that it can send:
 
-    → {"do": "prepare", "traffic": {…}}       ← {"ready": true} or {"failed": "why"}
+    → {"do": "prepare", "traffic": {…}}       ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
     → {"do": "start", "at_monotonic_ns": n}   ← {"sent": {…}} or {"failed": "why"} when sending has ended
     → {"do": "stop"}                          ends sending early; the reply to `start` says so
 
@@ -20,8 +20,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 
+from netbench.errors import MissingError, NetbenchError
 from netbench.model.traffic import Sent, Traffic
 
+# So many times as long as the mean pause between two sends may any take without a reason.
+_USUAL_SCATTER = 10
 # A sleeping thread wakes up late by the timer slack (50 µs, prctl(2)) and the scheduler's whim.
 _SPIN_NS = 200_000
 
@@ -82,7 +85,10 @@ def serve(make_worker: Callable[..., Worker]) -> None:
     sending: threading.Thread | None = None
     try:
         worker = make_worker(*sys.argv[1:])
-    except OSError as error:
+    except MissingError as error:
+        _reply({"missing": str(error)})
+        return
+    except (OSError, NetbenchError) as error:
         _reply({"failed": _explain(error)})
         return
     _reply({"ready": True})
@@ -93,7 +99,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
                 worker.halt = Halt()
                 try:
                     worker.prepare(Traffic(**request["traffic"]))
-                except OSError as error:
+                except (OSError, NetbenchError) as error:
                     _reply({"failed": _explain(error)})
                 else:
                     _reply({"ready": True})
@@ -114,8 +120,13 @@ def _send(worker: Worker, at_monotonic_ns: int) -> None:
         _reply({"failed": f"sending failed: {error!r}"})
 
 
-def _explain(error: OSError) -> str:
-    match error.errno:
+def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:
+    """For how long a source without a rate was stopped, whoever it waited for: by its longest pause among so many."""
+    return max(0, longest_ns - _USUAL_SCATTER * elapsed_ns // pauses)
+
+
+def _explain(error: OSError | NetbenchError) -> str:
+    match error.errno if isinstance(error, OSError) else None:
         case errno.EPERM:
             return "opening a packet socket needs root or CAP_NET_RAW"
         case errno.ENODEV:

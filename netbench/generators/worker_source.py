@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import Lines, last_words
@@ -36,7 +36,7 @@ class WorkerSource(Source):
         return [shlex.join(self._command(interface, cpus))]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Start the worker; TestbedError when it does not get ready to send."""
+        """Start the worker; TestbedError when it does not get ready to send, MissingError where it knows what lacks."""
         self._where = f"the {self._kind} source on {interface} of host {host.name}"
         self._process = host.spawn(self._command(interface, cpus))
         assert self._process.stdout
@@ -129,6 +129,8 @@ class WorkerSource(Source):
             reply = None
         if not isinstance(reply, dict):
             raise TestbedError(self._failure(f"wrote {line[:80]!r} where a JSON object was expected"))
+        if "missing" in reply:
+            raise MissingError(self._failure(f"cannot send: {reply['missing']}"))
         if "failed" in reply:
             raise TestbedError(self._failure(f"cannot send: {reply['failed']}"))
         return reply

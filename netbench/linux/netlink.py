@@ -6,6 +6,7 @@ By hand are the few questions that must be asked from inside a namespace, and fa
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,9 @@ _ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
 _ERROR = struct.Struct("=i")
 _REQUEST, _DUMP = 0x1, 0x300
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_NETLINK_GENERIC = 16
+_GENERIC = struct.Struct("=BBH")  # genlmsghdr of linux/genetlink.h: command, version, reserved
+_GENL_ID_CTRL, _CTRL_CMD_GETFAMILY, _CTRL_ATTR_FAMILY_ID, _CTRL_ATTR_FAMILY_NAME = 16, 3, 1, 2
 _TYPE = 0x3FFF  # without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 _ROOM = 1 << 16
 
@@ -75,6 +79,33 @@ def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = 
             yield content
         if not all_of_them:
             return
+
+
+class Generic:
+    """A family of generic netlink, in the namespace of the calling thread; OSError where the kernel has none such."""
+
+    def __init__(self, family: str) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_GENERIC)
+        try:
+            self._family = _GENL_ID_CTRL
+            answer = self.ask(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
+            self._family = int.from_bytes(answer[_CTRL_ATTR_FAMILY_ID], sys.byteorder)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def ask(self, command: int, request: bytes) -> dict[int, bytes]:
+        """The attributes of the one answer to a command with these attributes; OSError when the kernel refuses."""
+        (answer,) = ask(self._socket, self._family, _GENERIC.pack(command, 1, 0) + request)
+        return attributes(answer[_GENERIC.size :])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
 
 
 def attribute(kind: int, content: bytes) -> bytes:

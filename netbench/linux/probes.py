@@ -16,6 +16,11 @@ from pyroute2 import IPRoute
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
+from netbench.bpf.libbpf import load
+from netbench.bpf.live_frames import run_live
+from netbench.errors import NetbenchError
+from netbench.linux.xdp_devices import xdp_device
+
 PROBE_PREFIX = "nb-probe-"
 
 _TIMEOUT_S = 10.0
@@ -139,6 +144,17 @@ class Bench:
         """Open an XDP socket."""
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
         return "opened a socket"
+
+    def live_frames(self) -> str:
+        """Run a program on a live frame, which it drops, and ask what interfaces take from programs."""
+        try:
+            with load("source") as loaded:
+                run_live(loaded.program("paced"), bytes(60), 1)
+        except NetbenchError as error:
+            raise ProbeError(str(error)) from error
+        if xdp_device("nbp0").takes_frames is None:
+            raise ProbeError("does not tell which interfaces take frames from programs, as Linux 6.3 and newer do")
+        return "ran a program on a live frame"
 
     def _nft(self, ruleset: str) -> None:
         done = subprocess.run(

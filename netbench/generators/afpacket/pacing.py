@@ -5,7 +5,7 @@ A pacer is shared by the threads of a source; they call `next_block` one at a ti
 
 import time
 
-from netbench.generators.worker_process import Halt
+from netbench.generators.worker_process import Halt, pause_beyond_usual_ns
 
 # One system call may carry this many frames: more gains nothing measurable, and all frames of a call
 # bear one time stamp.
@@ -14,8 +14,6 @@ MAX_BLOCK_FRAMES = 256
 # What is sent back to back when on time: small enough that queues of the UUT do not notice, large
 # enough that one core paces a million frames per second.
 _EVEN_BLOCK_S = 50e-6
-# So many times as long as the mean block may any of them take without a reason.
-_USUAL_SCATTER = 10
 
 
 class Pacer:
@@ -104,5 +102,4 @@ class Unpaced(Pacer):
         """A block that took many times as long as others do: the source was stopped, whoever it waited for."""
         self._blocks += 1
         self._longest_ns = max(self._longest_ns, now_ns - self._handed_ns)
-        usual_ns = _USUAL_SCATTER * (now_ns - self.start_ns) // self._blocks
-        self.max_lateness_ns = max(0, self._longest_ns - usual_ns)
+        self.max_lateness_ns = pause_beyond_usual_ns(self._longest_ns, now_ns - self.start_ns, self._blocks)

@@ -1,0 +1,176 @@
+// The test frames of one trial, written into live frames (generators/xdp/trial.py has the same `struct trial`).
+//
+// Each run has a frame of the kernel's to fill and send, or to give back. Frames come back from where they were sent,
+// maybe altered on the way: every header is written anew. The layout is that of generators/frames.py.
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define NS_PER_S 1000000000ULL
+#define MAGIC 0xbe9be955
+#define HEADERS 58
+// Reading the clock costs as much as sending: without a rate, so many frames (2 us) bear one time.
+#define CLOCK_EVERY 16
+
+// Times are CLOCK_MONOTONIC in ns; a fraction is one of a ns, in 1/2^32.
+struct trial {
+	// What is asked for.
+	__u64 headers[5];     // bytes 0-39 of a frame of the first flow: up to the UDP length
+	__u64 start_ns;       // when the first frame is due
+	__u64 end_ns;         // from when on nothing is sent
+	__u64 frames;
+	__u64 gap_ns;
+	__u64 gap_fraction;
+	__u64 least_gap_ns;   // between frames that are overdue
+	__u64 flows;
+	// What was done.
+	__u64 second_ns;      // when the second of CLOCK_REALTIME began that is now
+	__u64 second;
+	__u64 stamp;
+	__u64 due_ns;         // of the next frame
+	__u64 due_fraction;
+	__u64 earliest_ns;    // of the next frame, whenever it was due
+	__u64 sent;
+	__u64 flow;
+	__u64 first_ns;
+	__u64 last_ns;
+	__u64 latest_ns;      // by how much a frame was late; without a rate, the longest pause
+	__u64 burst;          // frames since a slot was left empty
+	__u64 longest_burst;
+	__u64 done;           // set by whoever ends the trial
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct trial);
+} trials SEC(".maps");
+
+// Both UDP ports of each flow, as in the frame.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 60000);
+	__type(key, __u32);
+	__type(value, __u32);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} leaves_by SEC(".maps");
+
+static __always_inline struct trial *this_trial(void)
+{
+	__u32 first = 0;
+
+	return bpf_map_lookup_elem(&trials, &first);
+}
+
+// Seconds and microseconds as in the frame.
+static __always_inline __u64 stamp(struct trial *trial, __u64 now)
+{
+	__u64 since = now - trial->second_ns;
+
+	if (since >= NS_PER_S) {
+		__u64 seconds = since / NS_PER_S;
+
+		trial->second += seconds;
+		trial->second_ns += seconds * NS_PER_S;
+		since -= seconds * NS_PER_S;
+	}
+	// since / 1000, for less than 2^30, without the division.
+	return (__u64)bpf_htonl(since * 274877907 >> 38) << 32 | bpf_htonl((__u32)trial->second);
+}
+
+static __always_inline int send(struct xdp_md *frame, struct trial *trial, __u64 stamp)
+{
+	__u8 *data = (void *)(long)frame->data;
+
+	if (data + HEADERS > (__u8 *)(long)frame->data_end)
+		return XDP_ABORTED;
+	for (int word = 0; word < 5; word++)
+		*(__u64 *)(data + 8 * word) = trial->headers[word];
+	*(__u16 *)(data + 40) = 0;  // no UDP checksum
+	*(__u32 *)(data + 42) = bpf_htonl(MAGIC);
+	*(__u32 *)(data + 46) = bpf_htonl((__u32)trial->sent);
+	*(__u64 *)(data + 50) = stamp;
+	if (trial->flows > 1) {
+		__u32 flow = trial->flow;
+		__u32 *ports = bpf_map_lookup_elem(&flows, &flow);
+
+		if (ports)
+			*(__u32 *)(data + 34) = *ports;
+		trial->flow = flow + 1 < trial->flows ? flow + 1 : 0;
+	}
+	trial->sent++;
+	return bpf_redirect_map(&leaves_by, 0, XDP_ABORTED);
+}
+
+SEC("xdp")
+int paced(struct xdp_md *frame)
+{
+	struct trial *trial = this_trial();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!trial)
+		return XDP_ABORTED;
+	if (now < trial->due_ns || now < trial->earliest_ns || trial->done) {
+		trial->burst = 0;
+		return XDP_DROP;
+	}
+	if (trial->sent >= trial->frames || now >= trial->end_ns) {
+		trial->done = 1;
+		return XDP_DROP;
+	}
+	if (now - trial->due_ns > trial->latest_ns)
+		trial->latest_ns = now - trial->due_ns;
+	if (++trial->burst > trial->longest_burst)
+		trial->longest_burst = trial->burst;
+	if (!trial->sent)
+		trial->first_ns = now;
+	trial->last_ns = now;
+	trial->earliest_ns = now + trial->least_gap_ns;
+	trial->due_fraction += trial->gap_fraction;
+	trial->due_ns += trial->gap_ns + (trial->due_fraction >> 32);
+	trial->due_fraction = (__u32)trial->due_fraction;
+	return send(frame, trial, stamp(trial, now));
+}
+
+SEC("xdp")
+int unpaced(struct xdp_md *frame)
+{
+	struct trial *trial = this_trial();
+
+	if (!trial)
+		return XDP_ABORTED;
+	if (trial->sent % CLOCK_EVERY == 0) {
+		__u64 now = bpf_ktime_get_ns();
+
+		if (now < trial->start_ns || trial->done)
+			return XDP_DROP;
+		if (now >= trial->end_ns) {
+			trial->done = 1;
+			return XDP_DROP;
+		}
+		if (!trial->sent)
+			trial->first_ns = now;
+		else if (now - trial->last_ns > trial->latest_ns)
+			trial->latest_ns = now - trial->last_ns;
+		trial->last_ns = now;
+		trial->stamp = stamp(trial, now);
+	}
+	return send(frame, trial, trial->stamp);
+}
+
+// Some drivers take frames only from a NIC at which a program is attached.
+SEC("xdp")
+int attached(struct xdp_md *frame)
+{
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "GPL";

@@ -1,0 +1,53 @@
+"""A BPF program that runs in the kernel, on one live frame after the other, until it says that it is done."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+
+from netbench.bpf.live_frames import run_live
+from netbench.errors import NetbenchError
+
+_SLOTS = 2**31 - 1  # of one system call: minutes at least
+# How often a thread that has not left the kernel yet is told to: the first signal may come before it has entered.
+_SIGNAL_EVERY_S = 0.005
+
+
+class LiveRun(threading.Thread):
+    """One thread, in one system call where that is long enough, which a signal ends: setting it up takes too long.
+
+    Whoever starts one calls `finish`. The process must have a handler for SIGUSR1, whatever that does.
+    """
+
+    def __init__(
+        self, program: int, frame: bytes, batch: int, is_done: Callable[[], bool], cpus: Sequence[int]
+    ) -> None:
+        """`program` gets copies of `frame`, whose `batch` leave together, on the first of `cpus` (none: any)."""
+        super().__init__()
+        self._program, self._frame, self._batch, self._is_done, self._cpus = program, frame, batch, is_done, cpus
+        self._has_left, self._may_end = threading.Event(), threading.Event()
+        self.error = ""
+
+    def run(self) -> None:
+        try:
+            if self._cpus:
+                os.sched_setaffinity(0, self._cpus[:1])  # 0 is the calling thread, see sched_setaffinity(2)
+            while not self._is_done():
+                run_live(self._program, self._frame, _SLOTS, self._batch)
+        except (NetbenchError, OSError) as error:
+            self.error = f"sending failed: {error}"
+        finally:
+            self._has_left.set()
+            self._may_end.wait()  # a thread that is no more must not be sent a signal
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it is in the kernel no more."""
+        return self._has_left.is_set()
+
+    def finish(self) -> None:
+        """Have it leave the kernel, once it is done; the kernel needs some ms to take down what it set up for it."""
+        while not self._has_left.wait(_SIGNAL_EVERY_S):
+            assert self.ident is not None
+            signal.pthread_kill(self.ident, signal.SIGUSR1)
+        self._may_end.set()

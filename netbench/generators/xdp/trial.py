@@ -1,0 +1,103 @@
+"""One trial of a source: what the BPF program (bpf/programs/source.c) is told, and what it says that it did."""
+
+import ctypes
+import time
+
+from netbench.generators.frames import build_frame
+from netbench.generators.worker_process import pause_beyond_usual_ns
+from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.model.traffic import Sent, Traffic
+
+_HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
+_CLOCK_EVERY = 16  # frames, without a rate
+_FRACTION = 2**32  # in so many parts the program divides a ns
+# So far apart overdue frames are, or half a gap where that is less: a ring of 256 frames, as veth and NICs have, is
+# overrun by a burst without gaps.
+_OVERDUE_GAP_NS = 2000
+# Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself up to 1.
+_BATCHES = ((250_000.0, 1), (2_000_000.0, 4), (4_000_000.0, 16))
+_LARGEST_BATCH = 64
+# A trial that takes longer than this many times its duration, and some seconds, is given up.
+_MOST_TIMES = 3
+_GRACE_S = 2
+
+
+class Shared(ctypes.Structure):
+    """`struct trial` of the program, where it is said what is what; in memory that both see."""
+
+    _fields_ = (
+        ("headers", ctypes.c_uint8 * _HEADER_BYTES),
+        *(
+            (name, ctypes.c_uint64)
+            for name in (
+                *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "flows"),
+                *("second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns", "sent", "flow"),
+                *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
+            )
+        ),
+    )
+
+
+class Trial:
+    """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
+
+    def __init__(self, traffic: Traffic, shared: Shared) -> None:
+        self.frame = build_frame(traffic)
+        self.program = "unpaced" if traffic.fps is None else "paced"
+        fps = traffic.fps or float("inf")
+        self.batch = next((batch for below, batch in _BATCHES if fps < below), _LARGEST_BATCH)
+        self._traffic, self._shared = traffic, shared
+        ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
+        shared.done = 1  # until it begins
+
+    def begin(self, at_ns: int) -> None:
+        """Have the program send from `at_ns` on; a start that lies in the past becomes now, and counts as lateness."""
+        traffic, shared = self._traffic, self._shared
+        now_ns = time.monotonic_ns()
+        self._late_ns = max(0, now_ns - at_ns)
+        shared.start_ns = shared.due_ns = self.start_ns = max(now_ns, at_ns)
+        limit_s = traffic.duration_s
+        if traffic.fps is not None and traffic.frames is not None:
+            limit_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
+            shared.gap_ns, shared.gap_fraction = divmod(round(1e9 / traffic.fps * _FRACTION), _FRACTION)
+            shared.least_gap_ns = min(_OVERDUE_GAP_NS, shared.gap_ns // 2)
+            shared.frames = traffic.frames
+        shared.end_ns = self.start_ns + round(limit_s * 1e9)
+        shared.headers[:] = self.frame[:_HEADER_BYTES]
+        shared.flows = traffic.flows
+        clocks = read_clocks(SystemClock())
+        self._realtime_ns = (clocks.least_ns + clocks.most_ns) // 2
+        shared.second = (self.start_ns + self._realtime_ns) // 1_000_000_000
+        shared.second_ns = shared.second * 1_000_000_000 - self._realtime_ns
+        shared.done = 0
+
+    @property
+    def nominal_end_ns(self) -> int:
+        """When it should be done."""
+        return self.start_ns + round(self._traffic.duration_s * 1e9)
+
+    def result(self, error: str) -> Sent:
+        """What was sent, once the program is done; `error` is why it was ended early."""
+        traffic, shared = self._traffic, self._shared
+        frames = shared.sent
+        end_ns, late_ns, burst = shared.end_ns, shared.latest_ns, shared.longest_burst
+        if traffic.fps is not None:
+            end_ns = max(shared.last_ns, self.start_ns + round(frames / traffic.fps * 1e9))
+            if not error and traffic.frames and frames < traffic.frames:
+                error = f"given up, for sending took longer than {_MOST_TIMES} times the duration and {_GRACE_S} s"
+        else:
+            if error:
+                end_ns = shared.last_ns
+            pauses = max(1, frames // _CLOCK_EVERY)
+            late_ns = pause_beyond_usual_ns(shared.latest_ns, shared.last_ns - self.start_ns, pauses)
+            burst = frames
+        return Sent(
+            frames=frames,
+            errors=0,
+            duration_s=(end_ns - self.start_ns) / 1e9 if frames else 0.0,
+            first_ns=shared.first_ns + self._realtime_ns if frames else None,
+            last_ns=shared.last_ns + self._realtime_ns if frames else None,
+            max_burst_frames=burst,
+            max_lateness_s=max(late_ns, self._late_ns) / 1e9,
+            error=error,
+        )

@@ -1,0 +1,103 @@
+"""The process of an `xdp` source: `python -m netbench.generators.xdp.worker IFACE ATTACH [CPU…]`, ATTACH 0 or 1."""
+
+import os
+import signal
+import struct
+import threading
+import time
+from contextlib import ExitStack
+
+from netbench.bpf.libbpf import BpfError, load
+from netbench.bpf.live_frames import run_live
+from netbench.generators.frames import flow_ports
+from netbench.generators.worker_process import Worker, serve
+from netbench.generators.xdp.device import claim, refusal
+from netbench.generators.xdp.running import LiveRun
+from netbench.generators.xdp.trial import Shared, Trial
+from netbench.linux.xdp_devices import XdpDevice, xdp_device
+from netbench.model.traffic import Sent, Traffic
+from netbench.model.units import FCS_BYTES
+
+_HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device takes frames of its MTU with both
+# How often the program is looked at when it should be done, in ns.
+_LOOK_NS = 500_000
+_STOP_S = 2.0
+
+
+class XdpWorker(Worker):
+    """The program of one interface, kept in the kernel across trials, and the trial at hand."""
+
+    def __init__(self, interface: str, attach: str, *cpus: str) -> None:
+        self._interface = interface
+        self._cpus = [int(cpu) for cpu in cpus]
+        if cpus:
+            os.sched_setaffinity(0, self._cpus)
+        # With no handler it would end the process: all that is wanted is that it ends a system call.
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        self._stack = ExitStack()
+        self._loaded = self._stack.enter_context(load("source"))
+        claim(interface, self._loaded, self._stack, attach=attach == "1")
+        self._shared = Shared.from_buffer(self._loaded.map("trials").memory())
+        self._flows = (1, 0)
+        self._running: LiveRun | None = None
+
+    def prepare(self, traffic: Traffic) -> None:
+        self._await_end()
+        # Again for each trial: an interface of the same name may have taken the place of the first.
+        device = xdp_device(self._interface)
+        if why := refusal(self._interface, device) or _unfit(self._interface, device, traffic):
+            raise OSError(why)
+        self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
+        if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
+            ports = self._loaded.map("flows")
+            for flow, pair in enumerate(flow_ports(traffic.flows, traffic.seed).astype(">u2")):
+                ports.put(flow, pair.tobytes())
+            self._flows = traffic.flows, traffic.seed
+        self._trial = Trial(traffic, self._shared)
+        try:
+            run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # which sends nothing yet
+        except BpfError as error:
+            size = f"frames of {traffic.frame_size} bytes (a live frame and what the kernel keeps with it fill a page)"
+            raise OSError(f"{error}, for {size}") from error
+
+    def send(self, at_monotonic_ns: int) -> Sent:
+        trial, shared = self._trial, self._shared
+        trial.begin(at_monotonic_ns)
+        program = self._loaded.program(trial.program)
+        self._running = run = LiveRun(program, trial.frame, trial.batch, lambda: shared.done != 0, self._cpus)
+        run.start()
+        self.halt.sleep_until(trial.nominal_end_ns)
+        while not (shared.done or run.has_left or self.halt.is_set()):
+            self.halt.sleep_until(time.monotonic_ns() + _LOOK_NS)
+        reason = "" if shared.done else self.halt.reason
+        shared.done = 1
+        ending = threading.Thread(target=run.finish)  # what has been sent is known before the kernel is done with it
+        ending.start()
+        if reason:
+            ending.join(_STOP_S)
+        reason = run.error or reason
+        if not reason and not xdp_device(self._interface).up:
+            reason = f"the link of {self._interface} went down"
+        return trial.result(reason)
+
+    def _await_end(self) -> None:
+        """Until the last trial's thread has ended; TimeoutError when it does not."""
+        if self._running is not None:
+            self._running.join(_STOP_S)
+            if self._running.is_alive():
+                raise TimeoutError("the kernel does not end the program of the trial before")
+            self._running = None
+
+
+def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
+    """Why frames like these cannot leave by the interface as it is now."""
+    if not device.up:
+        return f"{interface} is down, or its link is"
+    most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
+    if traffic.frame_size > most:
+        return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {traffic.frame_size}"
+    return ""
+
+
+if __name__ == "__main__":
+    serve(XdpWorker)

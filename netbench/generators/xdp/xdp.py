@@ -1,0 +1,64 @@
+"""The built-in source at the kernel's speed: XDP live frames, filled by a BPF program."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from pydantic import BaseModel
+
+from netbench.generators.base import Generator
+from netbench.generators.worker_source import WorkerSource
+from netbench.hosts.base import Host, kernel_of
+from netbench.linux.needs import ON_VETH, Feature
+from netbench.linux.probes import Bench
+from netbench.model.profile import NoOptions
+from netbench.model.tester import Identity
+from netbench.model.traffic import Stamps, Traffic
+
+
+class Xdp(Generator):
+    """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3, napi links, NICs)."""
+
+    Options = NoOptions
+    may_need = (
+        Feature(
+            "live-frames",
+            "the generator xdp",
+            ON_VETH,
+            "CONFIG_BPF_SYSCALL",
+            "",
+            Bench.live_frames,
+            optional=True,
+            otherwise="or send with the generator afpacket, as auto does",
+        ),
+    )
+
+    def __init__(self, options: BaseModel | None = None) -> None:
+        """There is nothing to choose."""
+
+    def unfit(self, host: Host) -> str:
+        # Its worker runs in netbench's own Python, which only this machine has.
+        return "" if host.shares_files else f"host {host.name} is not this machine, and its worker runs only here"
+
+    def source(self) -> "XdpSource":
+        return XdpSource()
+
+
+class XdpSource(WorkerSource):
+    """It paces any rate: frame i is due at start + i/fps, to the nanosecond, and stamped when it is sent."""
+
+    def __init__(self, *, attach: bool = True) -> None:
+        """`attach`: a program that passes all on, at a NIC whose driver takes frames only then."""
+        self._kernel = "the kernel of its host"
+        super().__init__("xdp", "netbench.generators.xdp.worker", str(int(attach)))
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """As of every worker; MissingError when the kernel or the interface lacks what it needs."""
+        self._kernel = kernel_of(host)
+        super().open(host, interface, cpus)
+
+    def stamps(self, traffic: Traffic) -> Stamps:
+        return Stamps(first_sequence=0)
+
+    def identity(self) -> Identity:
+        program = {"program": f"source.bpf.o of netbench {version('netbench')}"}
+        return Identity("xdp", self._kernel, program, 1)

@@ -1,0 +1,69 @@
+"""What interfaces can do for XDP programs, and be told by netlink, in the namespace of the calling thread.
+
+Formats: linux/netdev.h (Linux 6.3 and newer), linux/rtnetlink.h and linux/if_link.h.
+"""
+
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.linux.netlink import Generic, ask, attribute, attributes
+
+_NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
+_RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
+_RTM_GETLINK = 18
+_LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
+_IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 3, 4, 18, 1
+_IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+
+
+@dataclass(frozen=True, slots=True)
+class XdpDevice:
+    """An interface. `kind` is the kernel's of virtual ones (`veth`, `dummy`), else its driver, empty if unknown.
+
+    `takes_frames`: whether it sends what a program redirects to it (ndo_xdp_xmit). `runs_programs`: in its driver.
+    Both are None where the kernel does not tell.
+    """
+
+    index: int
+    mtu: int
+    up: bool  # and so is its link
+    kind: str
+    takes_frames: bool | None
+    runs_programs: bool | None
+
+
+def xdp_device(interface: str) -> XdpDevice:
+    """The interface of a name; OSError (ENODEV) when there is none."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+        name = attribute(_IFLA_IFNAME, interface.encode() + b"\0")
+        (answer,) = ask(asked, _RTM_GETLINK, _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + name)
+    _, _, index, flags, _ = _LINK.unpack_from(answer)
+    found = attributes(answer[_LINK.size :])
+    kind = attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
+    features = _features(index)
+    return XdpDevice(
+        index,
+        struct.unpack("=I", found[_IFLA_MTU])[0],
+        flags & (_IFF_UP | _IFF_LOWER_UP) == _IFF_UP | _IFF_LOWER_UP,
+        kind or _driver(interface),
+        None if features is None else bool(features & _TAKES_FRAMES),
+        None if features is None else bool(features & _RUNS_PROGRAMS),
+    )
+
+
+def _features(index: int) -> int | None:
+    try:
+        with Generic("netdev") as netdev:
+            answer = netdev.ask(_NETDEV_CMD_DEV_GET, attribute(_NETDEV_IFINDEX, struct.pack("=I", index)))
+    except OSError:
+        return None
+    return int(struct.unpack("=Q", answer[_NETDEV_XDP_FEATURES])[0])
+
+
+def _driver(interface: str) -> str:
+    with suppress(OSError):  # not visible, or not there
+        return Path("/sys/class/net", interface, "device/driver").readlink().name
+    return ""
