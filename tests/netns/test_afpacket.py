@@ -1,4 +1,4 @@
-"""The built-in source on a real veth pair, counted by the kernel and captured frame by frame."""
+"""The built-in sources on a real veth pair, counted by the kernel and captured frame by frame."""
 
 import os
 import re
@@ -16,6 +16,8 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frames import flow_ports
+from netbench.generators.worker_source import WorkerSource
+from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
@@ -27,6 +29,8 @@ pytestmark = pytest.mark.root
 REPOSITORY = Path(__file__).parents[2]
 SNAP_BYTES = 80  # all that identifies a frame
 SOON_NS = 20_000_000
+
+of_both_kinds = pytest.mark.parametrize("kind", ["afpacket", "xdp"])
 
 
 class Lab(Namespaced):
@@ -74,8 +78,12 @@ def opened(lab):
     """Opens sources; closes them afterwards."""
     sources = []
 
-    def open_source(interface: str = "tx0", threads: int = 1) -> AfPacketSource:
-        source = AfPacketSource(AfPacketSource.Options(threads=threads))
+    def open_source(interface: str = "tx0", threads: int = 1, kind: str = "afpacket") -> WorkerSource:
+        source: WorkerSource = XdpSource()
+        if kind == "xdp":
+            lab.do(f"ethtool -K {interface.replace('tx', 'rx')} gro on")
+        else:
+            source = AfPacketSource(AfPacketSource.Options(threads=threads))
         sources.append(source)
         source.open(lab, interface, [])
         return source
@@ -100,7 +108,7 @@ def traffic(fps: float | None, duration_s: float, frame_size: int = 64, flows: i
     )
 
 
-def run(source: AfPacketSource, what: Traffic, timeout_s: float = 30.0):
+def run(source: WorkerSource, what: Traffic, timeout_s: float = 30.0):
     source.prepare(what)
     source.start(time.monotonic_ns() + SOON_NS)
     return source.wait(timeout_s)
@@ -146,9 +154,12 @@ class Capture:
         return captured
 
 
+@of_both_kinds
 @pytest.mark.parametrize(("frame_size", "flows"), [(64, 1), (65, 300), (500, 1), (1518, 1)])
-def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(lab, opened, tmp_path, frame_size, flows):
-    source = opened()
+def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(
+    lab, opened, tmp_path, frame_size, flows, kind
+):
+    source = opened(kind=kind)
     capture = Capture(lab, tmp_path / "rx0.pcap")
     packets, octets = lab.tx("packets"), lab.tx("bytes")
 
@@ -200,8 +211,9 @@ def test_two_threads_share_one_paced_sequence(lab, opened, tmp_path):
     assert [ports for _, _, ports in in_order] == [flows[sequence % 3] for sequence in range(20_000)]
 
 
-def test_a_source_is_used_for_one_trial_after_another(lab, opened):
-    source = opened()
+@of_both_kinds
+def test_a_source_is_used_for_one_trial_after_another(lab, opened, kind):
+    source = opened(kind=kind)
     packets = lab.tx("packets")
     expected = 0
     for frame_size, fps in ((64, 10_000.0), (1518, 3_000.0), (100, 7.0), (64, 33_333.0)):
@@ -219,8 +231,9 @@ def test_the_source_receives_nothing(lab, opened):
     assert [line.split()[3] for line in sockets] == ["0000"]  # its protocol: none
 
 
-def test_two_sources_start_together(lab, opened):
-    sources = [opened("tx0"), opened("tx1")]
+@of_both_kinds
+def test_two_sources_start_together(lab, opened, kind):
+    sources = [opened("tx0", kind=kind), opened("tx1", kind=kind)]
     for source in sources:
         source.prepare(traffic(5_000.0, 0.5))
     at_ns = time.monotonic_ns() + 50_000_000
@@ -240,8 +253,9 @@ def test_two_sources_start_together(lab, opened):
     assert lab.tx("packets", "tx0") == lab.tx("packets", "tx1") == 2500
 
 
-def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened):
-    source = opened()
+@of_both_kinds
+def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened, kind):
+    source = opened(kind=kind)
     source.prepare(traffic(10_000.0, 5.0))
     source.start(time.monotonic_ns())
     until_sending(lab)
@@ -250,18 +264,19 @@ def test_an_interface_that_goes_away_ends_the_trial_and_the_next(lab, opened):
     sent = source.wait(30.0)
 
     assert 0 < sent.frames < 50_000
-    assert re.search("ENXIO|ENETDOWN|ENODEV", sent.error)
+    assert re.search("ENXIO|ENETDOWN|ENODEV|No such device", sent.error)
     with pytest.raises(TestbedError, match=r"tx0.*no such interface"):
         source.prepare(traffic(10_000.0, 5.0))
 
 
-def test_an_interface_taken_down_ends_the_trial_and_works_again_when_up(lab, opened):
-    source = opened()
+@of_both_kinds
+def test_an_interface_taken_down_ends_the_trial_and_works_again_when_up(lab, opened, kind):
+    source = opened(kind=kind)
     source.prepare(traffic(10_000.0, 5.0))
     source.start(time.monotonic_ns())
     until_sending(lab)
     lab.do("ip link set dev tx0 down")
-    assert "ENETDOWN" in source.wait(30.0).error
+    assert re.search("ENETDOWN|went down", source.wait(30.0).error)
 
     lab.do("ip link set dev tx0 up")
     sent = run(source, traffic(1_000.0, 0.1))
@@ -293,8 +308,9 @@ def test_a_link_without_carrier_is_given_up_in_bounded_time(lab, opened):
     assert (sent.first_ns, sent.last_ns, sent.duration_s) == (None, None, 0.0)
 
 
-def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened):
-    source = opened()
+@of_both_kinds
+def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened, kind):
+    source = opened(kind=kind)
     source.prepare(traffic(10_000.0, 5.0))
     source.start(time.monotonic_ns())
     until_sending(lab)
@@ -305,9 +321,10 @@ def test_a_killed_worker_is_an_error_of_the_trial_and_of_the_next(lab, opened):
         source.prepare(traffic(10_000.0, 5.0))
 
 
+@of_both_kinds
 @pytest.mark.parametrize("fps", [None, 1_000_000.0, 10_000.0, 2.0])
-def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, fps):
-    source = opened()
+def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, fps, kind):
+    source = opened(kind=kind)
     packets = lab.tx("packets")
     sent = run(source, traffic(fps, 600.0), timeout_s=0.2)
 
@@ -317,10 +334,11 @@ def test_a_trial_that_takes_too_long_is_stopped_with_what_it_sent(lab, opened, f
     assert run(source, traffic(1_000.0, 0.1)).frames == 100
 
 
+@of_both_kinds
 @pytest.mark.parametrize("way", ["close", "terminate"])
 @pytest.mark.parametrize("fps", [None, 10_000.0, 0.01])
-def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way):
-    source = opened()
+def test_nothing_is_sent_after_the_end_of_a_source(lab, opened, fps, way, kind):
+    source = opened(kind=kind)
     source.prepare(traffic(fps, 600.0))
     source.start(time.monotonic_ns())
     until_sending(lab)

@@ -15,10 +15,7 @@ class Kernel:
     def __init__(self, *_: object) -> None:
         self._answer = b""
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
     def send(self, request: bytes) -> None:
@@ -48,7 +45,7 @@ class Kernel:
 
 
 def test_nics_that_count_pause_frames(monkeypatch):
-    monkeypatch.setattr("netbench.linux.pause.socket.socket", Kernel)
+    monkeypatch.setattr("netbench.linux.netlink.socket.socket", Kernel)
     assert read_pause_frames(["eth0", "eth1", "veth0"]) == {"eth0": PauseFrames(rx=7, tx=1 << 40)}
 
 

@@ -93,6 +93,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "afpacket",
         "auto",
         "pktgen",
+        "xdp",
         "tcpdump",
         "plan",
         "external",
@@ -105,7 +106,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
-    assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen"]
+    assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
     assert list(plugins(SINKS)) == ["tcpdump"]
     assert list(plugins(UUTS)) == list(option_models(UUTS)) == ["external", "forwarder", "qemu", "raw", "reference"]
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"

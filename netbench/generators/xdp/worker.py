@@ -19,7 +19,8 @@ from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
 
 _HEADER_BYTES, _TAG_BYTES = 14, 4  # of Ethernet; a device takes frames of its MTU with both
-# How often the program is looked at when it should be done, in ns.
+# How often the link is looked at, which the program cannot see, and the program when it should be done; in ns.
+_LOOK_AT_LINK_NS = 500_000_000
 _LOOK_NS = 500_000
 _STOP_S = 2.0
 
@@ -45,7 +46,7 @@ class XdpWorker(Worker):
         self._await_end()
         # Again for each trial: an interface of the same name may have taken the place of the first.
         device = xdp_device(self._interface)
-        if why := refusal(self._interface, device) or _unfit(self._interface, device, traffic):
+        if why := _unfit(self._interface, device, traffic):
             raise OSError(why)
         self._loaded.map("leaves_by").put(0, struct.pack("=I", device.index))
         if traffic.flows > 1 and self._flows != (traffic.flows, traffic.seed):
@@ -66,19 +67,28 @@ class XdpWorker(Worker):
         program = self._loaded.program(trial.program)
         self._running = run = LiveRun(program, trial.frame, trial.batch, lambda: shared.done != 0, self._cpus)
         run.start()
-        self.halt.sleep_until(trial.nominal_end_ns)
         while not (shared.done or run.has_left or self.halt.is_set()):
-            self.halt.sleep_until(time.monotonic_ns() + _LOOK_NS)
-        reason = "" if shared.done else self.halt.reason
+            now_ns = time.monotonic_ns()
+            if now_ns < trial.nominal_end_ns:
+                self.halt.sleep_until(min(trial.nominal_end_ns, now_ns + _LOOK_AT_LINK_NS))
+                self._look_at_link()
+            else:
+                self.halt.sleep_until(now_ns + _LOOK_NS)
         shared.done = 1
-        ending = threading.Thread(target=run.finish)  # what has been sent is known before the kernel is done with it
+        ending = threading.Thread(target=run.finish)
         ending.start()
+        reason = run.error or self.halt.reason
         if reason:
             ending.join(_STOP_S)
-        reason = run.error or reason
-        if not reason and not xdp_device(self._interface).up:
-            reason = f"the link of {self._interface} went down"
+        # Else it is known already what has been sent, and the kernel needs some ms more.
         return trial.result(reason)
+
+    def _look_at_link(self) -> None:
+        try:
+            if not xdp_device(self._interface).up:
+                self.halt.set(f"the link of {self._interface} went down")
+        except OSError as error:
+            self.halt.set(f"{self._interface} is gone ({error.strerror})")
 
     def _await_end(self) -> None:
         """Until the last trial's thread has ended; TimeoutError when it does not."""
@@ -93,6 +103,8 @@ def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     """Why frames like these cannot leave by the interface as it is now."""
     if not device.up:
         return f"{interface} is down, or its link is"
+    if why := refusal(interface, device):
+        return why
     most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
     if traffic.frame_size > most:
         return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {traffic.frame_size}"
