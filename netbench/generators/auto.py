@@ -1,6 +1,7 @@
-"""The best source each host can have: pktgen where it works, else AF_PACKET sockets."""
+"""The best source each host and each load can have: pktgen or AF_PACKET sockets, and live frames for high loads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import BaseModel
 
@@ -9,93 +10,132 @@ from netbench.generators.afpacket.afpacket import AfPacket, AfPacketOptions
 from netbench.generators.base import Generator, Source
 from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
+from netbench.generators.xdp.xdp import Xdp
 from netbench.hosts.base import Host
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
+# Up to here one CPU with something else to do holds any rate with either of the other two.
+_HIGH_FPS = 200_000
+
 
 class Auto(Generator):
-    """The kernel's pktgen where it works, else afpacket; chosen anew for every source, when it is opened."""
+    """The kernel's pktgen where it works, else afpacket; above 200,000 frames/s xdp, where the link takes it."""
 
     def __init__(self, options: BaseModel | None = None) -> None:
         """There are none: whoever wants to choose more names the generator."""
         self._pktgen = PktGen(PktGenOptions())
         self._afpacket = AfPacket(AfPacketOptions())
+        self._xdp = Xdp(attach=False)  # nobody has asked for a program at a NIC
 
     def unfit(self, host: Host) -> str:
         no_pktgen, no_afpacket = self._pktgen.unfit(host), self._afpacket.unfit(host)
         return f"{no_pktgen}, and {no_afpacket}" if no_pktgen and no_afpacket else ""
 
     def source(self) -> "AutoSource":
-        return AutoSource(self._pktgen, self._afpacket)
+        return AutoSource(self._pktgen, self._afpacket, self._xdp)
 
 
 class AutoSource(Source):
-    """A source of the kind that works where it is opened; what it says of itself begins with why it was taken."""
+    """Two sources, of which each trial's load chooses one: what is high goes to xdp, where that works."""
 
-    def __init__(self, pktgen: PktGen, afpacket: AfPacket) -> None:
-        self._pktgen = pktgen
-        self._afpacket = afpacket
-        self._chosen: Source | None = None
-        self._why = ""
+    def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp) -> None:
+        self._pktgen, self._afpacket, self._xdp = pktgen, afpacket, xdp
+        self._usual: Source | None = None
+        self._fast: Source | None = None
+        self._sending: Source | None = None
+        self._why: list[str] = []
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        """What open() would do with either, as it is chosen only then."""
+        """What open() would do with each, as it is chosen only then."""
         return [
             "# where pktgen works:",
             *self._pktgen.source().commands(interface, cpus),
             "# elsewhere:",
             *self._afpacket.source().commands(interface, cpus),
+            f"# for loads above {_HIGH_FPS:,} frames/s, where the link takes frames from XDP:",
+            *self._xdp.source().commands(interface, cpus),
         ]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Bring up pktgen, or afpacket where pktgen does not work; MissingError when neither does."""
+        """Bring up pktgen, or afpacket where pktgen does not work, and xdp where it does; MissingError without any."""
         self.close()
-        no_pktgen = self._pktgen.unfit(host)
-        if not no_pktgen:
-            source = self._pktgen.source()
-            try:
-                source.open(host, interface, cpus)
-            except (TestbedError, MissingError) as error:
-                no_pktgen = str(error)
-            else:
-                self._chosen, self._why = source, ""
-                return
-        if no_afpacket := self._afpacket.unfit(host):
-            raise MissingError(f"nothing can send from {interface} of host {host.name}: {no_pktgen}, and {no_afpacket}")
-        fallback = self._afpacket.source()
-        fallback.open(host, interface, cpus)
-        self._chosen, self._why = fallback, f"afpacket sends from {interface} of host {host.name}: {no_pktgen}"
+        where = f"{interface} of host {host.name}"
+        self._usual, no_pktgen = _try(self._pktgen, host, interface, cpus)
+        if self._usual is None:
+            if no_afpacket := self._afpacket.unfit(host):
+                raise MissingError(f"nothing can send from {where}: {no_pktgen}, and {no_afpacket}")
+            self._usual = self._afpacket.source()
+            self._usual.open(host, interface, cpus)
+            self._why = [f"afpacket sends from {where}: {no_pktgen}"]
+        self._fast, no_xdp = _try(self._xdp, host, interface, cpus)
+        usual = self._usual.identity().kind
+        if self._fast is None:
+            self._why.append(f"{usual} sends high loads from {where} too: {no_xdp}")
+        else:
+            self._why.append(
+                f"xdp sends `max` and loads above {_HIGH_FPS:,} frames/s from {where}, {usual} the others: name one of "
+                "them as the generator where a curve is to have one source throughout"
+            )
 
     def identity(self) -> Identity:
-        return self._chosen.identity() if self._chosen else Identity("pktgen, or afpacket where it does not work")
+        if self._sending:
+            return self._sending.identity()
+        if self._usual is None:
+            return Identity("pktgen, or afpacket where it does not work; xdp for high loads where that works")
+        usual = self._usual.identity()
+        return replace(usual, kind=f"{usual.kind}+{self._fast.identity().kind}") if self._fast else usual
 
     def remarks(self) -> list[str]:
-        """Why it is not pktgen, where it is not, and what the source itself says."""
-        return ([self._why] if self._why else []) + self._opened.remarks()
+        """Why it is not pktgen, where it is not, which loads are whose, and what the sources themselves say."""
+        return self._why + self._opened.remarks()
 
     def nearest_fps(self, fps: float, frame_size: int) -> float:
-        return self._opened.nearest_fps(fps, frame_size)
+        return self._source_for(fps).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return self._opened.stamps(traffic)
+        return self._source_for(traffic.fps).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
-        self._opened.prepare(traffic)
+        """With the source that the load is for."""
+        self._sending = self._source_for(traffic.fps)
+        self._sending.prepare(traffic)
 
     def start(self, at_monotonic_ns: int) -> None:
-        self._opened.start(at_monotonic_ns)
+        self._prepared.start(at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        return self._opened.wait(timeout_s)
+        return self._prepared.wait(timeout_s)
 
     def close(self) -> None:
-        if self._chosen is not None:
-            self._chosen.close()
-            self._chosen = None
+        for source in (self._usual, self._fast):
+            if source is not None:
+                source.close()
+        self._usual = self._fast = self._sending = None
+        self._why = []
+
+    def _source_for(self, fps: float | None) -> Source:
+        usual = self._opened
+        return self._fast if self._fast and (fps is None or fps > _HIGH_FPS) else usual
 
     @property
     def _opened(self) -> Source:
-        if self._chosen is None:
+        if self._usual is None:
             raise TestbedError("an auto source is used before open() or after close(); open it first")
-        return self._chosen
+        return self._usual
+
+    @property
+    def _prepared(self) -> Source:
+        return self._sending or self._opened
+
+
+def _try(kind: Generator, host: Host, interface: str, cpus: Sequence[int]) -> tuple[Source | None, str]:
+    """A source of this kind, up; or None and why not."""
+    if unfit := kind.unfit(host):
+        return None, unfit
+    source = kind.source()
+    try:
+        source.open(host, interface, cpus)
+    except (TestbedError, MissingError) as error:
+        return None, str(error)
+    return source, ""

@@ -1,6 +1,7 @@
-"""The choice between pktgen and afpacket."""
+"""The choice between pktgen and afpacket, and xdp for high loads."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto
 from netbench.generators.auto import Auto
 from netbench.model.paths import stream_paths
+from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
 from tests.unit.fakes import FakeSetup, FakeSource
 from tests.unit.inputs import topology
@@ -29,9 +31,31 @@ class FakeAfPacket:
         return FakeSource(self.wire)
 
 
+class FakeXdp(FakeAfPacket):
+    """Takes what `nb-fast1` is linked to."""
+
+    def __init__(self, options=None, *, attach) -> None:
+        assert not attach, "nobody has asked for a program at a NIC"
+        super().__init__(options)
+
+    def source(self):
+        return FakeXdpSource(self.wire)
+
+
+class FakeXdpSource(FakeSource):
+    def open(self, host, interface, cpus):
+        if interface != "nb-fast1":
+            raise MissingError(f"{interface} takes no frames from XDP programs")
+        super().open(host, interface, cpus)
+
+    def identity(self):
+        return Identity("xdp")
+
+
 @pytest.fixture(autouse=True)
 def _no_real_sockets(monkeypatch):
     monkeypatch.setattr(auto, "AfPacket", FakeAfPacket)
+    monkeypatch.setattr(auto, "Xdp", FakeXdp)
 
 
 def without_pktgen(name: str) -> PktgenHost:
@@ -49,7 +73,8 @@ def test_pktgen_where_it_works():
     host = PktgenHost(FakeKernel())
     with closing(Auto().source()) as source:
         source.open(host, "nb-tx1", ())
-        assert source.remarks() == []
+        (remark,) = source.remarks()
+        assert remark == "pktgen sends high loads from nb-tx1 of host far too: its worker runs only here"
         assert (source.identity().kind, source.identity().cpus) == ("pktgen", (0,))
         assert source.nearest_fps(3e6, 64) == 1e9 / 333
         assert sent_by(source) == (3000, 1)  # pktgen counts from 1
@@ -80,7 +105,7 @@ def test_both_kinds_in_one_campaign():
     with closing(made_by.source()) as one, closing(made_by.source()) as other:
         one.open(far, "nb-tx1", ())
         other.open(near, "nb-tx2", ())
-        assert (one.remarks(), len(other.remarks())) == ([], 1)
+        assert [len(source.remarks()) for source in (one, other)] == [1, 2]
         for source in (one, other):
             source.prepare(TRAFFIC)
         for source in (one, other):
@@ -111,9 +136,26 @@ def test_use_before_open_and_after_close():
         source.prepare(TRAFFIC)
 
 
-def test_a_dry_run_shows_both(monkeypatch):
+def test_xdp_for_high_loads_where_the_link_takes_it_and_why():
+    with closing(Auto().source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        assert source.remarks()[1].startswith(
+            "xdp sends `max` and loads above 200,000 frames/s from nb-fast1 of host near, fake the others"
+        )
+        assert source.identity().kind == "fake+xdp", "no trial has chosen yet"
+        chosen = []
+        for fps in (200_000.0, 200_001.0, None, 10.0):
+            source.prepare(replace(TRAFFIC, fps=fps))
+            chosen.append(source.identity().kind)
+            source.start(0)
+            assert source.wait(1.0).error == ""
+        assert chosen == ["fake", "xdp", "xdp", "fake"]
+
+
+def test_a_dry_run_shows_all(monkeypatch):
     monkeypatch.undo()
     lines = Auto().source().commands("nb-tx1", (0,))
     assert lines[:2] == ["# where pktgen works:", "tee /proc/net/pktgen/kpktgend_0 <<< 'add_device nb-tx1@0'"]
-    assert lines[-2] == "# elsewhere:"
-    assert "afpacket.worker nb-tx1" in lines[-1]
+    assert lines[-4] == "# elsewhere:"
+    assert "afpacket.worker nb-tx1" in lines[-3]
+    assert "xdp.worker nb-tx1 0 0" in lines[-1]

@@ -104,12 +104,13 @@ def test_what_sends_and_receives_and_on_what_hosts_as_far_as_that_is_known():
     assert any(line.startswith(f"source: Linux {os.uname().release} ") for line in section(told("netns"), "# hosts"))
 
 
-def test_what_is_chosen_only_later_is_told_both_ways():
+def test_what_is_chosen_only_later_is_told_in_every_way():
     sources = section(told("netns-vmm", "generator=auto"), "# sources")
     remarks = [line for line in sources if "ip netns exec nb-netns-vmm-source " not in line]
-    assert remarks == ["# where pktgen works:", "# elsewhere:"]
+    assert remarks[:2] == ["# where pktgen works:", "# elsewhere:"]
+    assert remarks[2].startswith("# for loads above 200,000 frames/s")
     assert sources[0] == remarks[0]
-    assert "afpacket.worker" in sources[-1]
+    assert ["afpacket.worker" in sources[-3], "xdp.worker" in sources[-1]] == [True, True]
 
 
 def test_only_the_chosen_uuts_are_told():

@@ -115,10 +115,10 @@ def test_auto_takes_afpacket_where_there_is_no_pktgen_and_says_so(results):
     small = settings(generator="auto", frame_sizes=64, loads="5000fps", duration="100ms")
     done = netbench("run", "netns", "quick", "-o", results, *PATIENT, *small, "--uut", "bridge")
     assert done.returncode == 0, done.stderr
-    assert remarks(results) == [
+    assert remarks(results)[0] == (
         "afpacket sends from nb-tx1 of host source: the kernel of host source has no pktgen: "
         "neither loaded nor loadable"
-    ]
+    )
     assert [row["received_frames"] for row in rows(results)] == ["500"]
 
 

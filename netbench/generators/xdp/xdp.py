@@ -32,15 +32,16 @@ class Xdp(Generator):
         ),
     )
 
-    def __init__(self, options: BaseModel | None = None) -> None:
-        """There is nothing to choose."""
+    def __init__(self, options: BaseModel | None = None, *, attach: bool = True) -> None:
+        """There is nothing to choose; `attach` as of its sources."""
+        self._attach = attach
 
     def unfit(self, host: Host) -> str:
         # Its worker runs in netbench's own Python, which only this machine has.
         return "" if host.shares_files else f"host {host.name} is not this machine, and its worker runs only here"
 
     def source(self) -> "XdpSource":
-        return XdpSource()
+        return XdpSource(attach=self._attach)
 
 
 class XdpSource(WorkerSource):
