@@ -1,0 +1,69 @@
+"""A process of netbench's own that forwards on the host of its NICs, and the questions to it.
+
+It answers each line on its stdin, and once before the first, with one JSON object; it ends when its stdin does.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host, Process
+from netbench.hosts.lines import Lines, end, last_words
+
+_ANSWER_S = 10.0
+_END_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """The process of one stream, or of all of a UUT: what it is called, and what runs on which host."""
+
+    name: str
+    host: str
+    argv: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.argv)
+
+
+class Conversation:
+    """One process; MissingError where it would be in a VM, which has not netbench's Python."""
+
+    def __init__(self, host: Host, command: Sequence[str]) -> None:
+        if not host.shares_files:
+            raise MissingError(f"host {host.name} is not this machine, and a forwarder runs only here")
+        self._where = f"the forwarder of host {host.name}"
+        process: Process = host.spawn(command)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._process, self._stdin, self._stdout, self._stderr = process, process.stdin, process.stdout, process.stderr
+        self._answers = Lines(self._stdout)
+
+    def ask(self, request: str) -> Mapping[str, Any]:
+        """The answer to `reset` or `read`; TestbedError when there is none."""
+        with suppress(OSError):  # one that has ended shows when it does not answer
+            self._stdin.write(request + "\n")
+            self._stdin.flush()
+        return self.answer()
+
+    def answer(self) -> Mapping[str, Any]:
+        """The next answer."""
+        try:
+            answer: Mapping[str, Any] = json.loads(self._answers.take(_ANSWER_S))
+        except TimeoutError as error:
+            raise TestbedError(f"{self._where} did not answer within {_ANSWER_S:g} s") from error
+        except EOFError as error:
+            raise TestbedError(f"{self._where} died: {last_words(self._stderr, 1) or 'no message'}") from error
+        except ValueError as error:
+            raise TestbedError(f"{self._where} gave an answer that makes no sense") from error
+        return answer
+
+    def end(self) -> None:
+        """End it: by closing its stdin, then by SIGKILL."""
+        end(self._process, _END_S)
