@@ -18,6 +18,9 @@ from netbench.errors import MissingError, TestbedError
 _LIBRARY = "libbpf.so.1"
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
+_OWN_NAMES = b"nb_"
+# Of `struct bpf_prog_info` (linux/bpf.h): where the 16 bytes of the name begin, and all up to their end.
+_INFO_NAME, _INFO_BYTES = 64, 80
 
 
 class BpfError(TestbedError):
@@ -138,6 +141,20 @@ def load(name: str, sizes: Mapping[str, int] | None = None) -> Loaded:
     MissingError without libbpf, without the right to load programs, or where the kernel lacks what one needs.
     """
     return Loaded(name, sizes or {})
+
+
+def is_own_program(number: int) -> bool:
+    """Whether a program in the kernel is netbench's, by the number that the kernel gave it: their names begin so."""
+    info, fd = ctypes.create_string_buffer(_INFO_BYTES), -1
+    try:
+        fd = libbpf()("bpf_prog_get_fd_by_id", ctypes.c_uint32(number))
+        libbpf()("bpf_obj_get_info_by_fd", fd, info, ctypes.byref(ctypes.c_uint32(_INFO_BYTES)))
+    except (BpfError, MissingError):
+        return False  # it is gone, or nobody here can have loaded one
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return info.raw[_INFO_NAME:].startswith(_OWN_NAMES)
 
 
 def _explained(error: BpfError, name: str) -> MissingError:

@@ -106,10 +106,13 @@ WANTED = {
     "packet filtering": (
         "nf_conntrack",
         "nf_conntrack_bridge",
+        "nf_flow_table",
+        "nf_flow_table_inet",
         "nf_tables",
         "nft_chain_nat",
         "nft_ct",
         "nft_dup_netdev",
+        "nft_flow_offload",
         "nft_fwd_netdev",
         "nft_hash",
         "nft_limit",

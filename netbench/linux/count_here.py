@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from netbench.bpf.libbpf import is_own_program
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.netlink import Netlink, ask, attributes
@@ -30,13 +31,13 @@ _TC_H_ROOT, _TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1  # linux/pkt_sched.h
 _RTM_GETLINK = 18
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
 _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
-_IFLA_INFO_DATA, _IFLA_XDP_ATTACHED, _IFLA_BR_NF_CALL_IPTABLES = 2, 2, 36
+_IFLA_INFO_DATA, _IFLA_XDP_ATTACHED, _IFLA_XDP_PROG_ID, _IFLA_BR_NF_CALL_IPTABLES = 2, 2, 4, 36
 
 
 class _Attached(NamedTuple):
-    """Which of some interfaces have an XDP program, and whether a bridge of theirs asks for br_netfilter by itself.
+    """Which of some interfaces have an XDP program of others, and whether a bridge of theirs asks for br_netfilter.
 
-    The latter is `nf_call_iptables` of ip-link(8).
+    The latter is `nf_call_iptables` of ip-link(8), the bridge's own.
     """
 
     xdp: frozenset[str]
@@ -134,7 +135,10 @@ def _read_attached(indices: dict[str, int]) -> _Attached:
         bridges = {_number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
         return _Attached(
             xdp=frozenset(
-                name for name, link in links.items() if _number(_nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+                name
+                for name, link in links.items()
+                if _number(_nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+                and not is_own_program(_number(_nested(link, _IFLA_XDP, _IFLA_XDP_PROG_ID)))
             ),
             bridged_ip=any(_calls_iptables(_link(asked, index)) for index in bridges),
         )

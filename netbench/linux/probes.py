@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from pyroute2 import IPRoute
 from pyroute2 import netns as namespaces
 from pyroute2.netlink.exceptions import NetlinkError
 
+from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
+from netbench.linux.netlink import Generic
 from netbench.linux.xdp_devices import xdp_device
 
 PROBE_PREFIX = "nb-probe-"
@@ -120,6 +122,34 @@ class Bench:
         self._nft('add chain netdev nbp c { type filter hook ingress device "nbp0" priority 0; }')
         return "made an ingress chain"
 
+    def flowtable(self) -> str:
+        """Make a table of flows that go past the IP layer."""
+        self._nft("add table ip nbpf")
+        self._nft('add flowtable ip nbpf f { hook ingress priority 0; devices = { "nbp0" }; }')
+        self._nft("add chain ip nbpf c { type filter hook forward priority 0; }")
+        self._nft("add rule ip nbpf c ip protocol udp flow add @f")
+        return "made a table of flows"
+
+    def redirect(self) -> str:
+        """Redirect what comes in by one interface to another."""
+        every = "protocol all u32 match u32 0 0 action mirred egress redirect dev nbp1"
+        self._tell(["tc", "-batch", "-"], f"qdisc add dev nbp0 ingress\nfilter add dev nbp0 ingress {every}\n")
+        return "redirected what comes in"
+
+    def xdp_redirect(self) -> str:
+        """Attach a program that redirects, in the driver of an interface."""
+        try:
+            with load("forward") as program:
+                attach_xdp(program.program("nb_forward"), socket.if_nametoindex("nbp0"), "native").close()
+        except NetbenchError as error:
+            raise ProbeError(str(error)) from error
+        return "attached a program of netbench's"
+
+    def openvswitch(self) -> str:
+        """Ask for the kernel's datapath of Open vSwitch, which loads its module."""
+        with Generic("ovs_datapath"):
+            return "has the datapath of Open vSwitch"
+
     def netem(self) -> str:
         """Delay a link."""
         with IPRoute() as iproute:
@@ -157,16 +187,20 @@ class Bench:
         return "ran a program on a live frame"
 
     def _nft(self, ruleset: str) -> None:
+        self._tell(["nft", "-f", "-"], ruleset)
+
+    def _tell(self, command: Sequence[str], text: str) -> None:
+        tool = command[0]
         done = subprocess.run(
-            [self._which("nft") or "nft", "-f", "-"],
-            input=ruleset,
+            [self._which(tool) or tool, *command[1:]],
+            input=text,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
         )
         if done.returncode != 0:
             words = done.stderr.partition("Error: ")[2] or done.stderr
-            raise ProbeError((words.splitlines() or [f"nft exited with {done.returncode}"])[0])
+            raise ProbeError((words.splitlines() or [f"{tool} exited with {done.returncode}"])[0])
 
 
 def attempt(probe: Callable[[Bench], str], bench: Bench) -> str:
@@ -189,7 +223,7 @@ def _reason(error: Exception) -> str:
             where = f": {error.filename}" if error.filename else ""
             return f"the kernel refuses: {os.strerror(number)}{step}{where}"
         case subprocess.TimeoutExpired():
-            return f"nft did not end within {error.timeout:g} s"
+            return f"{Path(error.cmd[0]).name} did not end within {error.timeout:g} s"
     return str(error)
 
 

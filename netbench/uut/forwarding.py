@@ -1,6 +1,13 @@
-"""What makes a Linux kernel forward between the NICs of each stream: the changes, as data."""
+"""What makes a Linux kernel forward between the NICs of each stream, in one of several ways: the changes, as data.
+
+`bridge` and `route` are the usual ways through its layers 2 and 3. `flowtable` routes the first frames of each flow;
+the rest goes from the ingress hook of nftables straight to the egress NIC (nf_flowtable.rst). `tc` redirects all that
+comes in at one NIC to the other before any layer sees it (tc-mirred(8)). `xdp` does so in the driver, and is not made
+of changes: its programs live and die with a process (`xdp_process`).
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.clock import wait_until
@@ -8,9 +15,12 @@ from netbench.linux.changes import (
     AddAddress,
     AddBridge,
     AddForwardingEntry,
+    AddIngress,
     AddNeighbour,
+    AddTable,
     Change,
     Enslave,
+    Redirect,
     SetSysctl,
     SetUp,
     of_nic,
@@ -19,6 +29,10 @@ from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.names import PREFIX
 from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
+
+Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
+# What makes a kernel a router: frames are addressed to it, and not to the sink.
+ROUTING = ("route", "flowtable")
 
 _CARRIER_S = 30.0
 _GUEST_CARRIER_S = 10.0
@@ -60,10 +74,14 @@ def forwards(nic: NicCounters) -> bool:
     return nic.up and nic.forwards
 
 
-def forwarding_changes(paths: Sequence[StreamPath], how: str) -> list[Change]:
-    """What makes a kernel `bridge` or `route`; those of one tool stand together, for one command to make them."""
-    if how == "route":
-        return [*_routing(paths), *_addresses(paths)]
+def forwarding_changes(paths: Sequence[StreamPath], how: Forward, name: str = "NAME") -> list[Change]:
+    """What makes a kernel forward for a UUT of this name; those of one tool stand together, for one command."""
+    if how in ROUTING:
+        return [*_routing(paths), *_addresses(paths), *_flow_tables(paths, how, name)]
+    if how == "tc":
+        return list(_redirects(paths))
+    if how == "xdp":
+        return []
     bridges = _bridges(paths)
     # In a namespace of ours IPv6 is off for all; elsewhere a bridge itself would speak up among our frames.
     return [
@@ -74,14 +92,16 @@ def forwarding_changes(paths: Sequence[StreamPath], how: str) -> list[Change]:
     ]
 
 
-def changes_in_guest(paths: Sequence[StreamPath], how: str) -> list[Change]:
+def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
     """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
     if not paths:
         return []
     up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
     quiet = no_ipv6(("all", "default"))
-    if how == "route":
-        return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths)]
+    if how in ROUTING:
+        return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths), *_flow_tables(paths, how, "guest")]
+    if how == "tc":
+        return [*quiet, *up, *_redirects(paths)]
     return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths), *_ports(paths)]
 
 
@@ -135,6 +155,27 @@ def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
         yield AddAddress(ingress.netns, ingress.interface, path.ingress_ip, PREFIX_LENGTH)
         yield AddAddress(egress.netns, egress.interface, path.egress_ip, PREFIX_LENGTH)
         yield AddNeighbour(egress.netns, egress.interface, path.dst_ip, path.sink.mac)
+
+
+def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterator[AddTable]:
+    """For `flowtable`: a flow is in the table from its second frame on, when conntrack has confirmed it."""
+    for netns in _namespaces(paths) if how == "flowtable" else ():
+        nics = [nic.interface for path in paths for nic in inside_nics(path) if nic.netns == netns]
+        devices, table = ", ".join(f'"{nic}"' for nic in nics), f"ip {PREFIX}{name}"
+        rules = [
+            f"add table {table}",
+            f"add flowtable {table} fast {{ hook ingress priority 0; devices = {{ {devices} }}; }}",
+            f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}",
+            f"add rule {table} forward ip protocol udp flow add @fast",
+        ]
+        yield AddTable(netns, "ip", PREFIX + name, "".join(f"{rule}\n" for rule in rules))
+
+
+def _redirects(paths: Sequence[StreamPath]) -> Iterator[Change]:
+    """Both ways, so that a switch in front of the UUT learns where the sink is."""
+    ways = [way for path in paths for nics in [inside_nics(path)] for way in (nics, nics[::-1])]
+    yield from (AddIngress(one.netns, one.interface) for one, _ in ways)
+    yield from (Redirect(one.netns, one.interface, other.interface) for one, other in ways)
 
 
 def _namespaces(paths: Sequence[StreamPath]) -> list[str | None]:

@@ -12,7 +12,7 @@ from netbench.linux.nics import list_command, parse_links
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
-from netbench.uut.forwarding import await_forwarding, changes_in_guest, inside_nics
+from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
 from netbench.uut.guest_links import (
     GuestNics,
     Link,
@@ -177,8 +177,8 @@ class Guest(UnitUnderTest):
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
         """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
-        bridged = self._vmm.options.forward == "bridge"
-        return {path.name: path.sink.mac if bridged else guest_mac(path, "ingress") for path in paths}
+        routes = self._vmm.options.forward in ROUTING
+        return {path.name: guest_mac(path, "ingress") if routes else path.sink.mac for path in paths}
 
     def _changes_inside(self, paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> list[Change]:
         return changes_in_guest(list(_seen_inside(paths, nics)), self._vmm.options.forward)

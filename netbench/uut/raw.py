@@ -1,38 +1,104 @@
 """UUT `raw`: the host's own kernel forwards, nothing in between. The yardstick for every VMM."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
+from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.composed import Confined
+from netbench.hosts.python_modules import module_command
+from netbench.linux.changes import Change, GroOn, SteerReceived
+from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
+from netbench.linux.probes import Bench
+from netbench.model.entitlement import Cpus
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.model.points import Kind, forwarding_point
-from netbench.uut.base import Assignment, Ready, UnitUnderTest, UutPlan
+from netbench.model.points import CountingPoint, Kind, forwarding_point
+from netbench.uut import xdp_process
+from netbench.uut.base import Assignment, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.conversation import Conversation, StartProcess
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
-from netbench.uut.forwarding import await_forwarding, forwarding_changes, inside_nics
+from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
 
 _QUIET_TIME_S = 0.01  # a kernel forwards at once
+_NEEDS = {
+    "bridge": ("bridge", "bridge-nf"),
+    "route": ("forwarding",),
+    "flowtable": ("forwarding", "nft", "flowtable"),
+    "tc": ("tc-redirect",),
+    "xdp": ("xdp-redirect",),
+}
+_XDP_ROLE = "xdp"
 
 
 class RawOptions(BaseModel, extra="forbid", frozen=True):
-    """How a kernel forwards: `bridge` (L2) or `route` (L3)."""
+    """How a kernel forwards, and on which CPUs.
 
-    forward: Literal["bridge", "route"] = "bridge"
+    `forward`: `bridge` (L2), `route` (L3), `flowtable` (L3, past the IP layer after the first frames of a flow), `tc`
+    or `xdp` (redirected as they are, before any layer sees them). `rps` are the CPUs that go on with what the ingress
+    NICs received, by flow. `xdp` is where its programs run: in the `native` driver, or `generic`, behind it.
+    """
+
+    forward: Forward = "bridge"
+    rps: Cpus = ()
+    xdp: Literal["auto", "native", "generic"] = "auto"
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.forward == "xdp" and self.rps:
+            raise ValueError("rps: XDP redirects frames before they are spread over CPUs; leave it out, or use tc")
+        if self.forward != "xdp" and self.xdp != "auto":
+            raise ValueError(f"xdp: {self.xdp} is for `forward: xdp`")
+        return self
 
 
 class Raw(UnitUnderTest):
     """The kernel of the host the NICs belong to.
 
     Its entitlement binds what is run on that host from inside it. A kernel forwards on whatever CPU a frame comes in,
-    and for no group: that cannot be bound.
+    and for no group: that cannot be bound, only spread (`rps`).
     """
 
     Options: ClassVar[type[BaseModel]] = RawOptions
+    may_need: ClassVar[tuple[Need, ...]] = (
+        Feature(
+            "flowtable",
+            "raw UUTs with `forward: flowtable`",
+            (*ON_VETH, "nft"),
+            "CONFIG_NF_FLOW_TABLE",
+            "nf_flow_table",
+            Bench.flowtable,
+            optional=True,
+            otherwise=f"`forward: route` does without; {IN_A_VM}",
+        ),
+        Feature(
+            "tc-redirect",
+            "raw UUTs with `forward: tc`",
+            ON_VETH,
+            "CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED",
+            "act_mirred",
+            Bench.redirect,
+            optional=True,
+            otherwise="`forward: bridge` does without",
+        ),
+        Feature(
+            "xdp-redirect",
+            "raw UUTs with `forward: xdp`",
+            ON_VETH,
+            "CONFIG_BPF_SYSCALL",
+            "",
+            Bench.xdp_redirect,
+            optional=True,
+            otherwise="`xdp: auto` also works behind the driver; `forward: tc` does without",
+        ),
+    )
 
     def __init__(self, options: RawOptions) -> None:
-        self._forward = options.forward
+        self._forward: Forward = options.forward
+        self._rps = options.rps
+        self._xdp = options.xdp
+        self._process: Conversation | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
@@ -40,23 +106,88 @@ class Raw(UnitUnderTest):
 
     def plan(self, assignment: Assignment) -> UutPlan:
         return UutPlan(
-            steps=(*group_changes(assignment), *forwarding_changes(assignment.paths, self._forward)),
-            needs=frozenset({"bridge", "bridge-nf"} if self._forward == "bridge" else {"forwarding"}),
+            steps=(
+                *group_changes(assignment),
+                *forwarding_changes(assignment.paths, self._forward, assignment.name),
+                *self._steering(assignment.paths),
+                *self._redirecting(assignment.paths),
+            ),
+            needs=frozenset(_NEEDS[self._forward]),
             load_needs=frozenset({"stress-ng"}),
-            pace=Pace(bring_up_s=0.4, load_s=0.1, worker_s=0.015),
+            pace=Pace(bring_up_s=0.8 if self._forward == "xdp" else 0.4, load_s=0.1, worker_s=0.015),
         )
+
+    def provision(self, site: Site) -> None:
+        """As planned; MissingError where the kernel cannot forward in this way."""
+        try:
+            super().provision(site)
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            asked = (one for one in Raw.may_need if isinstance(one, Feature) and one.name in _NEEDS[self._forward])
+            if (lacking := next(asked, None)) is None:
+                raise
+            words = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
+            raise MissingError(
+                f"forward: {self._forward} needs a kernel with {lacking.option} (module {lacking.module}), and this "
+                f"one says: {words}; {lacking.otherwise}"
+            ) from error
+
+    def take(self, step: Step, site: Site) -> None:
+        """Start the process that holds XDP programs."""
+        assert isinstance(step, StartProcess)
+        self._process = Conversation(site.hosts[step.host], step.argv)
 
     def ready(self) -> Ready:
         site, own = self.site, self.site.assignment
+        facts: dict[str, str] = {"forward": self._forward}
+        if self._process:
+            facts |= self._xdp_facts(self._process)
+        if self._rps:
+            facts["rps"] = ",".join(map(str, self._rps))
         nics = {path.name: inside_nics(path) for path in site.paths}
         await_forwarding(site.machine, [nic.place for pair in nics.values() for nic in pair])
         bridged = {path.name: path.sink.mac for path in site.paths}
         routed = {stream: ingress.mac for stream, (ingress, _) in nics.items()}
-        kind = Kind.BRIDGE if self._forward == "bridge" else Kind.IP_LAYER
         return Ready(
-            next_hop_macs=bridged if self._forward == "bridge" else routed,
+            next_hop_macs=routed if self._forward in ROUTING else bridged,
             quiet_time_s=_QUIET_TIME_S,
             inside=Confined(site.host, own.entitlement.cpus, way_in(site.host, own)),
-            facts=entitlement_facts(own.entitlement),
-            points={path.name: (forwarding_point(path, kind),) for path in site.paths},
+            facts=facts | entitlement_facts(own.entitlement),
+            points={path.name: (self._forwards_at(path),) for path in site.paths},
         )
+
+    def destroy(self) -> None:
+        """Take XDP programs away; all else is undone with the site's changes."""
+        process, self._process = self._process, None
+        if process:
+            process.end()
+        super().destroy()
+
+    def _steering(self, paths: Sequence[StreamPath]) -> list[Change]:
+        nics = [inside_nics(path)[0] for path in paths if self._rps]
+        return [SteerReceived(nic.netns, nic.interface, self._rps) for nic in nics]
+
+    def _redirecting(self, paths: Sequence[StreamPath]) -> list[Step]:
+        """For `xdp`: what takes frames at the other end of a veth pair, and the process that holds the programs."""
+        if self._forward != "xdp" or not paths:
+            return []
+        others = [path.sink for path in paths if not path.sink.is_port and self._xdp != "generic"]
+        names = [nic.interface for path in paths for nic in inside_nics(path)]
+        program = module_command(xdp_process.__name__, self._xdp, *names)
+        process = StartProcess(_XDP_ROLE, inside_nics(paths[0])[0].host, tuple(program))
+        return [*(GroOn(nic.netns, nic.interface) for nic in others), process]
+
+    def _xdp_facts(self, process: Conversation) -> dict[str, str]:
+        answer = process.answer()
+        if "failed" in answer:
+            raise MissingError(f"forward: xdp: {answer['failed']}")
+        return {"xdp": f"{answer['mode']} ({answer['why']})" if answer["why"] else str(answer["mode"])}
+
+    def _forwards_at(self, path: StreamPath) -> CountingPoint:
+        """What forwards: where rules and layers may drop frames, or what has nothing in between."""
+        if self._forward in ROUTING:
+            return forwarding_point(path, Kind.IP_LAYER)
+        if self._forward == "bridge":
+            return forwarding_point(path, Kind.BRIDGE)
+        return CountingPoint(f"{self._forward} redirect", names_segment=True)

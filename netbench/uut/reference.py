@@ -75,8 +75,9 @@ class Limit(BaseModel, extra="forbid", frozen=True):
 
 
 class ReferenceOptions(RawOptions, frozen=True):
-    """As `raw`, what it drops (one of the two), and by how long it delays frames at least, in seconds."""
+    """As `raw`, where rules have a place, what it drops (one of the two), and by how long it delays frames at least."""
 
+    forward: Literal["bridge", "route"] = "bridge"
     drop: Drop | None = None
     limit: Limit | None = None
     delay: Seconds = 0.0

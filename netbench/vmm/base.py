@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
@@ -21,12 +21,22 @@ from netbench.vmm.attachment import Attachment, Tap
 
 
 class GuestOptions(BaseModel):
-    """What a topology says of any guest: how its kernel forwards, and how long it may take to boot, in seconds."""
+    """What a topology says of any guest: how its kernel forwards, and how long it may take to boot, in seconds.
+
+    As `raw` does, but for `xdp`: what holds its programs runs on this machine only.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    forward: Literal["bridge", "route"] = "bridge"
+    forward: Literal["bridge", "route", "flowtable", "tc"] = "bridge"
     boot_limit: BootLimit = 60.0
+
+    @field_validator("forward", mode="before")
+    @classmethod
+    def _can_be_done(cls, forward: object) -> object:
+        if forward == "xdp":
+            raise ValueError("in a guest nobody holds netbench's XDP programs: use tc, or the UUT kind raw")
+        return forward
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from netbench.uut.external import External, ExternalOptions
 from netbench.uut.forwarder import Forwarder
 from netbench.uut.guest import Guest
 from netbench.uut.impairments import Impairments
+from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
 from netbench.vmm.base import Vmm
@@ -272,6 +273,10 @@ def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
 UUTS_MADE = {
     "raw bridge": lambda: Raw(RawOptions()),
     "raw route": lambda: Raw(RawOptions(forward="route")),
+    "raw flowtable": lambda: Raw(RawOptions(forward="flowtable")),
+    "raw tc": lambda: Raw(RawOptions(forward="tc", rps=(0,))),
+    "raw xdp": lambda: Raw(RawOptions(forward="xdp")),
+    "ovs": lambda: Ovs(OvsOptions()),
     "reference bridge": lambda: Reference(ReferenceOptions(drop=Drop(k=1, n=2))),
     "reference route": lambda: Reference(ReferenceOptions(forward="route", drop=Drop(k=1, n=2))),
     "qemu bridge": lambda: Guest(Qemu(QemuOptions())),
@@ -328,7 +333,9 @@ class Noted:
         self.changes += changes
 
 
-@pytest.mark.parametrize("uut", ["raw bridge", "raw route", "reference bridge", "reference route"], indirect=True)
+@pytest.mark.parametrize(
+    "uut", ["raw bridge", "raw route", "raw flowtable", "raw tc", "reference bridge", "reference route"], indirect=True
+)
 def test_what_provisioning_would_do_is_what_it_does(uut):
     kernel: Any = Noted()
     own = Assignment("x", PATHS, Entitlement((0,), 50, 0.2))

@@ -14,6 +14,7 @@ from netbench.linux.changes import (
     AddCgroup,
     AddDelay,
     AddForwardingEntry,
+    AddIngress,
     AddNamespace,
     AddNeighbour,
     AddRunDirectory,
@@ -22,12 +23,16 @@ from netbench.linux.changes import (
     AddVeth,
     Change,
     Enslave,
+    GroOn,
     KeepPort,
     Look,
     MovePort,
     OffloadsOff,
+    Redirect,
+    SetPromiscuous,
     SetSysctl,
     SetUp,
+    SteerReceived,
 )
 from netbench.linux.journal import from_json, to_json
 from tests.unit.fakes import FakeHost
@@ -60,6 +65,15 @@ EACH = {
     OffloadsOff(None, "eth1"): "ethtool -K eth1 gro off gso off tso off lro off",
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
     AddDelay("nb-a", "nb-t", 500): "tc -n nb-a qdisc add dev nb-t root netem delay 500us limit 100000",
+    AddIngress("nb-a", "nb-t"): "tc -n nb-a qdisc add dev nb-t ingress",
+    Redirect(None, "nb-t", "nb-u"): (
+        "tc filter add dev nb-t ingress protocol all prio 1 u32 match u32 0 0 action mirred egress redirect dev nb-u"
+    ),
+    SetPromiscuous("nb-a", "nb-t", was=True): "ip -n nb-a link set nb-t promisc on",
+    GroOn("nb-a", "nb-t", was_on=True): "ip netns exec nb-a ethtool -K nb-t gro on",
+    SteerReceived(None, "nb-t", (0, 33), ("/x/rps_cpus:00,0",)): (
+        "sh -c 'echo 00000002,00000001 | tee /sys/class/net/nb-t/queues/rx-*/rps_cpus'"
+    ),
     AddTap("nb-a", "nb-t"): "ip -n nb-a tuntap add dev nb-t mode tap vnet_hdr",
     AddTap(None, "nb-t", 2): "ip tuntap add dev nb-t mode tap vnet_hdr multi_queue",
     AddRunDirectory("/run/netbench/vm/x"): "mkdir -p -m 700 /run/netbench/vm/x",
@@ -121,7 +135,7 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"InNamespace", "Request", "RequestInNamespace"}
+    of_no_kind = {"InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
     assert {type(change).__name__ for change in EACH} == {kind.__name__ for kind in kinds(Change)} - of_no_kind
 
 
@@ -181,6 +195,8 @@ def test_offloads_found_on_are_switched_off_and_on_again(states, fails):
         AddRunDirectory("/run/netbench/vm/gone"),
         SetSysctl(None, "net.ipv6.conf.gone.disable_ipv6", "1", old="0"),
         OffloadsOff(None, "gone", old=("gro on",)),
+        GroOn(None, "gone"),
+        SteerReceived(None, "gone", (0,), ("/sys/class/net/gone/queues/rx-0/rps_cpus:0",)),
     ],
     ids=lambda change: type(change).__name__,
 )

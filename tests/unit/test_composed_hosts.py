@@ -55,7 +55,7 @@ def test_what_is_run_inside_a_kernel_is_run_on_its_host_within_what_it_may_take(
     assert ready.inside
     said = ready.inside.run(["grep", "Cpus_allowed_list", "/proc/self/status"])
     assert said.stdout.split()[1] == str(FIRST)
-    assert ready.facts == {"host_cpus": str(FIRST)}
+    assert ready.facts == {"forward": "bridge", "host_cpus": str(FIRST)}
     uut.destroy()
     with pytest.raises(TestbedError, match="is not provisioned"):
         uut.ready()

@@ -3,17 +3,24 @@
 import re
 from dataclasses import replace
 from itertools import chain, groupby
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.changes import Request, SetSysctl
 from netbench.model.paths import stream_paths
 from netbench.model.topology import MAX_STREAMS
+from netbench.uut.base import Assignment, Site
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes, inside_nics
 from netbench.uut.guest_links import attaching_changes, guest_mac
+from netbench.uut.ovs import Ovs, OvsOptions
+from netbench.uut.raw import Raw, RawOptions
 from netbench.vmm.attachment import Tap
+from netbench.vmm.base import GuestOptions
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(topology(2))
@@ -28,13 +35,13 @@ def commands(changes):
     return [change.command for change in changes]
 
 
-@pytest.mark.parametrize("how", ["bridge", "route"])
+@pytest.mark.parametrize("how", ["bridge", "route", "flowtable"])
 def test_a_guest_does_as_a_machine_does_once_its_nics_are_up_and_ipv6_is_silent(how):
     quiet = [f"sysctl -w net.ipv6.conf.{part}.disable_ipv6=1" for part in ("all", "default")]
     up = [f"ip -n nb-lab-uut link set nb-{end} up" for end in ("in1", "out1", "in2", "out2")]
     settings_, *told = (
         list(group)
-        for _, group in groupby(forwarding_changes(PATHS, how), lambda change: isinstance(change, SetSysctl))
+        for _, group in groupby(forwarding_changes(PATHS, how, "guest"), lambda change: isinstance(change, SetSysctl))
     )
     expected = [*quiet, *commands(settings_), *up, *commands(chain.from_iterable(told))]
     assert commands(changes_in_guest(PATHS, how)) == expected
@@ -53,7 +60,7 @@ def test_what_one_tool_is_told_stands_together(paths):
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 30))
 def test_no_two_streams_meet(streams):
-    for how in ("bridge", "route"):
+    for how in ("bridge", "route", "tc"):
         commands = [change.command for change in forwarding_changes(stream_paths(topology(streams)), how)]
         assert len(set(commands)) == len(commands)
         for number in range(1, streams + 1):
@@ -69,3 +76,38 @@ def test_the_macs_of_all_guests_nics():
     assert len(set(macs)) == 2 * MAX_STREAMS
     assert all(re.fullmatch(r"02(:[0-9a-f]{2}){5}", mac) for mac in macs)
     assert not set(macs) & {nic.mac for path in paths for nic in path.nics.values()}
+
+
+class Refused:
+    """A machine whose kernel refuses all changes."""
+
+    def make(self, changes):
+        raise TestbedError(
+            "`nft -f -` failed: /dev/stdin:1:1-9: Error: Could not process rule: No such file\nadd …\n^^^"
+        )
+
+
+@pytest.mark.parametrize(
+    ("forward", "says"),
+    [
+        ("flowtable", "CONFIG_NF_FLOW_TABLE .*: Could not process rule: No such file; `forward: route` does without"),
+        ("tc", "CONFIG_NET_CLS_U32, .*`forward: bridge` does without"),
+    ],
+)
+def test_a_kernel_that_lacks_a_way_of_forwarding_is_told_in_words(forward, says):
+    machine: Any = Refused()
+    site = Site(Assignment(paths=PATHS), machine, {})
+    with pytest.raises(MissingError, match=f"forward: {forward} needs a kernel with {says}"):
+        Raw(RawOptions.model_validate({"forward": forward})).provision(site)
+
+
+def test_a_guest_is_not_asked_for_what_only_this_machine_can_do():
+    with pytest.raises(ValidationError, match="in a guest nobody holds netbench's XDP programs: use tc"):
+        GuestOptions.model_validate({"forward": "xdp"})
+
+
+def test_in_a_way_of_the_machine_itself_open_vswitch_takes_only_its_own_datapath():
+    Ovs(OvsOptions()).check(OUTSIDE)
+    Ovs(OvsOptions(datapath="system")).check(PATHS)
+    with pytest.raises(UsageError, match="another Open vSwitch may use that of the machine"):
+        Ovs(OvsOptions(datapath="system")).check(OUTSIDE)

@@ -11,11 +11,13 @@ from netbench.generators.afpacket.afpacket import AfPacket
 from netbench.generators.auto import Auto
 from netbench.model.profile import NoOptions
 from netbench.uut.external import ExternalOptions
+from netbench.uut.ovs import OvsOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
 from netbench.vmm.qemu_options import QemuOptions
 
 UUT_KINDS: dict[str, type[BaseModel]] = {
+    "ovs": OvsOptions,
     "raw": RawOptions,
     "reference": ReferenceOptions,
     "external": ExternalOptions,
@@ -179,8 +181,14 @@ def test_files_that_are_no_text_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, qemu, raw, reference"),
-        ("uuts.0.forward=teleport", "'bridge' or 'route'"),
+        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, ovs, qemu, raw, reference"),
+        ("uuts.0.forward=teleport", "'bridge', 'route', 'flowtable', 'tc' or 'xdp'"),
+        (
+            "uuts.0={name: x, kind: raw, forward: xdp, rps: [0]}",
+            "XDP redirects frames before they are spread over CPUs",
+        ),
+        ("uuts.0={name: x, kind: raw, forward: tc, xdp: generic}", "xdp: generic is for `forward: xdp`"),
+        ("uuts.2.forward=tc", "'bridge' or 'route'"),  # which drops by rules that such frames never meet
         ("uuts.2.drop.k=101", "cannot drop 101 of every 100"),
         ("uuts.2.drop.n=0", "greater than or equal to 1"),
         ("uuts.1.name=bridge", "UUT 'bridge' is there twice"),

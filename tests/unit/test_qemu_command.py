@@ -187,7 +187,7 @@ DISK = {"image": "/my/disk.qcow2", "channel": "guest-agent"}
         ({**DISK, "channel": {"kind": "ssh", "key": "/k"}}, "channel.ssh.host_key"),
         ({**DISK, "channel": {"kind": "guest-agent", "key": "/k"}}, "channel.guest-agent.key"),
         ({**DISK, "disk_format": "exe"}, "disk_format"),
-        ({"forward": "nat"}, "'bridge' or 'route'"),
+        ({"forward": "nat"}, "'bridge', 'route', 'flowtable' or 'tc'"),
         ({"accelerator": "xen"}, "'auto', 'kvm' or 'tcg'"),
         ({"colour": "red"}, "colour"),
     ],

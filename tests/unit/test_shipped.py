@@ -15,6 +15,7 @@ SHIPPED_TOPOLOGIES = [
     "lab-vm",
     "netns",
     "netns-3",
+    "netns-datapaths",
     "netns-isolation",
     "netns-neighbour",
     "netns-qemu-e1000",
@@ -98,6 +99,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "plan",
         "external",
         "forwarder",
+        "ovs",
         "qemu",
         "raw",
         "reference",
@@ -108,7 +110,8 @@ def test_the_list_names_everything_with_a_line_about_it():
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
     assert list(plugins(SINKS)) == ["tcpdump"]
-    assert list(plugins(UUTS)) == list(option_models(UUTS)) == ["external", "forwarder", "qemu", "raw", "reference"]
+    uuts = ["external", "forwarder", "ovs", "qemu", "raw", "reference"]
+    assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"
 
 

@@ -11,7 +11,7 @@ struct {
 } leaves_by SEC(".maps");
 
 SEC("xdp")
-int forward(struct xdp_md *frame)
+int nb_forward(struct xdp_md *frame)
 {
 	return bpf_redirect_map(&leaves_by, frame->ingress_ifindex, XDP_PASS);
 }

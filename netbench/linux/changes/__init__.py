@@ -5,7 +5,14 @@ command that does it, and undone later by another process. All are made and undo
 same way on this machine, in a VM and in a guest. Undoing is tolerant: what is not there (any more) is already undone.
 """
 
-from netbench.linux.changes.addresses import AddAddress, AddDelay, AddForwardingEntry, AddNeighbour
+from netbench.linux.changes.addresses import (
+    AddAddress,
+    AddDelay,
+    AddForwardingEntry,
+    AddIngress,
+    AddNeighbour,
+    Redirect,
+)
 from netbench.linux.changes.base import Change, Look, Request
 from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
 from netbench.linux.changes.links import (
@@ -15,9 +22,11 @@ from netbench.linux.changes.links import (
     AddVeth,
     Enslave,
     OffloadsOff,
+    SetPromiscuous,
     SetUp,
 )
 from netbench.linux.changes.ports import KeepPort, MovePort
+from netbench.linux.changes.steering import GroOn, SteerReceived
 
 __all__ = [
     "AddAddress",
@@ -25,6 +34,7 @@ __all__ = [
     "AddCgroup",
     "AddDelay",
     "AddForwardingEntry",
+    "AddIngress",
     "AddNamespace",
     "AddNeighbour",
     "AddRunDirectory",
@@ -33,12 +43,16 @@ __all__ = [
     "AddVeth",
     "Change",
     "Enslave",
+    "GroOn",
     "KeepPort",
     "Look",
     "MovePort",
     "OffloadsOff",
+    "Redirect",
     "Request",
+    "SetPromiscuous",
     "SetSysctl",
     "SetUp",
+    "SteerReceived",
     "of_nic",
 ]

@@ -1,8 +1,9 @@
-"""Addresses, neighbours, forwarding entries, and what delays frames on an interface."""
+"""Addresses, neighbours, forwarding entries, and what delays or redirects frames on an interface."""
 
 from dataclasses import dataclass
 from typing import Self
 
+from netbench.hosts.base import run_checked
 from netbench.linux.changes.base import Look, RequestInNamespace, not_ours, within
 
 # Frames that may be on their way at once; netem's own default, 1000, would be another loss (tc-netem(8)).
@@ -73,15 +74,21 @@ class AddForwardingEntry(RequestInNamespace):
 
 
 @dataclass(frozen=True, slots=True)
-class AddDelay(RequestInNamespace):
-    """Delay all that leaves by an interface, by netem in place of its root queueing discipline."""
+class _TcRequest(RequestInNamespace):
+    """What tc(8) does to an interface."""
 
     interface: str
-    delay_us: int
 
     @property
     def tool(self) -> tuple[str, ...]:
         return within("tc", self.netns)
+
+
+@dataclass(frozen=True, slots=True)
+class AddDelay(_TcRequest):
+    """Delay all that leaves by an interface, by netem in place of its root queueing discipline."""
+
+    delay_us: int
 
     @property
     def line(self) -> tuple[str, ...]:
@@ -91,3 +98,37 @@ class AddDelay(RequestInNamespace):
     @property
     def undo_line(self) -> tuple[str, ...]:
         return "qdisc", "del", "dev", self.interface, "root"
+
+
+@dataclass(frozen=True, slots=True)
+class AddIngress(_TcRequest):
+    """The place where classifiers look at all that comes in by an interface."""
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "qdisc", "add", "dev", self.interface, "ingress"
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return "qdisc", "del", "dev", self.interface, "ingress"
+
+    def found(self, look: Look) -> Self:
+        if run_checked(look.host, [*self.tool, "qdisc", "show", "dev", self.interface, "ingress"]).strip():
+            raise not_ours(f"the ingress queueing discipline of {self.interface}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect(_TcRequest):
+    """All that comes in by an interface leaves by another one, unchanged: it goes with the AddIngress there.
+
+    By u32, as not every kernel has the classifier matchall.
+    """
+
+    to: str
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        every = ("protocol", "all", "prio", "1", "u32", "match", "u32", "0", "0")
+        mirred = ("action", "mirred", "egress", "redirect", "dev", self.to)
+        return "filter", "add", "dev", self.interface, "ingress", *every, *mirred

@@ -22,6 +22,7 @@ _GONE = (
     "No such process",
     "Cannot assign requested address",
     "Cannot delete qdisc with handle of zero",
+    "Invalid handle",
 )
 _FAILED = re.compile(r"Command failed .*:(\d+)$")
 

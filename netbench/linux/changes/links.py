@@ -142,6 +142,25 @@ class SetUp(RequestInNamespace):
 
 
 @dataclass(frozen=True, slots=True)
+class SetPromiscuous(RequestInNamespace):
+    """An interface that takes frames for whomever; `was` is how it was found."""
+
+    interface: str
+    was: bool = False
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "link", "set", self.interface, "promisc", "on"
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return () if self.was else ("link", "set", self.interface, "promisc", "off")
+
+    def found(self, look: Look) -> Self:
+        return replace(self, was="PROMISC" in look.links(self.netns).get(self.interface, {}).get("flags", ()))
+
+
+@dataclass(frozen=True, slots=True)
 class Enslave(RequestInNamespace):
     """An interface made a port of a bridge."""
 

@@ -1,0 +1,238 @@
+"""UUT `ovs`: Open vSwitch, started for this UUT alone, with a database and sockets of its own, and ended with it.
+
+Nothing of an Open vSwitch that the machine itself may run is touched: ovsdb-server and ovs-vswitchd get a directory of
+their own (OVS_RUNDIR and the like, ovs-vswitchd(8)). The datapath `netdev` forwards in ovs-vswitchd, whose main thread
+takes frames from a socket on each NIC (AF_PACKET); `system` is the kernel's, of which there is one a network namespace.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel
+
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
+from netbench.hosts.base import Host, Process, run_checked
+from netbench.hosts.composed import Confined
+from netbench.hosts.lines import Tail, end
+from netbench.linux.changes import AddRunDirectory, AddTap, Change, SetPromiscuous
+from netbench.linux.needs import IN_NETNS, Feature, Need, Tool
+from netbench.linux.probes import Bench
+from netbench.linux.proc import read_process
+from netbench.model.names import PREFIX
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
+from netbench.model.points import CounterReading, CountingPoint
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.entitling import entitlement_facts, group_changes, way_in
+from netbench.uut.forwarding import await_forwarding, inside_nics
+from netbench.vmm.base import guest_directory
+
+_SWITCH = CountingPoint("Open vSwitch", names_segment=True)
+_QUIET_TIME_S = 0.05  # a process among others
+_END_S = 2.0
+_WORDS_S = 0.2
+_DATABASE, _DAEMON = "ovsdb-server", "ovs-vswitchd"
+# Of `ss -0 -m -n -p`: a socket on an interface, whose it is, and how many frames found it full (sk_drops).
+_SOCKET = re.compile(r"\*:(\S+)\s.*pid=(\d+),.*?skmem:\([^)]*\bd(\d+)\)")
+
+
+class OvsOptions(BaseModel, extra="forbid", frozen=True):
+    """Which `datapath` forwards: `netdev` (in userspace) or `system` (the kernel's)."""
+
+    datapath: Literal["netdev", "system"] = "netdev"
+
+
+@dataclass(frozen=True, slots=True)
+class OvsCommand:
+    """A command of Open vSwitch's, run to its end or, if it `stays`, left running."""
+
+    argv: tuple[str, ...]
+    stays: bool = False
+
+    @property
+    def command(self) -> str:
+        return shlex.join(self.argv)
+
+
+class Ovs(UnitUnderTest):
+    """Open vSwitch, started privately: one bridge a stream, with a flow for each way between its two NICs."""
+
+    Options: ClassVar[type[BaseModel]] = OvsOptions
+    may_need: ClassVar[tuple[Need, ...]] = (
+        Tool(_DAEMON, "openvswitch-switch", "UUTs of kind ovs", optional=True),
+        Tool(_DATABASE, "openvswitch-common", "UUTs of kind ovs", optional=True),
+        Tool("ovsdb-tool", "openvswitch-common", "UUTs of kind ovs", optional=True),
+        Tool("ovs-ofctl", "openvswitch-common", "UUTs of kind ovs", optional=True),
+        Tool("ovs-vsctl", "openvswitch-switch", "UUTs of kind ovs", optional=True),
+        Feature(
+            "openvswitch",
+            "UUTs of kind ovs with `datapath: system`",
+            IN_NETNS,
+            "CONFIG_OPENVSWITCH",
+            "openvswitch",
+            Bench.openvswitch,
+            optional=True,
+            otherwise="`datapath: netdev` does without",
+        ),
+    )
+
+    def __init__(self, options: OvsOptions) -> None:
+        self._datapath = options.datapath
+        self._running: dict[str, tuple[Process, Tail]] = {}
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        for path in paths:
+            if inside_nics(path)[0].netns is None and self._datapath == "system":
+                raise UsageError(
+                    "datapath: system is one for a whole network namespace, and another Open vSwitch may use that of "
+                    "the machine: give the UUT's host the kind netns, or take `datapath: netdev`"
+                )
+
+    def plan(self, assignment: Assignment) -> UutPlan:
+        tools = {need.name for need in self.may_need if isinstance(need, Tool)}
+        return UutPlan(
+            steps=(*group_changes(assignment), *self._changes(assignment), *self._commands(assignment)),
+            needs=frozenset(tools | ({"tun"} if self._datapath == "netdev" else {"openvswitch"})),
+            load_needs=frozenset({"stress-ng"}),
+            pace=Pace(bring_up_s=1.0, load_s=0.1, worker_s=0.015),
+        )
+
+    def provision(self, site: Site) -> None:
+        """As planned; TestbedError with the words of ovs-vswitchd when it does not."""
+        try:
+            super().provision(site)
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            raise TestbedError(" ".join((str(error), self._last_words()))) from error
+
+    def take(self, step: Step, site: Site) -> None:
+        """Start or run a command of the plan; MissingError in a VM, which has no Open vSwitch."""
+        assert isinstance(step, OvsCommand)
+        if not site.host.shares_files:
+            raise MissingError(f"host {site.host.name} is not this machine, and Open vSwitch runs only here")
+        if not step.stays:
+            done = site.host.run(step.argv)
+            if done.exit_code != 0 or "Error detected" in done.stderr:
+                lacking = (
+                    "datapath: system needs a kernel with CONFIG_OPENVSWITCH (module openvswitch), and netdev does not"
+                )
+                words = done.stderr.strip().partition("\n")[0] if self._datapath == "netdev" else lacking
+                raise TestbedError(f"{step.argv[0]}: {words}")
+            return
+        process = self._inside(site).spawn(step.argv)
+        assert process.stderr
+        self._running[_name(step)] = process, Tail(process.stderr)
+
+    def ready(self) -> Ready:
+        site = self.site
+        await_forwarding(site.machine, [nic.place for path in site.paths for nic in inside_nics(path)])
+        version = run_checked(site.host, [_DAEMON, "--version"]).splitlines()[0].split()[-1]
+        return Ready(
+            next_hop_macs={path.name: path.sink.mac for path in site.paths},
+            quiet_time_s=_QUIET_TIME_S,
+            inside=self._inside(site),
+            facts={
+                "forward": f"Open vSwitch {version}, datapath {self._datapath}",
+                **entitlement_facts(site.assignment.entitlement),
+            },
+            points={path.name: (_SWITCH,) for path in site.paths},
+        )
+
+    def read(self) -> Reading:
+        """Frames that found a socket of the datapath full, and CPU time; TestbedError when a process has ended."""
+        for name, (process, _) in self._running.items():
+            if process.poll() is not None:
+                raise TestbedError(f"{name} has ended with exit code {process.returncode}: {self._last_words()}")
+        if _DAEMON not in self._running or not self.site.paths:
+            return Reading()
+        pid = int(self.site.host.read(f"{_directory(self.site.assignment)}/{_DAEMON}.pid"))
+        used_s = {"host": read_process(pid).cpu_s}
+        return Reading(tuple(self._sockets(pid)) if self._datapath == "netdev" else (), used_s)
+
+    def console(self) -> str:
+        """What ovs-vswitchd complained of."""
+        return self._running[_DAEMON][1].text() if _DAEMON in self._running else ""
+
+    def destroy(self) -> None:
+        """End the processes, the switch before its database; what is left of it is undone with the site's changes."""
+        for process, _ in reversed(self._running.values()):
+            process.terminate()
+            end(process, _END_S)
+        self._running.clear()
+        super().destroy()
+
+    def _inside(self, site: Site) -> Host:
+        own = site.assignment
+        return Confined(site.host, own.entitlement.cpus, way_in(site.host, own))
+
+    def _changes(self, own: Assignment) -> list[Change]:
+        """Its directory; its own interfaces, which stay when it is killed; and NICs that take what is for others."""
+        nics = [nic for path in own.paths for nic in inside_nics(path)]
+        taps = [] if self._datapath == "system" or not nics else [(nics[0].netns, "ovs-netdev")]
+        if taps:
+            taps += [(inside_nics(path)[0].netns, _bridge(path)) for path in own.paths]
+        return [
+            AddRunDirectory(_directory(own)),
+            *(AddTap(netns, interface) for netns, interface in taps),
+            *(SetPromiscuous(nic.netns, nic.interface) for nic in nics),
+        ]
+
+    def _commands(self, own: Assignment) -> list[OvsCommand]:
+        where = _directory(own)
+        private = ("env", *(f"OVS_{kind}={where}" for kind in ("RUNDIR", "DBDIR", "LOGDIR", "SYSCONFDIR")))
+        database, files = f"{where}/conf.db", (f"--unixctl={where}/%s.ctl", f"--pidfile={where}/%s.pid")
+        vsctl = ("ovs-vsctl", f"--db=unix:{where}/db.sock", "--retry", "-t", "10")
+
+        def daemon(name: str, *words: str) -> OvsCommand:
+            own_files = (file.replace("%s", name) for file in files)
+            return OvsCommand((*private, name, *words, *own_files, "-vsyslog:off", "-vconsole:warn"), stays=True)
+
+        commands = [
+            OvsCommand(("ovsdb-tool", "create", database)),
+            daemon(_DATABASE, database, f"--remote=punix:{where}/db.sock"),
+            daemon(_DAEMON, f"unix:{where}/db.sock"),
+        ]
+        for path in own.paths:
+            ports = [nic.interface for nic in inside_nics(path)]
+            bridge = ("add-br", _bridge(path), "--", "set", "bridge", _bridge(path))
+            words = [*bridge, f"datapath_type={self._datapath}", "fail_mode=secure"]
+            for number, port in enumerate(ports, start=1):
+                words += ["--", "add-port", _bridge(path), port, "--", "set", "interface", port]
+                words.append(f"ofport_request={number}")
+            commands.append(OvsCommand((*vsctl, *words)))
+            for one, other in ((1, 2), (2, 1)):
+                flow = f"in_port={one},actions=output:{other}"
+                commands.append(OvsCommand(("ovs-ofctl", "add-flow", f"unix:{where}/{_bridge(path)}.mgmt", flow)))
+        return commands
+
+    def _sockets(self, pid: int) -> list[CounterReading]:
+        """By stream; none where this kernel does not tell of sockets (CONFIG_PACKET_DIAG)."""
+        listed = run_checked(self.site.host, ["ss", "-0", "-m", "-n", "-p"])
+        full = {one[0]: int(one[2]) for one in _SOCKET.findall(listed) if int(one[1]) == pid}
+        ingress: Mapping[str, str] = {path.name: inside_nics(path)[0].interface for path in self.site.paths}
+        return [
+            CounterReading(stream, _SWITCH.name, "socket full", "dropped", full[interface])
+            for stream, interface in ingress.items()
+            if interface in full
+        ]
+
+    def _last_words(self) -> str:
+        said = self._running[_DAEMON][1].text(_WORDS_S).splitlines() if _DAEMON in self._running else []
+        return f"({_DAEMON}: {said[-1].rpartition('|')[2]})" if said else ""
+
+
+def _bridge(path: StreamPath) -> str:
+    return f"{PREFIX}br-{path.name}"
+
+
+def _directory(own: Assignment) -> str:
+    return str(Path(guest_directory(own.run_id, f"uut-{own.name}")))
+
+
+def _name(step: OvsCommand) -> str:
+    return next(word for word in step.argv if word in (_DATABASE, _DAEMON))

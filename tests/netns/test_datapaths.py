@@ -1,0 +1,154 @@
+"""Every way in which this machine's kernel, or Open vSwitch, forwards: all is counted, what it bypasses, undone."""
+
+import ctypes
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from netbench.bpf.libbpf import BpfError, is_own_program, libbpf
+from netbench.hosts.base import run_checked
+from netbench.uut.ovs import Ovs, OvsOptions
+from netbench.uut.raw import Raw, RawOptions
+from tests.commands import netbench, rows, settings
+from tests.netns.watching import events, wait_for
+from tests.netns.yard import FRAMES, assert_declared, fresh_yard
+from tests.unit.inputs import topology
+
+pytestmark = pytest.mark.root
+needs_ovs = pytest.mark.skipif(
+    not shutil.which("ovs-vswitchd"), reason="needs Open vSwitch: apt-get install openvswitch-switch"
+)
+RAW: dict[str, dict[str, object]] = {
+    "bridge": {},
+    "route": {"forward": "route"},
+    "tc": {"forward": "tc"},
+    "tc-rps": {"forward": "tc", "rps": [0]},
+    "xdp": {"forward": "xdp"},
+    "xdp-generic": {"forward": "xdp", "xdp": "generic"},
+}
+WAYS = [*RAW, pytest.param("ovs", marks=needs_ovs)]
+# Of every 4 frames at the ingress NIC one: counted by the NIC, and dropped before bridge and IP layer see it.
+DROP = """add table netdev others
+add chain netdev others c { type filter hook ingress device "nb-in1" priority 0; }
+add rule netdev others c ip protocol udp numgen inc mod 4 < 1 counter drop
+"""
+
+
+def made(way: str) -> Raw | Ovs:
+    return Ovs(OvsOptions()) if way == "ovs" else Raw(RawOptions.model_validate(RAW[way]))
+
+
+def described(way: str) -> dict[str, object]:
+    return {"name": way, "kind": "ovs"} if way == "ovs" else {"name": way, "kind": "raw", **RAW[way]}
+
+
+@pytest.fixture
+def yard():
+    with fresh_yard("nbt-ways") as yard:
+        yield yard
+
+
+def state(yard) -> list[str]:
+    """What a way of forwarding may change of the UUT's and the sink's namespaces, but for counters."""
+    found = []
+    for host in (yard.hosts["uut"], yard.hosts["sink"]):
+        links = json.loads(run_checked(host, ["ip", "-j", "-d", "address"]))
+        for link in links:
+            told = {key: link.get(key) for key in ("ifname", "promiscuity", "master", "addr_info", "xdp")}
+            found.append(str(told | {"flags": {"UP", "PROMISC"} & set(link["flags"])}))
+        for nic in (link["ifname"] for link in links):
+            found.append(run_checked(host, ["ethtool", "-k", nic]))
+            found.append(host.run(["sh", "-c", f"cat /sys/class/net/{nic}/queues/rx-*/rps_cpus"]).stdout)
+        for command in (["tc", "qdisc"], ["nft", "list", "ruleset"], ["sysctl", "-a", "--pattern", "forward"]):
+            found.append(run_checked(host, command))
+    return found
+
+
+def own_programs() -> int:
+    """How many programs of netbench's are in the kernel."""
+    found, number = 0, ctypes.c_uint32(0)
+    while True:
+        try:
+            libbpf()("bpf_prog_get_next_id", number, ctypes.byref(number))
+        except BpfError:
+            return found
+        found += is_own_program(number.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_all_frames_of_several_streams_come_through_and_nothing_of_it_stays(yard, way):
+    before = state(yard)
+    with yard.uut(made(way), "u", yard.paths) as active:
+        for path in yard.paths:
+            assert yard.forwarded(active, path) == FRAMES
+            if way != "ovs":
+                assert_declared(active, path)
+        assert own_programs() == (1 if way.startswith("xdp") else 0)
+        assert state(yard) != before
+    assert state(yard) == before
+    assert own_programs() == 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_redirects_frames_goes_past_rules_at_the_ingress_nic(yard, way):
+    with yard.uut(made(way), "u", yard.paths) as active:
+        run_checked(yard.hosts["uut"], ["nft", "-f", "-"], stdin=DROP)
+        assert yard.forwarded(active, yard.paths[0]) == (FRAMES * 3 // 4 if way in ("bridge", "route") else FRAMES)
+
+
+def test_xdp_is_native_where_the_other_end_takes_frames_and_says_so_where_not(yard):
+    (path, _), facts = yard.paths, {}
+    with yard.uut(made("xdp"), "u", (path,)) as active:
+        facts["auto"] = active.ready.facts["xdp"]
+        assert "xdp" in run_checked(yard.hosts["uut"], ["ip", "-d", "link", "show", "nb-in1"])
+    with yard.uut(made("xdp-generic"), "u", (path,)) as active:
+        facts["generic"] = active.ready.facts["xdp"]
+    assert facts == {"auto": "native", "generic": "generic"}
+
+
+@pytest.mark.parametrize("size", [64, 1518])
+def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
+    """At a load that all can take, and at one that is too much for some."""
+    ways = [way for way in (*RAW, "ovs") if way != "ovs" or shutil.which("ovs-vswitchd")]
+    wanted = topology(2, map(described, ways), name="nbt-ways").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    told = settings(frame_sizes=size, loads="2000fps,max", repetitions=1, duration="200ms", order="sequential")
+    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = rows(results)
+    assert len(measured) == 2 * 2 * len(ways)
+    for row in measured:
+        sent, received, lost, unexplained = (
+            int(row[key]) for key in ("sent_frames", "received_frames", "lost_frames", "unexplained_frames")
+        )
+        assert (sent, unexplained) == (received + lost, 0), row
+        if row["intended_fps"] and float(row["intended_fps"]) == 2000:
+            assert (row["verdict"], lost, received) == ("valid", 0, 400), row
+        elif lost:
+            assert "between" not in row["lost_at"], f"a counter says where: {row}"
+
+
+@pytest.mark.parametrize("way", ["xdp", pytest.param("ovs", marks=needs_ovs)])
+def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, way):
+    wanted = topology(1, [described(way)], name="nbt-ways").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
+    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
+    campaign.kill()
+    assert campaign.wait(timeout=20) == -signal.SIGKILL
+    wait_for(lambda: own_programs() == 0)
+    wait_for(lambda: not any(map(_is_of_way, Path("/proc").glob("[0-9]*"))))
+    assert netbench("clean").returncode == 0
+
+
+def _is_of_way(process: Path) -> bool:
+    try:
+        words = (process / "cmdline").read_text()
+    except OSError:
+        return False  # it has ended meanwhile
+    return "netbench.uut.xdp_process" in words or ("/run/netbench/vm/" in words and "ovs" in words)
