@@ -61,27 +61,27 @@ class BpfMap:
         call, of = libbpf(), _Pointer(pointer)
         self.fd = call("bpf_map__fd", of)
         self.entries = call("bpf_map__max_entries", of)
-        self._value_bytes = call("bpf_map__value_size", of)
+        self.value_bytes = call("bpf_map__value_size", of)
 
     def put(self, key: int, value: bytes) -> None:
         """Set the value of a key; ValueError for one of another size than the map's."""
-        if len(value) != self._value_bytes:
-            raise ValueError(f"{len(value)} bytes for a map whose values have {self._value_bytes}")
+        if len(value) != self.value_bytes:
+            raise ValueError(f"{len(value)} bytes for a map whose values have {self.value_bytes}")
         libbpf()("bpf_map_update_elem", self.fd, ctypes.byref(ctypes.c_uint32(key)), value, ctypes.c_uint64(0))
 
     def get(self, key: int) -> bytes:
         """The value of a key; BpfError where there is none."""
-        return self._lookup(key, self._value_bytes)
+        return self._lookup(key, self.value_bytes)
 
     def get_all(self, key: int) -> list[bytes]:
         """The values of a key in a map that has one for each CPU."""
-        each = -(-self._value_bytes // 8) * 8
+        each = -(-self.value_bytes // 8) * 8
         found = self._lookup(key, each * libbpf()("libbpf_num_possible_cpus"))
-        return [found[start : start + self._value_bytes] for start in range(0, len(found), each)]
+        return [found[start : start + self.value_bytes] for start in range(0, len(found), each)]
 
     def memory(self) -> mmap.mmap:
         """The values of an array with BPF_F_MMAPABLE, each padded to a multiple of 8 bytes."""
-        return mmap.mmap(self.fd, -(-self._value_bytes // 8) * 8 * self.entries)
+        return mmap.mmap(self.fd, -(-self.value_bytes // 8) * 8 * self.entries)
 
     def _lookup(self, key: int, size: int) -> bytes:
         value = ctypes.create_string_buffer(size)

@@ -18,6 +18,13 @@ class ArrivalTimes:
         self._step = 1  # the time of every so-manieth frame is kept
         self._kept = np.empty(0, np.int64)
 
+    @classmethod
+    def of(cls, frames: int, step: int, times_ns: NDArray[np.int64]) -> "ArrivalTimes":
+        """Those of so many frames, of which somebody else has kept the times of the first and every `step`th after."""
+        known = cls()
+        known.frames, known._step, known._kept = frames, step, times_ns
+        return known
+
     def add(self, times_ns: NDArray[np.int64]) -> None:
         """The next frames, of shape (n,), roughly in the order of their times."""
         self._kept = np.concatenate((self._kept, times_ns[-self.frames % self._step :: self._step]))

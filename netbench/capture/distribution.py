@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.model.counts import Spread
+from netbench.model.counts import Extent, Spread
 
 # Each doubling is cut into 2^_STEP_BITS steps of equal width. What is in the middle of a step is off by at most
 # 2^-(_STEP_BITS + 1), 0.05 %, of any number in it; below 2^(_STEP_BITS + 1), steps are single integers.
@@ -25,6 +25,20 @@ class Distribution:
         self._least = self._most = 0
         self._lowest_step = 0
         self._in_step = np.empty(0, np.int64)
+
+    @classmethod
+    def of(
+        cls, values: NDArray[np.int64], counts: NDArray[np.int64], total: int, least: int, most: int
+    ) -> "Distribution":
+        """What somebody else has counted by such steps or finer ones: a value of each, not negative, and how often.
+
+        Shapes are (n,); with the sum of all values, the smallest and the largest of them.
+        """
+        known = cls()
+        if len(values):
+            known._count, known._sum, known._least, known._most = int(counts.sum()), total, least, most
+            known._in_step = np.bincount(_steps(values, 0), counts).astype(np.int64)
+        return known
 
     def add(self, values: NDArray[np.int64]) -> None:
         """More values, int64, in any order and of either sign."""
@@ -82,6 +96,11 @@ class Distribution:
             p999_ns=high.get(999),
             largest_ns=self.largest,
         )
+
+    def extent(self) -> Extent | None:
+        """The same of extents of reordered frames."""
+        median, mean, largest = self.percentile(500), self.mean, self.largest
+        return None if median is None or mean is None or largest is None else Extent(median, mean, largest)
 
     def _make_room(self, lowest: int, stop: int) -> None:
         """Have a place for each of these steps; memory is bounded by what steps 64-bit integers can be in."""

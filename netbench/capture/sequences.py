@@ -5,7 +5,7 @@ made of the order of arrival is made of runs, and so costs next to nothing for f
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -117,6 +117,19 @@ class Losses(NamedTuple):
     lengths: tuple[LossRuns, ...]
 
 
+def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
+    """What of consecutive `numbers` never arrived, as somebody else has noted it.
+
+    `arrived` has a bit for each number, modulo how many bits there are: a power of two, at least PAGE_NUMBERS, and not
+    less than there are numbers. The first one is the lowest of its byte.
+    """
+    tracker = SequenceTracker()
+    pages = arrived.reshape(-1, PAGE_NUMBERS // 8)
+    first, last = numbers.start >> 16, numbers.stop >> 16
+    tracker.take({number: pages[number % len(pages)] for number in range(first, last + 1)})
+    return tracker.losses(numbers.start, numbers.stop)
+
+
 class _Page:
     """PAGE_NUMBERS consecutive sequence numbers, a bit for each; no bits once all of them have arrived."""
 
@@ -168,6 +181,12 @@ class SequenceTracker:
         self.distinct += batch.frames - copies
         self.duplicates += copies
         return batch.late_places[is_copy]
+
+    def take(self, pages: Mapping[int, NDArray[np.uint8]]) -> None:
+        """Have these bits, by page, for what has arrived."""
+        for number, bits in pages.items():
+            page = self._pages[number] = _Page()
+            page.bits = None if (bits == 0xFF).all() else bits
 
     def losses(self, start: int, stop: int) -> Losses:
         """What never arrived of [start, stop)."""
@@ -309,7 +328,4 @@ class ReorderingTracker:
 
     def extent(self) -> Extent | None:
         """Of all reordered frames; None where there are none."""
-        median, mean, largest = self._extents.percentile(500), self._extents.mean, self._extents.largest
-        if median is None or mean is None or largest is None:
-            return None
-        return Extent(median, mean, largest)
+        return self._extents.extent()

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
@@ -20,8 +19,9 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
 from netbench.linux.needs import Tool
 from netbench.model.tester import Identity
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.counted import expected_of, received_of, settled
 from netbench.sinks.pusher import Pusher, pusher_command
 from netbench.sinks.tcpdump_command import (
     ELSEWHERE,
@@ -31,7 +31,6 @@ from netbench.sinks.tcpdump_command import (
     target_of,
     tcpdump_command,
 )
-from netbench.sinks.window import measured
 
 _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
@@ -91,7 +90,7 @@ class TcpdumpSink(Sink):
         assert self._pusher is not None, "open() comes first"
         self._words, self._error, self._flushed, self._disk_full = "", "", False, False
         self._incoming = incoming
-        self._live = LiveCapture(_expected(incoming)) if is_counted_live(incoming) else None
+        self._live = LiveCapture(expected_of(incoming)) if is_counted_live(incoming) else None
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
         command = tcpdump_command(self._interface, self._cpus, incoming, target_of(incoming), most_ring)
         self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": command[command.index("-B") + 1]}
@@ -213,15 +212,7 @@ class TcpdumpSink(Sink):
         nothing = Received(error=self._error, no_delay="there is no whole capture")
         if self._error or sent.first_ns is None or sent.last_ns is None:
             return nothing
-        expected = replace(
-            _expected(incoming),
-            sent_frames=sent.frames,
-            first_sequence=sent.first_sequence,
-            sent_from_ns=sent.first_ns,
-            sent_until_ns=sent.last_ns,
-            stamped=sent.stamped,
-            stamped_early=sent.stamped_early,
-        )
+        expected = settled(expected_of(incoming), sent)
         file = capture_file(incoming)
         try:
             counts = self._live.counts(expected) if self._live else analyze_capture(file, [expected])
@@ -241,66 +232,6 @@ def _version_on(host: Host) -> str:
     except NetbenchError:
         return ""
     return ", ".join(line for line in (done.stdout + done.stderr).splitlines() if " version " in line)
-
-
-def _expected(incoming: Incoming) -> Expected:
-    """What can be the stream's own, as far as it is known before it is sent."""
-    frames, first = incoming.traffic.frames, incoming.stamps.first_sequence
-    if frames is None or first is None:
-        frames, first = ANY_NUMBER, 0
-    return Expected(
-        stream=incoming.path.name,
-        src_ip=incoming.traffic.src_ip,
-        dst_ip=incoming.traffic.dst_ip,
-        frame_size=incoming.traffic.frame_size,
-        sent_frames=frames,
-        first_sequence=first,
-        sent_from_ns=incoming.from_ns + STAMP_TOLERANCE_NS,  # earlier ones, by however little, are of another trial
-        stamped=incoming.stamps.stamped,
-        stamped_early=incoming.stamps.stamped_early,
-    )
-
-
-def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received:
-    """What a capture that holds one stream says was received of it.
-
-    Of frames that are not numbered, all count as received, and nothing is known that needs telling them apart.
-    """
-    (stream,) = counts.streams
-    lag_ns = (stream.first_ns or 0) - (sent.first_ns or 0)
-    if stream.delay is not None and stream.delay.smallest_ns is not None and sent.stamped:
-        lag_ns = stream.delay.smallest_ns
-    plain = Received(
-        frames=stream.span.frames,
-        foreign=counts.foreign_frames,
-        late=counts.late_frames,
-        late_from=counts.late_from,
-        control=counts.control_frames,
-        first_ns=stream.first_ns,
-        last_ns=stream.last_ns,
-    )
-    if not sent.numbered:
-        return plain
-    delay, no_delay = stream.delay, ""
-    if delay is None:
-        no_delay = "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
-    elif sent.stamped_early:
-        delay = delay.without_zero
-    return replace(
-        plain,
-        frames=stream.received,
-        duplicates=stream.duplicates,
-        reordered=stream.reordered,
-        loss_runs=stream.loss_runs,
-        longest_loss_run=stream.longest_loss_run,
-        loss_run_lengths=stream.loss_run_lengths,
-        reordering_extent=stream.reordering_extent,
-        window=measured(traffic, sent, stream.arrived, lag_ns),
-        delay=delay,
-        ipdv=stream.ipdv,
-        clock_offset=counts.clock_offset,
-        no_delay=no_delay,
-    )
 
 
 def _free_bytes(path: Path) -> int:

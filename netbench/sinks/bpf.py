@@ -1,0 +1,185 @@
+"""Sink `bpf`: a program in the kernel counts the frames of a stream where they come in, and hands none of them on."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from pydantic import BaseModel
+
+from netbench.bpf.attaching import attach_tc_ingress
+from netbench.bpf.libbpf import BpfError
+from netbench.capture.pcap import pcap_bytes
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.base import Host, kernel_of
+from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.linux.needs import ON_VETH, Feature
+from netbench.linux.netns import namespace_path, within
+from netbench.linux.probes import Bench, ProbeError
+from netbench.model.tester import Identity, options_text
+from netbench.model.traffic import Sent
+from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
+from netbench.sinks.counted import expected_of, received_of, settled
+from netbench.sinks.flush import flush_frame
+from netbench.sinks.sample import Every, write_sample
+from netbench.sinks.tcpdump_command import capture_file
+
+NAME = "bpf"
+_FEATURE = "bpf-sink"
+_WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
+
+
+def _probe(_: Bench) -> str:
+    """Load the program and attach it."""
+    counter = None
+    try:
+        counter = Counter(Room.wanted(1, 1, 0))
+        attach_tc_ingress(counter.program, socket.if_nametoindex("nbp1")).close()
+    except (MissingError, BpfError) as error:
+        raise ProbeError(str(error)) from error
+    finally:
+        if counter is not None:
+            counter.close()
+    return "loaded its program and attached it"
+
+
+class BpfOptions(BaseModel, extra="forbid"):
+    """Where captures are kept, one of so many frames is."""
+
+    sample: Every = 1000
+
+
+class Bpf(SinkKind):
+    """A BPF program that counts frames in the kernel, at a fraction of tcpdump's cost; Linux 6.6 or newer."""
+
+    Options = BpfOptions
+    needs = frozenset({_FEATURE})
+    may_need = (
+        Feature(
+            _FEATURE,
+            "the sink bpf",
+            ON_VETH,
+            "CONFIG_BPF_SYSCALL and CONFIG_NET_XGRESS (Linux 6.6)",
+            "",
+            _probe,
+            optional=True,
+            otherwise=_WITHOUT,
+        ),
+    )
+
+    def __init__(self, options: BpfOptions) -> None:
+        self._options = options
+
+    def unfit(self, host: Host) -> str:
+        return "" if host.shares_files else f"the sink bpf works on this machine only; {_WITHOUT}"
+
+    def sink(self) -> "BpfSink":
+        return BpfSink(self._options)
+
+
+class BpfSink(Sink):
+    """One program at one NIC, from open() to close(); it counts from arm() to stop()."""
+
+    def __init__(self, options: BpfOptions) -> None:
+        self._options = options
+        self._counter: Counter | None = None
+        self._attached = ExitStack()
+        self._speaker: socket.socket | None = None
+        self._incoming: Incoming | None = None
+        self._kernel = ""
+
+    def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
+        return [f"# the program netbench/bpf/programs/sink.c, attached to the tc ingress (tcx) of {interface}"]
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Attach the program; MissingError where the kernel does not take it."""
+        self._netns, self._interface, self._kernel = host.netns, interface, kernel_of(host)
+        self._attach(Room.wanted(1, 0.0, 0))
+
+    def identity(self) -> Identity:
+        return Identity(NAME, self._kernel, {**options_text(self._options), "hook": "tcx ingress"}, cpus=())
+
+    def writes(self, incoming: Incoming) -> int:
+        if not incoming.keep:
+            return 0
+        room, snap_length = self._room(incoming), min(incoming.snap_length, SAMPLE_BYTES)
+        return pcap_bytes(room.sampled, incoming.traffic.frame_size, snap_length)
+
+    def arm(self, incoming: Incoming) -> None:
+        self._incoming, self._expected, self._clock = incoming, expected_of(incoming), read_clocks(SystemClock())
+        room = self._room(incoming)
+        if not self._opened.room.fits(room):
+            self._attach(room)
+        network, every = incoming.path.src_network, self._options.sample if incoming.keep else 0
+        self._opened.begin(self._expected, network, incoming.snap_length, self._clock, room, every)
+
+    def learn(self, mac: str) -> None:
+        assert self._speaker is not None, "open() comes first"
+        try:
+            self._speaker.send(flush_frame(self._speaker.getsockname()[4].hex(":"), mac))
+        except OSError:
+            return  # a NIC that is gone or down: the judge sees that from its counters
+
+    def stop(self, limit_s: float) -> None:
+        """Count no more, and keep what there is of a sample."""
+        self._opened.end()
+        assert self._incoming is not None, "arm() comes first"
+        if self._incoming.keep:
+            write_sample(capture_file(self._incoming), self._opened.sample(), self._incoming.snap_length)
+
+    def received(self, sent: Sent) -> Received:
+        assert self._incoming is not None, "arm() comes first"
+        counter, incoming = self._opened, self._incoming
+        known = Received(matched=counter.matched, dropped=0, counted_by=NAME)
+        if sent.first_ns is None or sent.last_ns is None:
+            return known
+        expected = settled(self._expected, sent)
+        if (expected.stamped, expected.stamped_early) != (self._expected.stamped, self._expected.stamped_early):
+            return replace(known, error="the source stamped its frames otherwise than it said")
+        try:
+            counts = counter.counts(expected, incoming.path.src_network, self._clock)
+        except UsageError as error:
+            return replace(known, error=str(error), no_delay="there is no whole count")
+        found = received_of(counts, sent, incoming.traffic)
+        if counter.too_late:
+            found = replace(found, ipdv=None)
+            if sent.stamped_early:
+                found = replace(found, delay=None, no_delay="frames came long after their successors")
+        return replace(found, matched=known.matched, dropped=0, counted_by=NAME)
+
+    def close(self) -> None:
+        self._attached.close()
+        self._counter = self._speaker = None
+
+    def _room(self, incoming: Incoming) -> Room:
+        every = self._options.sample if incoming.keep else 0
+        return Room.wanted(incoming.traffic.frames, incoming.traffic.duration_s, every)
+
+    @property
+    def _opened(self) -> Counter:
+        if self._counter is None:
+            raise TestbedError("a sink of kind bpf is used before open() or after close(); open it first")
+        return self._counter
+
+    def _attach(self, room: Room) -> None:
+        """Have a program with this room attached, instead of the one that is; MissingError where that cannot be."""
+        self.close()
+        with ExitStack() as stack:
+            counter = Counter(room)
+            stack.callback(counter.close)
+
+            def inside() -> socket.socket:
+                link = attach_tc_ingress(counter.program, socket.if_nametoindex(self._interface))
+                stack.callback(link.close)
+                speaker = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+                speaker.bind((self._interface, 0))
+                return speaker
+
+            try:
+                self._speaker = within(namespace_path(self._netns), inside)
+            except BpfError as error:
+                raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}; {_WITHOUT}") from error
+            except OSError as error:
+                raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
+            self._counter, self._attached = counter, stack.pop_all()

@@ -1,0 +1,243 @@
+"""What passes between the program bpf/programs/sink.c and netbench: its settings, and what it counted of a trial.
+
+The structures are those of its source, field by field.
+"""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netbench.bpf.libbpf import BpfMap, Loaded, load
+from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.captured import CaptureCounts, Expected, Span, StreamCapture
+from netbench.capture.distribution import Distribution
+from netbench.capture.sequences import losses_of
+from netbench.errors import UsageError
+from netbench.hosts.clock import ClockReading
+from netbench.model.counts import ClockOffset
+
+SAMPLE_BYTES = 240
+
+_STEP_BITS = 10
+_SPREAD = np.dtype([("count", "u8"), ("sum", "i8"), ("least", "i8"), ("most", "i8"), ("steps", "u4", 34 << _STEP_BITS)])
+_COUNTS = np.dtype(
+    [
+        *((name, "u4") for name in ("lock", "to_sample")),
+        *((name, "u8") for name in ("matched", "foreign", "control", "frames", "distinct", "reordered")),
+        *((name, "u8") for name in ("lowest", "next", "first_ns", "last_ns", "first_stamp_us", "last_stamp_us")),
+        *((name, "u8") for name in ("too_late", "ranges", "sampled", "low", "high")),
+        ("late", "u8", 256),
+        *((name, _SPREAD) for name in ("delay", "variation", "extent")),
+    ]
+)
+_SETTINGS = np.dtype(
+    [
+        *((name, "u8") for name in ("start", "stop", "from_us", "until_us")),
+        ("clock_ns", "i8"),
+        *((name, "u4") for name in ("source", "network", "netmask", "destination", "size", "snap_length")),
+        *((name, "u4") for name in ("stamped", "stamped_early", "number_mask", "time_shift", "sample_every", "_")),
+    ]
+)
+_SAMPLE = np.dtype([("at_ns", "u8"), ("length", "u8"), ("bytes", "u1", SAMPLE_BYTES)])
+# Of how many numbers there is a bit at least and at most: a page of the loss runs', and 256 MiB.
+_LEAST_ROOM, _MOST_ROOM = 1 << 16, 1 << 31
+# What a source that sends as fast as it can may reach, in frames/s: twice the line rate of 10 Gbit/s, at 64 bytes.
+_MOST_FPS = 32_000_000
+# So many times of arrival are kept; where there are more numbers, of every second frame, every fourth …
+_MOST_TIMES = 1 << 20
+_MOST_SAMPLED = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """For how many numbers the program has a bit, a power of two, and how many frames of a sample it can keep."""
+
+    numbers: int
+    sampled: int
+
+    @classmethod
+    def wanted(cls, frames: int | None, duration_s: float, sample_every: int) -> Self:
+        """Of a trial of so many frames; None: as many as can be sent in its duration."""
+        expected = round(duration_s * _MOST_FPS) if frames is None else frames
+        room = min(max(_LEAST_ROOM, 1 << (expected - 1).bit_length()), _MOST_ROOM)
+        return cls(room, min(expected // sample_every + 1, _MOST_SAMPLED) if sample_every else 1)
+
+    @property
+    def times(self) -> int:
+        """How many times of arrival are kept."""
+        return min(self.numbers, _MOST_TIMES)
+
+    @property
+    def time_shift(self) -> int:
+        """The binary logarithm of: the time of every so-manieth frame is kept."""
+        return (self.numbers // self.times).bit_length() - 1
+
+    def fits(self, other: "Room") -> bool:
+        """Whether this is enough where the other would do."""
+        return self.numbers >= other.numbers and self.sampled >= other.sampled
+
+
+class Counter:
+    """The program with its maps in the kernel, for trials that need this room or less; gone once it is closed."""
+
+    def __init__(self, room: Room) -> None:
+        """As netbench.bpf.libbpf.load."""
+        self.room = room
+        sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
+        self._loaded: Loaded = load("sink", sizes)
+        maps = {name: self._loaded.map(name) for name in ("settings", "counts", "history", *sizes)}
+        self._maps: dict[str, BpfMap] = maps
+        self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
+        self._times = np.frombuffer(maps["times"].memory(), np.int64)
+        self._samples = np.frombuffer(maps["samples"].memory(), _SAMPLE)
+        self._now = room
+        self._counts: NDArray[Any] | None = None
+
+    @property
+    def program(self) -> int:
+        """The file descriptor of the program."""
+        return self._loaded.program("sink")
+
+    def begin(
+        self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Room, sample_every: int
+    ) -> None:
+        """Count from 0 what is expected, and what else comes from its source's network; all within `room`."""
+        self._now, self._counts = room, None
+        self._arrived[: room.numbers // 8] = 0
+        self._times[: room.times] = 0
+        self._samples[: room.sampled] = 0
+        for name in ("counts", "history"):
+            self._maps[name].put(0, bytes(self._maps[name].value_bytes))
+        settings = np.zeros((), _SETTINGS)
+        stamps, addresses = expected.stamps_us, IPv4Network(network)
+        values = {
+            "start": expected.sequence.start,
+            "stop": expected.sequence.stop,
+            "from_us": stamps.start,
+            "until_us": stamps.stop,
+            "clock_ns": (clock.least_ns + clock.most_ns) // 2,
+            "source": int(IPv4Address(expected.src_ip)),
+            "network": int(addresses.network_address),
+            "netmask": int(addresses.netmask),
+            "destination": int(IPv4Address(expected.dst_ip)),
+            "size": expected.frame_size,
+            "snap_length": snap_length,
+            "stamped": expected.stamped,
+            "stamped_early": expected.stamped_early,
+            "number_mask": room.numbers - 1,
+            "time_shift": room.time_shift,
+            "sample_every": sample_every,
+        }
+        for name, value in values.items():
+            settings[name] = value
+        self._maps["settings"].put(0, settings.tobytes())
+
+    def end(self) -> None:
+        """Count no more; whatever comes goes its way."""
+        self._maps["settings"].put(0, bytes(_SETTINGS.itemsize))
+        self._counts = np.frombuffer(self._maps["counts"].get(0), _COUNTS)[0]
+
+    @property
+    def matched(self) -> int:
+        """Frames for this sink, whosever."""
+        return int(self._ended["matched"])
+
+    @property
+    def too_late(self) -> int:
+        """Frames that came so late that their delays could no longer be compared with those of their neighbours."""
+        return int(self._ended["too_late"])
+
+    def sample(self) -> list[tuple[int, int, bytes]]:
+        """Of the frames of the sample: when each arrived (ns since 1970), its length in bytes, and its first ones."""
+        taken = self._samples[: min(int(self._ended["sampled"]), self._now.sampled)]
+        return [(int(one["at_ns"]), int(one["length"]), one["bytes"].tobytes()) for one in taken]
+
+    def counts(self, expected: Expected, network: str, clock: ClockReading) -> CaptureCounts:
+        """What a capture of the same frames would hold, now that all is known of what was expected.
+
+        UsageError where frames were counted that turn out not to be the stream's, or cannot have been told apart.
+        """
+        found, numbers = self._ended, expected.sequence
+        frames, distinct = int(found["frames"]), int(found["distinct"])
+        lowest, highest = int(found["lowest"]), int(found["next"]) - 1
+        if expected.sent_frames > self._now.numbers:
+            raise UsageError(
+                f"the source sent {expected.sent_frames:,} frames, and in a trial as long as this one the sink bpf can "
+                f"tell {self._now.numbers:,} apart; choose a shorter duration, or sink: tcpdump"
+            )
+        stamps_us = [int(found["first_stamp_us"]), int(found["last_stamp_us"])]
+        own = lowest in numbers and highest in numbers and all(one in expected.stamps_us for one in stamps_us)
+        if frames and not own:
+            raise UsageError(
+                "frames with the stream's addresses bear numbers it did not send or times it did not send at: the "
+                "clock was set, or somebody else sent them; sink: tcpdump with keep_captures: invalid tells them apart"
+            )
+        losses = losses_of(self._arrived[: self._now.numbers // 8], numbers)
+        if losses.missing != len(numbers) - distinct:
+            raise UsageError(
+                f"its program counted {distinct:,} frames and noted the numbers of {len(numbers) - losses.missing:,}"
+            )
+        first_ns, last_ns = (int(found[name]) if frames else None for name in ("first_ns", "last_ns"))
+        size = expected.frame_size
+        span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
+        shift = self._now.time_shift
+        kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()
+        stream = StreamCapture(
+            stream=expected.stream,
+            src_ip=expected.src_ip,
+            dst_ip=expected.dst_ip,
+            received=distinct,
+            duplicates=frames - distinct,
+            reordered=int(found["reordered"]),
+            reordering_extent=_distribution(found["extent"]).extent(),
+            missing=losses.missing,
+            loss_runs=losses.runs,
+            longest_loss_run=losses.longest_run,
+            loss_run_lengths=losses.lengths,
+            min_seq=lowest if frames else None,
+            max_seq=highest if frames else None,
+            span=span,
+            delay=_distribution(found["delay"]).spread(),
+            ipdv=_distribution(found["variation"]).spread(),
+            arrived=ArrivalTimes.of(distinct, 1 << shift, kept),
+        )
+        first_address, late = IPv4Network(network).network_address, found["late"]
+        half_ns = (clock.most_ns - clock.least_ns + 1) // 2
+        return CaptureCounts(
+            flavour="",
+            link_type="Ethernet",
+            snap_length=None,
+            span=span,
+            foreign_frames=int(found["foreign"]),
+            late_from={str(first_address + host): int(late[host]) for host in np.flatnonzero(late).tolist()},
+            control_frames=int(found["control"]),
+            flush_frames=0,
+            clock_offset=ClockOffset(-half_ns, half_ns),
+            too_short_frames=0,
+            odd_length_frames=0,
+            leftover_bytes=0,
+            damaged_at=None,
+            damage="",
+            streams=(stream,),
+        )
+
+    def close(self) -> None:
+        """Give program and maps back to the kernel; harmless when called twice."""
+        self._loaded.close()
+
+    @property
+    def _ended(self) -> Any:  # noqa: ANN401 - a record of numpy's has no better type
+        assert self._counts is not None, "end() comes first"
+        return self._counts
+
+
+def _distribution(spread: Any) -> Distribution:  # noqa: ANN401 - as above
+    """Of a `struct spread`, whose steps up to 2,047 are single integers, and then 1,024 for each doubling."""
+    steps = np.flatnonzero(spread["steps"])
+    shifts = np.maximum((steps >> _STEP_BITS) - 1, 0)
+    values = steps - (shifts << _STEP_BITS) << shifts
+    bounds = (int(spread[name]) for name in ("sum", "least", "most"))
+    return Distribution.of(values, spread["steps"][steps].astype(np.int64), *bounds)
