@@ -87,7 +87,7 @@ class BpfSink(Sink):
         self._attached = ExitStack()
         self._speaker: socket.socket | None = None
         self._incoming: Incoming | None = None
-        self._kernel = ""
+        self._interface = self._kernel = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
         return [f"# the program netbench/bpf/programs/sink.c, attached to the tc ingress (tcx) of {interface}"]
@@ -159,7 +159,7 @@ class BpfSink(Sink):
     @property
     def _opened(self) -> Counter:
         if self._counter is None:
-            raise TestbedError("a sink of kind bpf is used before open() or after close(); open it first")
+            raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
         return self._counter
 
     def _attach(self, room: Room) -> None:

@@ -64,7 +64,7 @@ struct counts {
 };
 
 struct frame {
-	__u64 mark; // its number + 1
+	__u64 mark; // its number + 2: 0 is no frame's, nor that of the one before number 0
 	__s64 arrived_ns, stamp_ns, delay_ns;
 };
 
@@ -142,7 +142,7 @@ static __always_inline void add(struct spread *to, __s64 value)
 
 static __always_inline __s64 delay_of(const struct frame *one, __u64 number)
 {
-	return one->mark == number + 1 ? one->delay_ns : UNKNOWN;
+	return one->mark == number + 2 ? one->delay_ns : UNKNOWN;
 }
 
 // The delay of a frame is known, and with it how much it differs from those of its neighbours (RFC 5481, section 4.1).
@@ -166,7 +166,7 @@ static __always_inline void tell_early(struct counts *to, struct history *past, 
 {
 	struct frame *one = &past->recent[number % RECENT], *next = &past->recent[(number + 1) % RECENT];
 
-	if (one->mark != number + 1 || next->mark != number + 2)
+	if (one->mark != number + 2 || next->mark != number + 3)
 		return;
 	__s64 delay_ns = one->arrived_ns - next->stamp_ns;
 	tell_delay(to, past, number, delay_ns > 0 ? delay_ns : 0, 1);
@@ -182,7 +182,7 @@ static __always_inline void time_it(struct counts *to, struct history *past, con
 		to->too_late++;
 		return;
 	}
-	place->mark = number + 1;
+	place->mark = number + 2;
 	place->arrived_ns = arrived_ns;
 	place->stamp_ns = stamp_ns;
 	place->delay_ns = UNKNOWN;

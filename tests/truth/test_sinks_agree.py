@@ -1,0 +1,240 @@
+"""Two sinks on one NIC in one trial say the same of every frame: tcpdump, the reference, and bpf."""
+
+import os
+import random
+import socket
+import struct
+import subprocess
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from netbench.capture.counting import analyze_capture
+from netbench.generators.frames import build_frame
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost
+from netbench.linux.netns import namespace_path, within
+from netbench.model.paths import stream_paths
+from netbench.model.traffic import Sent, Stamps, Traffic
+from netbench.sinks.base import Incoming
+from netbench.sinks.bpf import BpfOptions, BpfSink
+from netbench.sinks.counted import expected_of, received_of, settled
+from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.sinks.tcpdump_command import capture_file
+from tests.unit.inputs import topology
+
+pytestmark = pytest.mark.root
+
+FRAMES = 4000
+IP, UDP, HEADER = 14, 34, 42
+PATH = stream_paths(topology(1))[0]
+USUAL = Stamps(first_sequence=0)
+# What depends on when a sink looked at a frame, and on what it is.
+OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched"))
+
+
+@pytest.fixture
+def host():
+    """A namespace with a veth pair tx–rx that says nothing by itself."""
+    name = f"nbt-sinks-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        host = Namespaced(LocalHost("sinks", name), name)
+        for command in (
+            "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
+            "ip link add name tx mtu 2000 type veth peer name rx mtu 2000",
+            "ip link set dev tx up",
+            "ip link set dev rx up",
+        ):
+            assert host.run(command.split()).exit_code == 0, command
+        yield host
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+class Trial:
+    """One trial with both sinks, whose frames are sent one by one."""
+
+    def __init__(self, host, tmp_path, *, frame_size=64, stamps=USUAL, frames=FRAMES, keep=False):
+        self.host, self.stamps, size = host, stamps, frame_size
+        self.traffic = Traffic(
+            "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
+        )
+        self.frame = build_frame(self.traffic)
+        self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1))
+        self.started_ns = time.time_ns()
+        self.incoming = [
+            Incoming(PATH, self.traffic, stamps, self.started_ns, tmp_path / name, keep) for name in ("tcpdump", "bpf")
+        ]
+
+    def __enter__(self):
+        for sink, incoming in zip(self.sinks, self.incoming, strict=True):
+            sink.open(self.host, "rx", [])
+            sink.arm(incoming)
+            assert sink.armed(10)
+        self.socket = within(
+            namespace_path(self.host.netns), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        )
+        self.socket.bind(("tx", 0))
+        self.first_ns = time.time_ns()
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+        for sink in self.sinks:
+            sink.close()
+
+    def test_frame(self, number, stamp_ns=None):
+        """A frame of the stream, to be altered."""
+        frame = bytearray(self.frame)
+        seconds, ns = divmod(time.time_ns() if stamp_ns is None else stamp_ns, 10**9)
+        struct.pack_into("!III", frame, HEADER + 4, number % 2**32, seconds, ns // 1000)
+        return frame
+
+    def send(self, frame):
+        self.socket.send(frame)
+
+    def received(self, sent=FRAMES, **more):
+        """What both say."""
+        first = self.stamps.first_sequence or 0
+        said = Sent(sent, 0, 1.0, self.first_ns, time.time_ns(), 1, 0.0, first_sequence=first, **more)
+        for sink in self.sinks:
+            sink.stop(2.0)
+        self.sent = said
+        return [sink.received(said) for sink in self.sinks]
+
+
+def impaired(numbers, seed):
+    """Numbers with losses, copies and late ones, in the order of sending."""
+    draw, late, order = random.Random(seed), [], []
+    for number in numbers:
+        fate = draw.random()
+        late = [(wait - 1, one) for wait, one in late]
+        if fate < 0.1:
+            late.append((draw.choice((1, 2, 40, 700)), number))
+        elif fate > 0.2:
+            order.append(number)
+        if fate > 0.95:
+            order.append(draw.choice(order))
+        order += [one for wait, one in late if not wait]
+        late = [(wait, one) for wait, one in late if wait]
+    return order
+
+
+def odd_frames(trial):
+    """Frames that are not the stream's, or only nearly, by what makes them so."""
+    now = time.time_ns()
+
+    def altered(at, data, number=7, stamp_ns=now):
+        frame = trial.test_frame(number, stamp_ns)
+        frame[at : at + len(data)] = data
+        return frame
+
+    def with_options(words):
+        frame = altered(IP, bytes([0x45 + words]))
+        return frame[:UDP] + bytes([1] * 4 * words) + frame[UDP : len(frame) - 4 * words]
+
+    other = bytes(map(int, PATH.src_ip_of(5).split(".")))
+    yield altered(HEADER, b"\0")  # no magic
+    yield altered(IP + 9, b"\x06")  # TCP
+    yield altered(IP + 16, b"\x0a")  # to somebody else
+    yield altered(IP + 12, b"\x0a")  # from somewhere else
+    yield altered(IP + 6, b"\x00\x01")  # a later fragment
+    yield altered(IP + 6, b"\x20\x00", 1)  # a first fragment
+    yield altered(UDP, b"\x12\x34\x56\x78", 2)  # other ports
+    yield altered(IP, b"\x65")  # another version
+    yield altered(IP, b"\x44")  # a header that is too short
+    yield with_options(1)
+    yield with_options(2)  # whose header ends beyond 64 captured bytes
+    yield altered(0, b"", FRAMES)  # a number that is not sent
+    yield altered(0, b"", 2**32 - 1)
+    yield altered(0, b"", 3, trial.started_ns - 10**9)  # stamped before the trial
+    yield altered(IP + 12, other, 4)  # another trial's, but stamped in this one
+    for number in range(3):
+        yield altered(IP + 12, other, number, trial.started_ns - 10**9)  # late
+    yield trial.test_frame(5) + b"\0" * 4  # too long
+    yield trial.test_frame(5)[:-1]
+    yield trial.test_frame(5)[:50]
+    yield trial.test_frame(5)[:33]
+    yield b"\x02" * 12 + b"\x08\x00"
+    for tag in (b"\x81\x00\x00\x05", b"\x88\xa8\x00\x05"):
+        frame = trial.test_frame(6)
+        yield frame[:12] + tag + frame[12:]
+        yield frame[:12] + tag + frame[12:-4]  # with the tag as long as a frame of the stream
+        yield frame[:12] + tag * 2 + frame[12:-8]
+    for address in ("0180c2000000", "0180c2000002", "0180c200000e"):
+        yield bytes.fromhex(address).ljust(60, b"\x01")
+    yield bytes.fromhex("0180c2000010").ljust(60, b"\x01")
+    yield b"\x01" * 12 + b"\x88\xcc" + bytes(46)
+    yield b"\xff" * 6 + b"\x02" * 6 + b"\x08\x06" + bytes(46)
+
+
+@pytest.mark.parametrize("frame_size", [64, 65, 128, 512, 1518])
+def test_both_count_the_same(host, tmp_path, frame_size):
+    with Trial(host, tmp_path, frame_size=frame_size) as trial:
+        order = impaired(range(FRAMES), frame_size)
+        for place, number in enumerate(order):
+            trial.send(trial.test_frame(number))
+            if place == 1000:
+                for frame in odd_frames(trial):
+                    trial.send(frame)
+        theirs, ours = trial.received()
+    assert theirs.error == ours.error == ""
+    assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
+    assert (ours.late, ours.control) == (3, 4)
+    assert 0 not in (ours.duplicates, ours.reordered, ours.foreign, ours.loss_runs)
+    assert ours.matched == ours.frames + ours.duplicates + ours.foreign + ours.late + ours.control
+
+
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        USUAL,
+        Stamps(first_sequence=2**32 - 1500),
+        Stamps(stamped_early=True, first_sequence=1),
+        Stamps(stamped=False, first_sequence=1),
+        Stamps(first_sequence=None),
+    ],
+    ids=["usual", "beyond 32 bits", "early stamps", "no stamps", "unknown numbers"],
+)
+def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_moments(host, tmp_path, stamps):
+    """Of the program's own capture of all frames: the times in it are those that it counted with."""
+    with Trial(host, tmp_path, stamps=stamps, keep=True) as trial:
+        first = stamps.first_sequence or 0
+        for number in impaired(range(first, first + FRAMES), 5):
+            trial.send(trial.test_frame(number, None if stamps.stamped else 0))
+        theirs, ours = trial.received(stamped=stamps.stamped, stamped_early=stamps.stamped_early)
+        assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
+        expected = settled(expected_of(trial.incoming[1]), trial.sent)
+        captured = received_of(analyze_capture(capture_file(trial.incoming[1]), [expected]), trial.sent, trial.traffic)
+    assert replace(captured, clock_offset=None, counted_by="", matched=0, dropped=0) == replace(
+        ours, clock_offset=None, counted_by="", matched=0, dropped=0
+    )
+    assert (ours.delay is None) == (not stamps.stamped)
+    assert ours.window is not None
+
+
+def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
+    """Two senders with frames of many flows, spread over all CPUs; order is then whatever it happens to be."""
+    host.write("/sys/class/net/rx/queues/rx-0/rps_cpus", f"{(1 << os.cpu_count()) - 1:x}")
+    with Trial(host, tmp_path, frames=20_000) as trial:
+
+        def send(numbers):
+            for number in numbers:
+                frame = trial.test_frame(number)
+                struct.pack_into("!H", frame, UDP, number % 60_000)
+                trial.send(frame)
+
+        order = impaired(range(20_000), 9)
+        threads = [threading.Thread(target=send, args=(order[half::2],)) for half in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        theirs, ours = trial.received(20_000)
+    of_order = {"reordered": None, "reordering_extent": None}
+    assert replace(theirs, **OF_EACH, **of_order, counted_by="") == replace(ours, **OF_EACH, **of_order, counted_by="")
+    assert ours.frames == len(set(order))
+    assert ours.reordered
