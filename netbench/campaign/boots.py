@@ -58,7 +58,8 @@ class _Progress:
 class Boots:
     """What trials are measured with.
 
-    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own; `given_up` holds why UUTs, and
+    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, `tcpdump_holds` what they would be with
+    tcpdump as the sink; `given_up` holds why UUTs, and
     neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the trial;
     `captures_full` with whose captures there were more than may be kept.
     """
@@ -72,6 +73,7 @@ class Boots:
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
+    tcpdump_holds: Ceilings = field(default_factory=Ceilings)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
         """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
@@ -172,7 +174,8 @@ class Boots:
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        recording = replace(Recording.as_wanted(self.profile, self.captures), keep=self._keeps_captures)
+        wanted = Recording.as_wanted(self.profile, self.captures)
+        recording = replace(wanted, keep=self._keeps_captures, tcpdump_holds=self.tcpdump_holds)
         measured = run_trial(guests.setup(spec), spec, recording, attempt)
         result = _with_ceilings(measured, self.ceilings)
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)

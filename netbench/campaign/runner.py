@@ -17,7 +17,7 @@ from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
 from netbench.linux.running import Other
 from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, CampaignWaits, Observer
-from netbench.model.profile import Profile
+from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import Topology, UutSpec
@@ -236,6 +236,7 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     ceilings = selftest.known_ceilings if selftest else Ceilings()
+    with_tcpdump = latest_record(fingerprint(topology, profile.generator, testbed.sends(), SinkSpec()))
     boots = Boots(
         testbed,
         profile,
@@ -244,6 +245,7 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
         count(store.last_boot() + 1),
         ceilings,
         earlier=attempts_without_result(record.directory.events),
+        tcpdump_holds=with_tcpdump.known_ceilings if with_tcpdump else Ceilings(),
     )
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
     record.keep_others(testbed.others())

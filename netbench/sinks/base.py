@@ -25,6 +25,7 @@ class Incoming:
     A frame stamped before `from_ns` (CLOCK_REALTIME of the source) is late from an earlier trial. A sink that writes
     frames down keeps `snap_length` bytes of each, in files called `record` with a suffix; unless `keep`, nobody needs
     them once the frames are counted. `sinks` is how many are at work in the trial, and share the memory for buffers.
+    `tcpdump_fps` is what so many tcpdumps held each when the testbed was tested, in frames/s; None: nobody knows.
     """
 
     path: StreamPath
@@ -35,6 +36,7 @@ class Incoming:
     keep: bool = False
     snap_length: int = 64
     sinks: int = 1
+    tcpdump_fps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,10 @@ class Sink(Protocol):
     def identity(self) -> Identity:
         """What it really is, as `Source.identity` has it of a source."""
         return Identity()
+
+    def remarks(self) -> list[str]:
+        """What a reader of the results must know of this sink, known once it is open; mostly nothing."""
+        return []
 
     def writes(self, incoming: Incoming) -> int:
         """How many bytes it will write to this machine's disk in such a trial, as far as that is known."""

@@ -23,7 +23,6 @@ from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
 from netbench.sinks.counted import expected_of, received_of, settled
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.sample import Every, write_sample
-from netbench.sinks.tcpdump_command import capture_file
 
 NAME = "bpf"
 _FEATURE = "bpf-sink"
@@ -124,14 +123,21 @@ class BpfSink(Sink):
     def stop(self, limit_s: float) -> None:
         """Count no more, and keep what there is of a sample."""
         self._opened.end()
-        assert self._incoming is not None, "arm() comes first"
-        if self._incoming.keep:
-            write_sample(capture_file(self._incoming), self._opened.sample(), self._incoming.snap_length)
+        incoming, self._no_room = self._incoming, ""
+        assert incoming is not None, "arm() comes first"
+        if incoming.keep:
+            file = incoming.record.with_name(f"{incoming.record.name}.sample.pcap")
+            try:
+                write_sample(file, self._opened.sample(), incoming.snap_length)
+            except OSError as error:
+                self._no_room = (
+                    f"{file} cannot be written: {error.strerror}; free some room, or write elsewhere with -o"
+                )
 
     def received(self, sent: Sent) -> Received:
         assert self._incoming is not None, "arm() comes first"
         counter, incoming = self._opened, self._incoming
-        known = Received(matched=counter.matched, dropped=0, counted_by=NAME)
+        known = Received(matched=counter.matched, dropped=0, no_room=self._no_room, counted_by=NAME)
         if sent.first_ns is None or sent.last_ns is None:
             return known
         expected = settled(self._expected, sent)
@@ -146,7 +152,7 @@ class BpfSink(Sink):
             found = replace(found, ipdv=None)
             if sent.stamped_early:
                 found = replace(found, delay=None, no_delay="frames came long after their successors")
-        return replace(found, matched=known.matched, dropped=0, counted_by=NAME)
+        return replace(found, matched=known.matched, dropped=0, no_room=self._no_room, counted_by=NAME)
 
     def close(self) -> None:
         self._attached.close()

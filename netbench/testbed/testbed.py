@@ -110,8 +110,9 @@ class Testbed:
         return Identities(since, host_identities(self._topology, self._machines), streams)
 
     def remarks(self) -> list[str]:
-        """What a reader of the results must know of the sources, each once."""
-        return list(dict.fromkeys(remark for ends in self._endpoints.values() for remark in ends.source.remarks()))
+        """What a reader of the results must know of the sources and sinks, each once."""
+        both = [one for ends in self._endpoints.values() for one in (ends.source, ends.sink)]
+        return list(dict.fromkeys(remark for one in both for remark in one.remarks()))
 
     def close_endpoints(self) -> None:
         """End all sources and sinks."""

@@ -1,11 +1,12 @@
 """The sinks of one trial, all at once: what they are told to receive, and what they say of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
+from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming, Received, shortage
 from netbench.trial.setup import Endpoints
@@ -15,11 +16,15 @@ _ARM_LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Where sinks that write frames down do so, `snap_length` bytes of each, and whether that is kept."""
+    """Where sinks that write frames down do so, `snap_length` bytes of each, and whether that is kept.
+
+    `tcpdump_holds` is what tcpdumps held when the testbed was tested.
+    """
 
     directory: Path
     keep: bool = False
     snap_length: int = 64
+    tcpdump_holds: Ceilings = field(default_factory=Ceilings)
 
     @classmethod
     def as_wanted(cls, profile: Profile, directory: Path) -> "Recording":
@@ -37,7 +42,8 @@ class Recording:
     ) -> Incoming:
         """What the sink of a stream is to receive in a trial; the rest as of Incoming."""
         record = self.directory / f"trial-{trial}-{path.name}"
-        return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks)
+        held = self.tcpdump_holds.fps(sinks, traffic.frame_size)
+        return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks, held)
 
 
 class Receiving:

@@ -26,7 +26,9 @@ from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
 from netbench.model.traffic import Traffic
+from netbench.sinks.auto import Auto, AutoSink
 from netbench.sinks.base import Sink, SinkKind
+from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Assignment, Reading, Site, UnitUnderTest
 from netbench.uut.external import External, ExternalOptions
@@ -51,7 +53,7 @@ BEHIND = [
     *((Source, kind) for kind in (AfPacketSource, FakeSource)),
     *((Vmm if issubclass(kind, Vmm) else UnitUnderTest, kind) for kind in (*plugins(UUTS).values(), Guest, FakeUut)),
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
-    *((Sink, kind) for kind in (TcpdumpSink, FakeSink)),
+    *((Sink, kind) for kind in (TcpdumpSink, BpfSink, AutoSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
     *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshHost)),
     (Neighbour, StressLoad),
@@ -90,12 +92,12 @@ def test_a_plugin_has_options_that_refuse_what_they_do_not_know_and_a_line_about
 def test_the_types_agree():
     """For mypy to see, mostly."""
     sources: list[Source] = [AfPacketSource(), FakeSource(wire())]
-    sinks: list[Sink] = [TcpdumpSink(), FakeSink(wire())]
+    sinks: list[Sink] = [make() for make in SINKS_MADE.values()]
     guest = Guest(Qemu(QemuOptions()))
     uuts: list[UnitUnderTest] = [Raw(RawOptions()), guest, External(ExternalOptions()), FakeUut([])]
     hosts: list[Host] = [LocalHost("local", "x"), Namespaced(LocalHost("n", "x"), "nb-x"), FakeHost()]
     clocks: list[Clock] = [SystemClock(), FakeClock()]
-    assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 2, 4, 3, 2]
+    assert [len(seam) for seam in (sources, sinks, uuts, hosts, clocks)] == [2, 4, 4, 3, 2]
 
 
 # Clock
@@ -258,7 +260,15 @@ def test_a_source_is_not_used_before_it_is_open():
 # Sink
 
 
-@pytest.mark.parametrize("make", [TcpdumpSink, lambda: FakeSink(wire())], ids=["tcpdump", "fake"])
+SINKS_MADE = {
+    "tcpdump": TcpdumpSink,
+    "bpf": lambda: BpfSink(BpfOptions()),
+    "auto": lambda: Auto().sink(),
+    "fake": lambda: FakeSink(wire()),
+}
+
+
+@pytest.mark.parametrize("make", SINKS_MADE.values(), ids=SINKS_MADE)
 def test_a_sink_may_be_closed_at_any_time_and_stopped_only_when_armed(make):
     sink = make()
     sink.close()

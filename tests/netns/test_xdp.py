@@ -1,6 +1,5 @@
 """What the source `xdp` does beyond what every source does, which is in test_afpacket.py."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -11,30 +10,18 @@ from itertools import pairwise
 import dpkt
 import pytest
 
-from netbench.bpf.libbpf import BpfError, libbpf
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.frames import build_frame
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.clock import wait_until
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
+from tests.netns.watching import programs
 
 pytestmark = pytest.mark.root
 
 __all__ = ["lab", "opened"]  # fixtures
 
 SECOND_NS = 1_000_000_000
-
-
-def programs() -> set[int]:
-    """The ids of all BPF programs in the kernel."""
-    found: set[int] = set()
-    last = ctypes.c_uint32(0)
-    while True:
-        try:
-            libbpf()("bpf_prog_get_next_id", last, ctypes.byref(last))
-        except BpfError:
-            return found
-        found.add(last.value)
 
 
 def whole_frames(path) -> list[bytes]:

@@ -1,10 +1,12 @@
 """Watching a campaign from outside while it runs."""
 
 import contextlib
+import ctypes
 import json
 import subprocess
 from pathlib import Path
 
+from netbench.bpf.libbpf import BpfError, libbpf
 from netbench.hosts.clock import wait_until
 
 
@@ -32,3 +34,15 @@ def pids_in(netns: str, word: str) -> list[int]:
             if word in Path(f"/proc/{pid}/cmdline").read_text():
                 found.append(int(pid))
     return found
+
+
+def programs() -> set[int]:
+    """The ids of all BPF programs in the kernel."""
+    found: set[int] = set()
+    last = ctypes.c_uint32(0)
+    while True:
+        try:
+            libbpf()("bpf_prog_get_next_id", last, ctypes.byref(last))
+        except BpfError:
+            return found
+        found.add(last.value)

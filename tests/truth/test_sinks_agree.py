@@ -22,7 +22,6 @@ from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.counted import expected_of, received_of, settled
 from netbench.sinks.tcpdump import TcpdumpSink
-from netbench.sinks.tcpdump_command import capture_file
 from tests.unit.inputs import topology
 
 pytestmark = pytest.mark.root
@@ -108,7 +107,8 @@ class Trial:
 
 def impaired(numbers, seed):
     """Numbers with losses, copies and late ones, in the order of sending."""
-    draw, late, order = random.Random(seed), [], []
+    draw, order = random.Random(seed), []
+    late: list[tuple[int, int]] = []
     for number in numbers:
         fate = draw.random()
         late = [(wait - 1, one) for wait, one in late]
@@ -208,7 +208,7 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
         theirs, ours = trial.received(stamped=stamps.stamped, stamped_early=stamps.stamped_early)
         assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
         expected = settled(expected_of(trial.incoming[1]), trial.sent)
-        captured = received_of(analyze_capture(capture_file(trial.incoming[1]), [expected]), trial.sent, trial.traffic)
+        captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
     assert replace(captured, clock_offset=None, counted_by="", matched=0, dropped=0) == replace(
         ours, clock_offset=None, counted_by="", matched=0, dropped=0
     )
@@ -218,7 +218,7 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
 
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
     """Two senders with frames of many flows, spread over all CPUs; order is then whatever it happens to be."""
-    host.write("/sys/class/net/rx/queues/rx-0/rps_cpus", f"{(1 << os.cpu_count()) - 1:x}")
+    host.write("/sys/class/net/rx/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
     with Trial(host, tmp_path, frames=20_000) as trial:
 
         def send(numbers):

@@ -11,7 +11,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from netbench.capture.sequences import PAGE_NUMBERS, Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped
+from netbench.capture.sequences import (
+    PAGE_NUMBERS,
+    Losses,
+    ReorderingTracker,
+    SequenceTracker,
+    arrivals,
+    losses_of,
+    unwrapped,
+)
 from netbench.model.counts import Extent, LossRuns
 
 LAST = 2**32 - 1
@@ -229,3 +237,16 @@ def test_memory_is_bounded_and_an_extent_beyond_it_is_counted_as_far_as_it_goes(
     assert len(found._starts) == 1 << 16
     assert found.reordered == 1
     assert 1 << 16 <= found.extent().largest <= len(evens)
+
+
+@given(
+    st.sampled_from([0, 1, PAGE_NUMBERS - 3, LAST - 5]),
+    st.integers(0, 4 * PAGE_NUMBERS),
+    st.lists(st.integers(0, 4 * PAGE_NUMBERS - 1), max_size=20),
+)
+def test_losses_by_somebody_elses_bits_are_those_of_the_numbers(first, count, lost):
+    numbers = range(first, first + count)
+    seen = set(numbers) - {first + one for one in lost}
+    bits = np.zeros(4 * PAGE_NUMBERS, np.bool_)
+    bits[[number % len(bits) for number in seen]] = True
+    assert losses_of(np.packbits(bits, bitorder="little"), numbers) == model_losses(seen, first, first + count)

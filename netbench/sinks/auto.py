@@ -1,0 +1,112 @@
+"""Sink `auto`: tcpdump for what that can hold, bpf for more."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import BaseModel
+
+from netbench.errors import NetbenchError
+from netbench.hosts.base import Host
+from netbench.model.profile import NoOptions
+from netbench.model.tester import Identity
+from netbench.model.traffic import Sent
+from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.bpf import NAME, Bpf, BpfOptions
+from netbench.sinks.tcpdump import Tcpdump
+
+# What all tcpdumps of a trial are trusted with where no self-test says more, frames/s: half of what they held on two
+# CPUs that did everything else as well.
+TRUSTED_FPS = 300_000
+
+
+class Auto(SinkKind):
+    """tcpdump for loads that it can hold, bpf above them where that works; chosen anew in every trial."""
+
+    needs = Tcpdump.needs
+
+    def __init__(self, options: BaseModel | None = None) -> None:
+        """There are none: whoever wants to choose more names the sink."""
+        self._tcpdump, self._bpf = Tcpdump(NoOptions()), Bpf(BpfOptions())
+
+    def sink(self) -> "AutoSink":
+        return AutoSink(self._tcpdump.sink(), self._bpf)
+
+
+class AutoSink(Sink):
+    """Either of two sinks, whichever the load of a trial asks for; what it says of itself has the reason."""
+
+    def __init__(self, tcpdump: Sink, bpf: Bpf) -> None:
+        self._tcpdump, self._bpf = tcpdump, bpf.sink()
+        self._kind = bpf
+        self._chosen: Sink | None = None
+        self._why = self._no_bpf = ""
+        self._is_attached = False
+
+    def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
+        """What the sink that is taken for such a trial would do, if bpf works there."""
+        return self._taken(incoming)[0].commands(interface, cpus, incoming)
+
+    def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
+        """Have tcpdump ready, and know whether bpf would work."""
+        self._where = host, interface, cpus
+        self._tcpdump.open(host, interface, cpus)
+        self._no_bpf = self._kind.unfit(host)
+        if not self._no_bpf:
+            try:
+                self._bpf.open(host, interface, cpus)
+            except NetbenchError as error:
+                self._no_bpf = str(error)
+            self._bpf.close()  # until a trial needs it
+
+    def identity(self) -> Identity:
+        if self._chosen is None:
+            return Identity(f"tcpdump, or {NAME} above what that holds")
+        own = self._chosen.identity()
+        return replace(own, options={**(own.options or {}), "auto": self._why})
+
+    def remarks(self) -> list[str]:
+        return [f"tcpdump receives at all loads, also above what it holds: {self._no_bpf}"] if self._no_bpf else []
+
+    def writes(self, incoming: Incoming) -> int:
+        return self._taken(incoming)[0].writes(incoming)
+
+    def arm(self, incoming: Incoming) -> None:
+        self._chosen, self._why = self._taken(incoming)
+        if self._chosen is self._bpf and not self._is_attached:
+            self._bpf.open(*self._where)
+            self._is_attached = True
+        self._chosen.arm(incoming)
+
+    def learn(self, mac: str) -> None:
+        self._armed_one.learn(mac)
+
+    def armed(self, timeout_s: float) -> bool:
+        return self._armed_one.armed(timeout_s)
+
+    def stop(self, limit_s: float) -> None:
+        self._armed_one.stop(limit_s)
+
+    def received(self, sent: Sent) -> Received:
+        return self._armed_one.received(sent)
+
+    def close(self) -> None:
+        self._tcpdump.close()
+        self._bpf.close()
+        self._is_attached = False
+
+    @property
+    def _armed_one(self) -> Sink:
+        return self._chosen or self._tcpdump
+
+    def _taken(self, incoming: Incoming) -> tuple[Sink, str]:
+        """The sink for a trial, and why."""
+        fps, held = incoming.traffic.fps, incoming.tcpdump_fps
+        limit = TRUSTED_FPS / incoming.sinks if held is None else held
+        bound = f"the {limit:,.0f} frames/s that tcpdump " + (
+            "is trusted with" if held is None else "held in the self-test"
+        )
+        if fps is not None and fps <= limit:
+            return self._tcpdump, f"within {bound}"
+        if self._no_bpf:
+            return self._tcpdump, f"above {bound}, but {self._no_bpf}"
+        return self._bpf, f"above {bound}"

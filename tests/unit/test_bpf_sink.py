@@ -1,0 +1,134 @@
+"""What the sink bpf makes of the maps of its program, and what `sink: auto` takes; the program itself needs root."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from netbench.capture.arrival_times import ArrivalTimes
+from netbench.capture.distribution import Distribution
+from netbench.errors import MissingError
+from netbench.model.paths import stream_paths
+from netbench.model.profile import NoOptions
+from netbench.model.tester import Identity
+from netbench.model.traffic import Stamps, Traffic
+from netbench.sinks import auto
+from netbench.sinks.auto import Auto
+from netbench.sinks.base import Incoming
+from netbench.sinks.bpf import BpfOptions
+from netbench.sinks.bpf_counts import Room
+from netbench.sinks.tcpdump import TcpdumpSink
+from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology
+
+PATH = stream_paths(topology(1))[0]
+
+
+def incoming(fps: float | None, **more: Any) -> Incoming:
+    traffic = Traffic("s1", "", "", "198.18.1.2", "198.19.1.2", 64, fps, 1.0, 1, 1)
+    return Incoming(PATH, traffic, Stamps(), 0, Path("record"), **more)
+
+
+def test_a_part_of_all_frames_is_read_and_written_as_people_write_it():
+    assert BpfOptions.model_validate({"sample": "1/20"}).sample == 20
+    assert BpfOptions().model_dump(mode="json") == {"sample": "1/1000"}
+    for wrong in ("1/0", "2/3", "1000", 0.5, True):
+        with pytest.raises(ValidationError, match="sample"):
+            BpfOptions.model_validate({"sample": wrong})
+
+
+@pytest.mark.parametrize(
+    ("frames", "numbers", "shift"), [(1, 1 << 16, 0), (65_537, 1 << 17, 0), (3_000_000, 1 << 22, 2), (None, 1 << 25, 5)]
+)
+def test_there_is_room_for_all_numbers_that_can_be_sent(frames, numbers, shift):
+    room = Room.wanted(frames, 1.0, 0)
+    assert (room.numbers, room.time_shift) == (numbers, shift)
+    assert room.times << room.time_shift == numbers
+
+
+def test_steps_and_times_that_the_kernel_kept_say_what_all_values_would(monkeypatch):
+    values = np.random.default_rng(1).integers(0, 1 << 20, 5000)
+    kept, counts = np.unique(values >> 5 << 5, return_counts=True)
+    whole = Distribution()
+    whole.add(values)
+    assert Distribution.of(*np.unique(values, return_counts=True), int(values.sum()), *extremes(values)).spread() == (
+        whole.spread()
+    )
+    coarse = Distribution.of(kept, counts, int(values.sum()), *extremes(values)).spread()
+    assert coarse is not None
+    assert coarse.mean_ns == whole.mean
+    times = np.arange(1000, dtype=np.int64) * 10
+    assert ArrivalTimes.of(1000, 4, times[::4]).before(5000) == 500
+
+
+def extremes(values):
+    return int(values.min()), int(values.max())
+
+
+class FakeBpf:
+    """Works unless told otherwise."""
+
+    broken = ""
+
+    def __init__(self, options) -> None:
+        pass
+
+    def unfit(self, host):
+        return ""
+
+    def sink(self):
+        return self
+
+    def open(self, host, interface, cpus):
+        if self.broken:
+            raise MissingError(self.broken)
+
+    def arm(self, incoming):
+        pass
+
+    def close(self):
+        pass
+
+    def identity(self):
+        return Identity("bpf", options={"sample": "1/1000"})
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    monkeypatch.setattr(auto, "Bpf", FakeBpf)
+    monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
+    sink = Auto(NoOptions()).sink()
+    sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
+    return sink
+
+
+@pytest.mark.parametrize(
+    ("armed", "kind", "why"),
+    [
+        (incoming(300_000), "tcpdump", "within the 300,000 frames/s that tcpdump is trusted with"),
+        (incoming(300_000, sinks=2), "bpf", "above the 150,000 frames/s that tcpdump is trusted with"),
+        (incoming(700_000, tcpdump_fps=800_000.0), "tcpdump", "within the 800,000 frames/s that tcpdump held in the "),
+        (incoming(900_000, tcpdump_fps=800_000.0), "bpf", "above the 800,000 frames/s that tcpdump held in the self-t"),
+        (incoming(None), "bpf", "above"),
+    ],
+)
+def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
+    assert opened.identity().kind == "tcpdump, or bpf above what that holds"
+    opened.arm(armed)
+    assert opened.identity().kind == kind
+    assert opened.identity().options["auto"].startswith(why)
+    assert opened.remarks() == []
+
+
+def test_auto_stays_with_tcpdump_where_bpf_does_not_work(monkeypatch):
+    monkeypatch.setattr(FakeBpf, "broken", "this kernel refuses it")
+    monkeypatch.setattr(auto, "Bpf", FakeBpf)
+    monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
+    sink = Auto(NoOptions()).sink()
+    sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
+    sink.arm(incoming(None))
+    assert sink.identity().kind == "tcpdump"
+    assert "but this kernel refuses it" in (sink.identity().options or {})["auto"]
+    assert sink.remarks() == ["tcpdump receives at all loads, also above what it holds: this kernel refuses it"]
