@@ -95,8 +95,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "auto",
         "pktgen",
         "xdp",
-        "auto",
-        "bpf",
+        "bpf",  # the other `auto` has the name of the first
         "tcpdump",
         "plan",
         "external",
