@@ -21,6 +21,7 @@ from netbench.linux.changes import (
     Change,
     Enslave,
     Redirect,
+    SetPromiscuous,
     SetSysctl,
     SetUp,
     of_nic,
@@ -79,9 +80,9 @@ def forwarding_changes(paths: Sequence[StreamPath], how: Forward, name: str = "N
     if how in ROUTING:
         return [*_routing(paths), *_addresses(paths), *_flow_tables(paths, how, name)]
     if how == "tc":
-        return list(_redirects(paths))
+        return [*take_all(paths), *_redirects(paths)]
     if how == "xdp":
-        return []
+        return list(take_all(paths))
     bridges = _bridges(paths)
     # In a namespace of ours IPv6 is off for all; elsewhere a bridge itself would speak up among our frames.
     return [
@@ -101,7 +102,7 @@ def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
     if how in ROUTING:
         return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths), *_flow_tables(paths, how, "guest")]
     if how == "tc":
-        return [*quiet, *up, *_redirects(paths)]
+        return [*quiet, *up, *take_all(paths), *_redirects(paths)]
     return [*quiet, *no_bridge_netfilter(paths), *up, *_bridges(paths), *_ports(paths)]
 
 
@@ -117,6 +118,11 @@ def no_ipv6(interfaces: Iterable[str]) -> Iterator[Change]:
     """No IPv6 on interfaces outside all namespaces; `all` and `default` are those that are there and those to come."""
     for interface in interfaces:
         yield SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", optional=True)
+
+
+def take_all(paths: Sequence[StreamPath]) -> list[Change]:
+    """Frames are addressed to others: a NIC that filters by address must take them, as it does for a bridge."""
+    return [SetPromiscuous(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
 
 
 def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:

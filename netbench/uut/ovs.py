@@ -18,7 +18,7 @@ from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageE
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.composed import Confined
 from netbench.hosts.lines import Tail, end
-from netbench.linux.changes import AddRunDirectory, AddTap, Change, SetPromiscuous
+from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.needs import IN_NETNS, Feature, Need, Tool
 from netbench.linux.probes import Bench
 from netbench.linux.proc import read_process
@@ -28,7 +28,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
-from netbench.uut.forwarding import await_forwarding, inside_nics
+from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
 from netbench.vmm.base import guest_directory
 
 _SWITCH = CountingPoint("Open vSwitch", names_segment=True)
@@ -179,7 +179,7 @@ class Ovs(UnitUnderTest):
         return [
             AddRunDirectory(_directory(own)),
             *(AddTap(netns, interface) for netns, interface in taps),
-            *(SetPromiscuous(nic.netns, nic.interface) for nic in nics),
+            *take_all(own.paths),
         ]
 
     def _commands(self, own: Assignment) -> list[OvsCommand]:
