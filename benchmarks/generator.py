@@ -1,9 +1,12 @@
-"""netbench's `afpacket` source beside trafgen, and beside its own intention.
+"""netbench's sources `afpacket` and `xdp` beside trafgen, and beside their own intention.
 
-Both send the same frame into the same veth pair, in a network namespace made for it, in turn, several
-rounds: first on one and the same CPU, then on all CPUs. The ratio is the median of the rounds' ratios, for
-what else this host does changes from round to round. Then the source is paced to shares of its own maximum.
-Rates are the generators' own; the kernel's counter of the interface checks every frame count.
+All send the same frame into the same veth pair, in a network namespace made for it, in turn, several rounds. A ratio is
+the median of the rounds' ratios, for what else this host does changes from round to round. Rates are the generators'
+own; the kernel's counters of the interface check every frame count.
+
+First afpacket and trafgen, on one and the same CPU, then on all CPUs, and afpacket paced to shares of its own maximum.
+Then the other end receives by NAPI: there a BPF program drops frames at once while xdp and trafgen send as fast as they
+can. And xdp is paced, while tcpdump at the other end tells the gaps between its frames.
 
     sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -13,23 +16,40 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
+
+from netbench.bpf.attaching import attach_xdp
+from netbench.bpf.libbpf import load
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.generators.frames import build_frame
+from netbench.generators.worker_source import WorkerSource
+from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.base import run_checked
+from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
+from netbench.linux.netns import namespace_path, within
 from netbench.model.traffic import Sent, Traffic
 
-INTERFACE = "tx"
+INTERFACE, PEER = "tx", "rx"
+HEADING = f"{'maximum':<20}{'frames/s':>14}{'trafgen':>14}{'ratio':>10}"
 SHARES_PERCENT = (1, 10, 25, 50)
 TOLERANCE_PERCENT = 0.1
+XDP_RATES = (10_000.0, 100_000.0, 1_000_000.0)
+XDP_TOLERANCE_PERCENT, XDP_TOLERANCE_NS = 0.01, 1000
+PCAP_HEADER, RECORD_HEADER, SNAP_BYTES = 24, 16, 60
 TRAFGEN_CPU = re.compile(r"(\d+) sec, (\d+) usec on CPU\d+ \((\d+) packets\)")
 
 
@@ -40,6 +60,11 @@ def main() -> None:
         require_tools()
         with veth_pair() as host:
             compare(host, options.rounds, options.seconds, options.frame_size)
+            run_checked(host, ["ethtool", "-K", PEER, "gro", "on"])  # the other end receives by NAPI
+            with dropping(host):
+                print(f"\n{HEADING}")
+                maximum(host, "xdp, 1 CPU", range(1), options.rounds, options.seconds, options.frame_size)
+            pace(host, options.rounds, options.seconds, options.frame_size)
     except NetbenchError as error:
         print(f"benchmarks/generator.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -48,7 +73,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="afpacket beside trafgen, and beside its own intention")
+    parser = argparse.ArgumentParser(description="afpacket and xdp beside trafgen, and beside their own intention")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured (default: 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement (default: 1)")
     parser.add_argument("--frame-size", type=int, default=64, help="bytes with FCS, 64–1518 (default: 64)")
@@ -61,7 +86,7 @@ def parse_arguments() -> argparse.Namespace:
 def require_tools() -> None:
     if os.geteuid() != 0:
         raise MissingError("network namespaces and packet sockets need root; run it with sudo")
-    for tool, package in (("ip", "iproute2"), ("trafgen", "netsniff-ng")):
+    for tool, package in (("ip", "iproute2"), ("trafgen", "netsniff-ng"), ("tcpdump", "tcpdump")):
         if shutil.which(tool) is None:
             raise MissingError(f"`{tool}` is not on this host; on Debian: apt-get install {package}")
 
@@ -76,49 +101,101 @@ def veth_pair() -> Iterator[Namespaced]:
     try:
         for scope in ("all", "default"):
             inside.write(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6", "1")
-        peer = "rx"
-        run_checked(inside, ["ip", "link", "add", "name", INTERFACE, "type", "veth", "peer", "name", peer])
-        for interface in (INTERFACE, peer):
+        run_checked(inside, ["ip", "link", "add", "name", INTERFACE, "type", "veth", "peer", "name", PEER])
+        for interface in (INTERFACE, PEER):
             run_checked(inside, ["ip", "link", "set", "dev", interface, "up"])
         yield inside
     finally:
         run_checked(here, ["ip", "netns", "delete", name])
 
 
+@contextmanager
+def dropping(host: Namespaced) -> Iterator[None]:
+    """The other end of the pair takes frames in and drops them, in its driver."""
+    with load("source") as loaded:
+        # A trial that asks for nothing drops all that comes.
+        program = loaded.program("paced")
+        path = namespace_path(host.netns)
+        link = within(path, lambda: attach_xdp(program, socket.if_nametoindex(PEER), "native"))
+        yield
+        link.close()
+
+
+def maximum(host: Namespaced, name: str, cpus: Sequence[int], rounds: int, seconds: float, frame_size: int) -> float:
+    """The median rate of a source that sends as fast as it can, told beside trafgen's on as many CPUs."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(rounds):
+        sent = send(host, cpus, traffic(frame_size, None, seconds), name.partition(",")[0])
+        ours.append(sent.frames / sent.duration_s)
+        theirs.append(trafgen_fps(host, len(cpus), frame_size, round(1e6 * seconds)))
+    our_median, their_median = statistics.median(ours), statistics.median(theirs)
+    ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+    print(f"{name:<20}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
+    return our_median
+
+
 def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
     cpus = range(os.cpu_count() or 1)
     print(f"frames of {frame_size} bytes, {rounds} rounds of {seconds:g} s, medians in frames per second\n")
-    print(f"{'maximum':<16}{'afpacket':>14}{'trafgen':>14}{'ratio':>10}")
-    ours_max = 0.0
-    for label, used in {"1 CPU": cpus[:1], f"{len(cpus)} CPUs": cpus}.items():
-        ours: list[float] = []
-        theirs: list[float] = []
-        for _ in range(rounds):
-            sent = send(host, used, traffic(frame_size, None, seconds))
-            ours.append(sent.frames / sent.duration_s)
-            theirs.append(trafgen_fps(host, len(used), frame_size, round(ours[-1] * seconds)))
-        our_median, their_median = statistics.median(ours), statistics.median(theirs)
-        ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
-        print(f"{label:<16}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
-        ours_max = ours_max or our_median
+    print(HEADING)
+    ours_max = maximum(host, "afpacket, 1 CPU", cpus[:1], rounds, seconds, frame_size)
+    maximum(host, f"afpacket, {len(cpus)} CPUs", cpus, rounds, seconds, frame_size)
 
-    print(f"\n{'paced, 1 CPU':<16}{'intended':>14}{'sent':>14}{'ratio':>10}{'deviation':>12}{'worst':>12}")
+    print(f"\n{'afpacket, 1 CPU':<20}{'intended':>14}{'sent':>14}{'ratio':>10}{'deviation':>12}{'worst':>12}")
     worst = 0.0
     for share in SHARES_PERCENT:
         intended = ours_max * share / 100
         rates = []
         for _ in range(rounds):
-            sent = send(host, cpus[:1], traffic(frame_size, intended, seconds))
+            sent = send(host, cpus[:1], traffic(frame_size, intended, seconds), "afpacket")
             rates.append(sent.frames / sent.duration_s)
         median = statistics.median(rates)
         deviations = [100 * (rate / intended - 1) for rate in (median, *rates)]
         largest = max(deviations, key=abs)
         worst = max(worst, abs(largest))
         print(
-            f"{f'{share} % of maximum':<16}{intended:>14,.0f}{median:>14,.0f}{median / intended:>10.5f}"
+            f"{f'{share} % of maximum':<20}{intended:>14,.0f}{median:>14,.0f}{median / intended:>10.5f}"
             f"{deviations[0]:>+10.4f} %{largest:>+10.4f} %"
         )
     print(f"\nworst deviation of all rounds: {worst:.4f} % (tolerance: {TOLERANCE_PERCENT} %)")
+
+
+def pace(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
+    """xdp's count and its gaps at each rate; those of the best round, for what else the host does adds to them."""
+    print(f"\n{'xdp, 1 CPU':<20}{'intended':>14}{'sent':>14}{'count':>12}{'median gap':>14}{'off by':>10}")
+    for fps in XDP_RATES:
+        what = traffic(frame_size, fps, seconds)
+        found = []
+        for _ in range(rounds):
+            with TemporaryDirectory() as scratch:
+                counted, times = captured(host, Path(scratch, "rx.pcap"), partial(send, host, [0], what, "xdp"))
+            off = abs(statistics.median(np.diff(times).tolist()) - 1e9 / fps)
+            found.append((off, counted.frames / counted.duration_s, counted.frames))
+        off, rate, frames = min(found)
+        count = 100 * (frames / (what.frames or 1) - 1)
+        print(f"{f'{fps:,.0f}/s':<20}{fps:>14,.0f}{rate:>14,.1f}{count:>+10.4f} %{1e9 / fps:>11,.0f} ns{off:>7,.0f} ns")
+    print(f"\ntolerance: {XDP_TOLERANCE_PERCENT} % of the count, {XDP_TOLERANCE_NS} ns of the median gap")
+
+
+def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> tuple[Sent, np.ndarray]:
+    """What was sent while tcpdump captured at the other end, and when each frame came, in ns."""
+    options = f"-Z root -n -U -B 262144 -s {SNAP_BYTES} --time-stamp-precision=nano -i {PEER} -w {path} udp"
+    last = str((os.cpu_count() or 1) - 1)
+    tcpdump = host.spawn(["taskset", "-c", last, "tcpdump", *options.split()])
+    assert tcpdump.stderr
+    tcpdump.stderr.readline()
+    sent = run()
+    record = RECORD_HEADER + SNAP_BYTES
+    wait_until(lambda: path.stat().st_size >= PCAP_HEADER + sent.frames * record, 10)
+    tcpdump.send_signal(signal.SIGINT)
+    try:
+        tcpdump.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        tcpdump.kill()
+    whole = path.read_bytes()[PCAP_HEADER:]
+    words = np.frombuffer(whole[: len(whole) // record * record], dtype=np.uint32).reshape(-1, record // 4)
+    return sent, words[:, 0].astype(np.int64) * 1_000_000_000 + words[:, 1]
 
 
 def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
@@ -137,17 +214,20 @@ def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
     )
 
 
-def send(host: Namespaced, cpus: Sequence[int], what: Traffic) -> Sent:
-    """One measurement of the afpacket source, one thread per CPU."""
-    with closing(AfPacketSource(AfPacketSource.Options(threads=len(cpus)))) as source:
+def send(host: Namespaced, cpus: Sequence[int], what: Traffic, kind: str) -> Sent:
+    """One measurement of a source; of afpacket, one thread per CPU."""
+    made: WorkerSource = XdpSource()
+    if kind == "afpacket":
+        made = AfPacketSource(AfPacketSource.Options(threads=len(cpus)))
+    with closing(made) as source:
         source.open(host, INTERFACE, cpus)
         source.prepare(what)
-        before = tx_packets(host)
+        before = taken(host, kind)
         source.start(time.monotonic_ns() + 50_000_000)
         sent = source.wait(10 * what.duration_s + 10)
     if sent.error:
-        raise TestbedError(f"afpacket: {sent.error}")
-    check("afpacket", sent.frames, tx_packets(host) - before)
+        raise TestbedError(f"{kind}: {sent.error}")
+    check(kind, sent.frames, taken(host, kind) - before)
     return sent
 
 
@@ -155,19 +235,24 @@ def trafgen_fps(host: Namespaced, processes: int, frame_size: int, frames: int) 
     """One measurement of trafgen at its best: no pacing, one process per CPU from CPU 0 on, which it pins."""
     frames -= frames % processes
     packet = "{" + ",".join(map(str, build_frame(traffic(frame_size, None, 1)))) + "}"
-    before = tx_packets(host)
+    before = taken(host, "trafgen")
     # -Q: it is not to move this host's interrupts about.
     argv = ["trafgen", "-o", INTERFACE, "-P", str(processes), "-n", str(frames), "-Q", packet]
     done = host.run(argv, timeout_s=120)
     reports = [tuple(map(int, match)) for match in TRAFGEN_CPU.findall(done.stdout + done.stderr)]
     if done.exit_code != 0 or len(reports) != processes:
         raise TestbedError(f"trafgen failed (exit code {done.exit_code}): {done.stderr[-300:].strip()}")
-    check("trafgen", frames, tx_packets(host) - before)
+    check("trafgen", frames, taken(host, "trafgen") - before)
     return sum(packets / (seconds + microseconds / 1e6) for seconds, microseconds, packets in reports)
 
 
-def tx_packets(host: Namespaced) -> int:
-    return int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_packets"))
+def taken(host: Namespaced, kind: str) -> int:
+    """What the kernel counts of a source's frames: also those that the ring at the other end had no room for.
+
+    The others send such a frame once more.
+    """
+    counters = ("packets", "dropped") if kind == "xdp" else ("packets",)
+    return sum(int(host.read(f"/sys/class/net/{INTERFACE}/statistics/tx_{counter}")) for counter in counters)
 
 
 def check(who: str, said: int, counted: int) -> None:
