@@ -213,7 +213,11 @@ def _with_ceilings(result: TrialResult, ceilings: Ceilings) -> TrialResult:
     """The result with what is to be said of loads above the tester's own ceiling."""
     sources = sum(len(guest.streams) for guest in result.guests)
     size = result.spec.frame_size
-    limits = [reason for counts in result.streams for reason in beyond_ceiling(counts, sources, size, ceilings)]
+    limits = [
+        reason
+        for counts in result.streams
+        for reason in beyond_ceiling(counts, sources, size, ceilings, saturated=counts.stream in result.saturated)
+    ]
     return replace(result, reasons=(*result.reasons, *limits))
 
 

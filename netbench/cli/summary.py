@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.verdict import Verdict
+from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
@@ -97,6 +97,8 @@ def _verdict(group: Group) -> Text:
     ):
         if trials:
             lines.append(Text(f"{len(trials):,} {verdict.value}", style=_STYLES[verdict]))
+        if verdict is Verdict.VALID and group.saturated:
+            lines.append(Text(f"{group.saturated:,} saturated"))
     if group.thrown_away:
         lines.append(Text("1 retry" if group.thrown_away == 1 else f"{group.thrown_away:,} retries"))
     return Text("\n").join(lines)
@@ -120,7 +122,10 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
-        yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
+        if kind is ReasonKind.SATURATED:
+            yield f"saturated, which counts for the load that was offered: {count(trials, 'trial')}"
+        else:
+            yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
     earlier = (reasons for trial in results.trials for reasons in trial.thrown_away)
     thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
     for kind, attempts in thrown_away.most_common():

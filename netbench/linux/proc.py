@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+# What softirqs take of any CPU, whatever happens on it, is below this part of the time.
+_USUAL_SOFTIRQ_PART = 0.05
+
 USER_HZ = 100  # of CPU times in /proc, whatever the kernel's own tick: proc_stat(5), proc_pid_stat(5)
 
 
 class CpuTicks(NamedTuple):
-    """What all CPUs of a machine did since it was started, in 1/USER_HZ s.
+    """What all CPUs of a machine, or one of them, did since it was started, in 1/USER_HZ s.
 
     Time of guests is part of `user` and `nice`; `steal` is what the hypervisor gave to others.
     """
@@ -43,13 +46,20 @@ class ProcessStat(NamedTuple):
         return self.ticks / USER_HZ
 
 
-def parse_cpu_ticks(stat: str) -> CpuTicks:
-    """From /proc/stat; ValueError or IndexError for another text."""
-    name, *words = stat.splitlines()[0].split()
-    if name != "cpu":
-        raise ValueError(f"/proc/stat begins with {name!r}")
+def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
+    """Those of one CPU, or of all, from /proc/stat; ValueError or IndexError where that does not tell."""
+    wanted = "cpu" if cpu is None else f"cpu{cpu}"
+    words = next((rest for name, *rest in map(str.split, stat.splitlines()) if name == wanted), None)
+    if words is None:
+        raise ValueError(f"/proc/stat has no line {wanted!r}")
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, words[:8])
     return CpuTicks(user, nice, system, idle, iowait, irq, softirq, steal)
+
+
+def softirq_s(before: CpuTicks, after: CpuTicks, over_s: float) -> float:
+    """What softirqs took of a CPU over so many seconds, in seconds; 0 where it is not more than usual."""
+    taken_s = (after.softirq - before.softirq) / USER_HZ
+    return taken_s if taken_s > _USUAL_SOFTIRQ_PART * over_s else 0.0
 
 
 def busy_s(stat: str) -> float:

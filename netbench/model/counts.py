@@ -146,7 +146,8 @@ class StreamCounts:
     where `delay_refused` says why there are none. `clock_offset` is what the clock of the captures adds to each delay:
     unknown where None, not 0. `loss_run_lengths` has no classes without runs. A reordered frame's
     extent is by how many frames it came after the first one with a higher number (RFC 4737, section 4.2); None where
-    no frame was reordered. Nothing is known of the order where `order_refused` says why.
+    no frame was reordered. Nothing is known of the order where `order_refused` says why. `link_s` and `away_s` are what
+    the source says of its time, as in Sent.
     """
 
     stream: str
@@ -183,6 +184,8 @@ class StreamCounts:
     late_from: dict[str, int] = field(default_factory=dict)  # the same by the `source_address` that they had
     source_address: str = ""
     control_frames: int | None = None
+    link_s: float | None = None
+    away_s: float = 0.0
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
 

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+# What is overdue at the end of a trial is sent for so much longer, in seconds and as a part of the duration.
+_CATCH_UP_S = 0.05
+_CATCH_UP_PART = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -30,6 +34,11 @@ class Traffic:
         """How many frames are intended; None for a source that sends as fast as it can."""
         return None if self.fps is None else max(1, round(self.fps * self.duration_s))
 
+    @property
+    def longest_s(self) -> float:
+        """How long a source with a rate goes on, at most: one whose link is too slow does not make a trial longer."""
+        return self.duration_s + max(_CATCH_UP_S, _CATCH_UP_PART * self.duration_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -37,6 +46,10 @@ class Sent:
 
     `duration_s` runs from when the first frame is due to the end of the last frame's slot (1/fps after its due time,
     or the return of the last send when that is later, or when unpaced). Times are CLOCK_REALTIME in ns.
+
+    `link_s` and `away_s` tell why less was sent than intended: how long the link held the source up (frames refused, a
+    full queue waited for, a receiver at work inside the sender's system call), and how long the source did not run
+    though it had frames to send (descheduled, stopped). A source that does not tell the first claims nothing.
     """
 
     frames: int
@@ -53,6 +66,9 @@ class Sent:
     numbered: bool = True  # whether each frame bears the next number; others can be counted, but not told apart
     in_order: bool = True  # whether frames leave in the order of their numbers; those of several threads do not
     apart_s: float = 0.0  # how far apart its threads began, or ended, whichever is more
+    link_s: float | None = None
+    away_s: float = 0.0
+    unevenness: float = 0.0  # by what part of all its frames it was, at most, ahead of an even rate or behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from netbench.model.fields import LoadField
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
-from netbench.model.verdict import Reason, Verdict, worst
+from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,16 @@ class TrialResult:
     def valid_at_once(self) -> bool:
         """Whether it is valid, and was so at the first attempt."""
         return self.verdict is Verdict.VALID and self.attempt == 1
+
+    @property
+    def saturated(self) -> frozenset[str]:
+        """The streams, of any guest, whose link pushed back so that less was offered than intended."""
+        return frozenset(reason.stream for reason in self.reasons if reason.kind is ReasonKind.SATURATED)
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether that is so of the victim: the trial counts for the load that was offered."""
+        return not self.saturated.isdisjoint(self.spec.streams)
 
     @property
     def without_counters(self) -> "TrialResult":

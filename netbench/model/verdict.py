@@ -13,8 +13,12 @@ class Verdict(Enum):
 
 
 class ReasonKind(Enum):
-    """Why a trial is not simply valid. The value is what results and reports show."""
+    """What is to be said of a trial, mostly why it is not simply valid. The value is what results and reports show.
 
+    One that is saturated is valid at the load that was offered: the link pushed back, so it was less than intended.
+    """
+
+    SATURATED = "saturated"
     OFFERED_OUT_OF_TOLERANCE = "offered-out-of-tolerance"
     UNEVEN_PACING = "uneven-pacing"
     BUFFERED = "buffered"
@@ -46,6 +50,8 @@ class ReasonKind(Enum):
     @property
     def verdict(self) -> Verdict:
         """The verdict this reason alone leads to."""
+        if self is ReasonKind.SATURATED:
+            return Verdict.VALID
         return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
 
 

@@ -167,7 +167,9 @@ def _panels_of_lines(
         Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
         Verdict.INVALID: any(group.invalid for group in groups),
     }
-    panels.legend(verdict for verdict, there in apart.items() if there)
+    panels.legend(
+        (verdict for verdict, there in apart.items() if there), rings=any(group.saturated for group in groups)
+    )
     return panels, by_size
 
 
@@ -185,7 +187,7 @@ def _panels_of_curves(
 def _points(groups: Iterable[Group], style: Style, read: Callable[[Group], Interval | None]) -> list[Point]:
     """The groups that have a mean, by rising offered load."""
     points = [
-        Point(offered, mean, _group_hover(group, style))
+        Point(offered, mean, _group_hover(group, style), ringed=group.saturated > 0)
         for group in groups
         if group.loss_ratio and (offered := group.offered_mbps) and (mean := read(group))
     ]
@@ -297,8 +299,8 @@ def _group_hover(group: Group, style: Style) -> str:
             f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
             f"loss {percent_interval(group.loss_ratio)} of offered",
             f"unsent {percent_interval(group.unsent_ratio)} of intended",
-            f"{count(len(group.valid), 'valid trial')}; left out: {len(group.suspicious)} suspicious,"
-            f" {len(group.invalid)} invalid",
+            f"{count(len(group.valid), 'valid trial')}, {group.saturated} of them saturated;"
+            f" left out: {len(group.suspicious)} suspicious, {len(group.invalid)} invalid",
         )
     )
 

@@ -172,6 +172,9 @@ def _verdict_line(results: CampaignResults) -> Html:
         remarks.append(join((link, ", and the trials measured again. ")))
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         remarks.append(join((element("a", emulation_note(emulated), href="#uuts"), ". ")))
+    if saturated := sum(trial.is_saturated for trial in results.trials if trial.verdict is Verdict.VALID):
+        link = element("a", f"{count(saturated, 'valid trial')} saturated", href="#verdicts")
+        remarks.append(join((link, ": the link pushed back, and they count for the load that was offered. ")))
     if numbers[Verdict.SUSPICIOUS] or numbers[Verdict.INVALID]:
         remarks.append(join((element("a", "The reasons", href="#verdicts"), ". ")))
     if missing > 0:
@@ -201,7 +204,7 @@ def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
     content = [note("A trial with several reasons is listed under each of them.")]
     if not results.trials:
         content = [note("No trial has been measured.")]
-    elif all(trial.verdict is Verdict.VALID for trial in results.trials):
+    elif not any(trial.reasons for trial in results.trials):
         content = [note("Every trial measured is valid.")]
     else:
         content.append(tables.verdict_list(tables.against_trials(results.trials), looks, scenarios))

@@ -24,6 +24,7 @@ HOVER = "%{hovertext}<extra></extra>"
 
 _GRID = "#e6e6e6"
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', 'DejaVu Sans', sans-serif"
+_RING = 2  # pixels
 _TINY = 1 / 200  # of an axis: an error bar shorter than the marker it would be hidden by
 
 # Pixels.
@@ -45,11 +46,15 @@ Key = TypeVar("Key", int, str)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A mean as it is drawn, with the intervals of both its coordinates, and what pointing at it tells."""
+    """A mean as it is drawn, with the intervals of both its coordinates, and what pointing at it tells.
+
+    One that is `ringed` is of trials some of which are saturated.
+    """
 
     x: Interval
     y: Interval
     hover: str
+    ringed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +240,11 @@ class Panels(Generic[Key]):
         row, column = divmod(self._keys.index(key), self._columns)
         return {"row": row + 1, "col": column + 1}
 
-    def legend(self, verdicts: Iterable[Verdict] = ()) -> None:
-        """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels."""
+    def legend(self, verdicts: Iterable[Verdict] = (), *, rings: bool = False) -> None:
+        """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels.
+
+        `rings`: whether any point is ringed.
+        """
         for uut in self._uuts:
             style = self._looks[uut]
             self.figure.add_scatter(
@@ -247,6 +255,14 @@ class Panels(Generic[Key]):
                 marker={"symbol": style.symbol, "size": style.size},
                 name=escape(style.label),
                 legendgroup=uut,
+            )
+        if rings:
+            self.figure.add_scatter(
+                x=[None],
+                y=[None],
+                mode="markers",
+                marker={"color": GREY, "size": SMALLEST_MARKER, "line": {"color": INK, "width": _RING}},
+                name="saturated: less offered than intended",
             )
         for verdict in verdicts:
             self.figure.add_scatter(
@@ -284,7 +300,11 @@ class Panels(Generic[Key]):
                 error_y=error_y,
                 mode="lines+markers",
                 line={"color": style.colour, "dash": dash or style.dash, "width": 2},
-                marker={"symbol": style.symbol, "size": style.size},
+                marker={
+                    "symbol": style.symbol,
+                    "size": style.size,
+                    "line": {"color": INK, "width": [_RING if point.ringed else 0 for point in points]},
+                },
                 hovertext=[point.hover for point in points],
                 hovertemplate=HOVER,
                 name=escape(style.label),

@@ -33,6 +33,7 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
         Column("In queues", lambda group: frames(group.buffered_frames), "number"),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
+        Column("Saturated", lambda group: _marked_count(group.saturated, Verdict.VALID), "number"),
         Column("At first attempt", _valid_at_once, "number"),
         Column("Attempts thrown away", lambda group: str(group.thrown_away), "number"),
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
@@ -66,7 +67,7 @@ def against_thrown_away(trials: Iterable[TrialResult]) -> list[Found]:
 
 
 def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: Collection[str]) -> Html:
-    """What was found, by kind of reason, invalidating kinds first; `scenarios` are those of the campaign."""
+    """What was found, by kind of reason, the worst first; `scenarios` are those of the campaign."""
     every: tuple[Column[Found], ...] = (
         Column("UUT", lambda one: looks[one.trial.spec.uut].label),
         Column("Scenario", lambda one: one.trial.spec.scenario),
@@ -82,7 +83,7 @@ def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: 
     columns = [column for column in every if several.get(column.title, True)]
     of_kind = grouped(found, lambda one: one.reason.kind)
     blocks = []
-    for kind in sorted(ReasonKind, key=lambda kind: kind.verdict is not Verdict.INVALID):
+    for kind in sorted(ReasonKind, key=lambda kind: list(Verdict).index(kind.verdict), reverse=True):
         if own := of_kind.get(kind):
             badge = element("span", kind.verdict.value, css=f"badge {kind.verdict.value}")
             summary = join((badge, " ", element("b", kind.value), f" – {count(len(own), 'time')}"))

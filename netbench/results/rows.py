@@ -99,6 +99,10 @@ def _reasons(row: StreamOfTrial) -> str:
     return reason_kinds(reason for reason in row.trial.reasons if reason.stream in concerned)
 
 
+def _saturated(row: StreamOfTrial) -> str | None:
+    return None if row.counts is None else "yes" if row.stream in row.trial.saturated else "no"
+
+
 def _thrown_away(trial: TrialResult) -> str:
     return ";".join(
         f"{attempt}={reason_kinds(reasons, '+')}" for attempt, reasons in enumerate(trial.thrown_away, start=1)
@@ -278,6 +282,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted(
         "clock_bound_us", float, lambda counts: counts.clock_offset.bound_ns / 1000 if counts.clock_offset else None
     ),
+    Column("saturated", str, _saturated),
+    _counted("link_held_s", float, lambda counts: counts.link_s),
+    _counted("source_away_s", float, lambda counts: None if counts.link_s is None else counts.away_s),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -316,4 +323,5 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("trials_valid_at_once", int, lambda group: group.valid_at_once),
     Column("thrown_away_attempts", int, lambda group: group.thrown_away),
     Column("counts_as_maximum", str, lambda group: "yes" if group.counts_as_maximum else "no"),
+    Column("saturated_trials", int, lambda group: group.saturated),
 )

@@ -155,7 +155,7 @@ class CeilingSearch(Schedule):
 
 
 def _is_clean(result: TrialResult) -> bool:
-    return result.verdict is Verdict.VALID and total(result, "lost_frames") == 0
+    return result.verdict is Verdict.VALID and not result.is_saturated and total(result, "lost_frames") == 0
 
 
 def _pattern(streams: int, frame_size: int, load: Load) -> Pattern:

@@ -14,18 +14,19 @@ def measured(traffic: Traffic, sent: Sent, arrived: ArrivalTimes, lag_ns: int) -
     clock): a constant delay, and whatever the clocks differ by, moves the window and does not change it. None where
     nothing was sent, or no longer than the warm-up.
 
-    Paced frames have a slot each, and the window holds whole slots, its edges halfway between two frames: a path
-    that delays all frames alike has exactly the offered load as its throughput. A source without a rate to keep sends
-    faster at one time than at another: its window is as long as its sending, for what it offered after a warm-up
-    nobody knows. So is that of a path that held frames back in the warm-up and let them go after it.
+    Paced frames have a slot each, of the rate that was offered, and the window holds whole slots, its edges halfway
+    between two frames: a path that delays all frames alike has exactly the offered load as its throughput. A source
+    without a rate to keep sends faster at one time than at another: its window is as long as its sending, for what it
+    offered after a warm-up nobody knows. So is that of a path that held frames back in the warm-up and let them go
+    after it.
     """
     if sent.first_ns is None or sent.last_ns is None or sent.duration_s <= 0:
         return None
     duration_ns = sent.duration_s * _NS
     slot_ns, measured_part = 0.0, 1.0
     if traffic.fps is not None:
-        slot_ns = _NS / traffic.fps
-        measured_part = 1 - round(traffic.warm_up_s * traffic.fps) / sent.frames
+        slot_ns = duration_ns / sent.frames
+        measured_part = 1 - round(traffic.warm_up_s * _NS / slot_ns) / sent.frames
     if measured_part <= 0:
         return None
     # A first frame that was late says nothing of when the others were due; the last one tells that, too.

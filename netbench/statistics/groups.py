@@ -161,6 +161,11 @@ class Group(Repetitions):
         return sum(one.trial.valid_at_once for one in self.everything)
 
     @property
+    def saturated(self) -> int:
+        """How many of its valid trials are saturated: their offered load is below the intended one."""
+        return sum(one.trial.is_saturated for one in self.valid)
+
+    @property
     def thrown_away(self) -> int:
         """How many attempts at its trials are not among them, because the same trial was made again."""
         return sum(len(one.trial.thrown_away) for one in self.everything)

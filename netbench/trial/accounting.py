@@ -60,6 +60,8 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         late_from=dict(received.late_from),
         source_address=evidence.traffic.src_ip,
         control_frames=received.control,
+        link_s=sent.link_s,
+        away_s=sent.away_s,
         capture_dropped_frames=dropped,
         unexplained_frames=unexplained,
         longest_loss_run_frames=received.longest_loss_run,

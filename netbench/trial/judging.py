@@ -21,6 +21,15 @@ _ONE_BATCH = 64
 # How much of what was sent may be in queues at the end: by so much, at most, is loss less than in a steady state.
 _MAY_BE_BUFFERED_PART = 0.05
 _USUAL_QUEUE = 1000  # frames: what Linux gives a NIC or a tap (txqueuelen)
+# For what part of the time that it took a source may not have run, and still be told by its link alone.
+_MAY_BE_AWAY_PART = 0.05
+# By what part of its frames a saturated source may be ahead of an even rate, or behind.
+_MAY_BE_UNEVEN_PART = 0.1
+# The link is to blame when it took at least so much of the time that is missing, or of all.
+_MOST_OF_MISSING = 0.5
+_MUCH_OF_ALL = 0.25
+# A saturated source that offers so much of the tester's own ceiling may be what is saturated itself.
+_NEAR_CEILING = 0.9
 # How far apart the victim's sources may begin or end, as a part of the duration.
 _MAY_BE_APART_PART = 0.1
 
@@ -38,10 +47,14 @@ def judge_trial(
     `clock_set_ns` is by how much the clock of the captures was set; `drained`: whether counters came to a stand.
     """
     for guest, found in zip(guests, evidence, strict=True):
-        # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
-        limits = (spec.tolerance, spec.max_lateness_s) if guest.name == VICTIM else (inf, inf)
         for one, counts in zip(found, guest.streams, strict=True):
-            yield from judge(one, counts, *limits)
+            if guest.name == VICTIM:
+                yield from judge(one, counts, spec.tolerance, spec.max_lateness_s)
+                continue
+            # A neighbour's offered load is what it is: it is measured, and whatever is said of it refers to that.
+            yield from judge(one, counts, inf, inf)
+            if _falls_short(one, spec.tolerance) and not _at_fault(one):
+                yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(one))
     for counts in guests[0].streams:
         yield from buffered(counts)
     for guest in guests:
@@ -51,7 +64,7 @@ def judge_trial(
     victim, *neighbours = evidence
     yield from _apart(victim, max(_MAY_BE_APART_PART, spec.tolerance) * spec.duration_s)
     for guest, found in zip(guests[1:], neighbours, strict=True):
-        yield from _absences(guest.name, found, victim, spec.duration_s)
+        yield from _absences(guest.name, found, victim, spec)
     if clock_set_ns:
         detail = f"the clock was set by {clock_set_ns / 1e9:+,.6f} s: times stamped into frames mean nothing"
         yield Reason(ReasonKind.CLOCK_SET, "", detail)
@@ -66,9 +79,11 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
     `tolerance` is a ratio of the intended load, `max_lateness_s` how far behind its schedule a source may fall: no
     more than a tenth of the duration, or the tolerance where that is more, whatever is asked for.
     """
+    of_source = list(_generator(evidence, counts, tolerance))
+    if ReasonKind.SATURATED not in (kind for kind, _ in of_source):  # it is late all the time, and was not stopped
+        of_source += _pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance))
     found = [
-        *_generator(evidence, counts, tolerance),
-        *_pacing(evidence, max_lateness_s, max(_MAY_BE_LATE_PART, tolerance)),
+        *of_source,
         *_sink(evidence.received),
         *_dropped_unknown(evidence.received, counts),
         *_tester(evidence, counts),
@@ -79,7 +94,7 @@ def judge(evidence: Evidence, counts: StreamCounts, tolerance: float, max_latene
 
 
 def _absences(
-    neighbour: str, evidence: Sequence[Evidence], victim: Sequence[Evidence], duration_s: float
+    neighbour: str, evidence: Sequence[Evidence], victim: Sequence[Evidence], spec: TrialSpec
 ) -> Iterator[Reason]:
     """Where a neighbour's sources did not send all the time while the victim's did."""
     first_ns = min((one.sent.first_ns for one in victim if one.sent.first_ns is not None), default=None)
@@ -89,7 +104,9 @@ def _absences(
         if first_ns is None or last_ns is None or sent.first_ns is None or sent.last_ns is None:
             continue
         missed_s = max(0, sent.first_ns - first_ns, last_ns - sent.last_ns) / 1e9
-        if missed_s > _MAY_MISS_PART * duration_s:
+        if _falls_short(one, spec.tolerance):
+            missed_s += sent.away_s
+        if missed_s > _MAY_MISS_PART * spec.duration_s:
             detail = f"neighbour {neighbour} sent nothing during {missed_s:.3f} s of what the victim's sources took"
             yield Reason(ReasonKind.NEIGHBOUR_STOPPED_EARLY, one.path.name, detail)
 
@@ -137,18 +154,22 @@ def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
             yield Reason(ReasonKind.SOURCES_APART, "", detail)
 
 
-def beyond_ceiling(counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings) -> list[Reason]:
+def beyond_ceiling(
+    counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings, *, saturated: bool = False
+) -> list[Reason]:
     """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
 
-    What was intended counts, or offered where that is more; nothing is said where no ceiling is known.
+    What was intended counts, or offered where that is more. Of a saturated stream what was offered counts, which must
+    stay clear of the ceiling. Nothing is said where no ceiling is known.
     """
     ceiling = ceilings.fps(sources, frame_size)
-    load = max(counts.intended_fps or 0.0, counts.offered_fps or 0.0)
-    if ceiling is None or load <= ceiling:
+    load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
+    if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
         return []
     many = "one source" if sources == 1 else f"each of {sources} sources at once"
+    where = "above" if load > ceiling else "near"
     detail = (
-        f"a load of {load:,.0f} frames/s is above {ceiling:,.0f} frames/s, which the self-test found {many} and its "
+        f"a load of {load:,.0f} frames/s is {where} {ceiling:,.0f} frames/s, which the self-test found {many} and its "
         f"sink to manage here at {frame_size} bytes without a UUT: the tester may be the limit; offer less, or give it "
         "more CPUs and run the self-test again"
     )
@@ -164,19 +185,51 @@ def _generator(evidence: Evidence, counts: StreamCounts, tolerance: float) -> It
         yield ReasonKind.GENERATOR_FAILED, sent.error
     elif sent.frames == 0 and not evidence.received.error:
         yield ReasonKind.NOTHING_SENT, "the generator sent no frame"
-    # A source without a rate to keep finds the NIC's queue full as a matter of course, and tries again.
-    if sent.errors and evidence.traffic.fps is not None:
+    # A source without a rate to keep finds the NIC's queue full as a matter of course, and tries again; so does one
+    # that tells how long its link held it up.
+    if sent.errors and evidence.traffic.fps is not None and sent.link_s is None:
         yield ReasonKind.GENERATOR_ERRORS, f"{sent.errors} sends failed"
     offered, intended = counts.offered_fps, evidence.traffic.fps
     if sent.error or not sent.frames or offered is None or intended is None:
         return
     off = offered / intended - 1
-    if abs(off) > tolerance:
-        yield (
-            ReasonKind.OFFERED_OUT_OF_TOLERANCE,
-            f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
-            f"{sent.frames:,} frames took {sent.duration_s:.3f} s",
-        )
+    if abs(off) <= tolerance:
+        return
+    detail = (
+        f"offered {offered:,.0f} of {intended:,.0f} frames/s ({off:+.2%}, tolerance {tolerance:.2%}); "
+        f"{sent.frames:,} frames took {sent.duration_s:.3f} s"
+    )
+    if not _falls_short(evidence, tolerance):
+        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, detail
+    elif fault := _at_fault(evidence):
+        yield ReasonKind.OFFERED_OUT_OF_TOLERANCE, f"{detail}; {fault}"
+    else:
+        yield ReasonKind.SATURATED, f"{detail}; {_saturation(evidence)}"
+
+
+def _falls_short(evidence: Evidence, tolerance: float) -> bool:
+    """Whether a source that can tell why offered less than it was to."""
+    sent, intended = evidence.sent, evidence.traffic.fps
+    if intended is None or sent.error or not sent.frames or sent.link_s is None:
+        return False
+    return sent.frames < sent.duration_s * intended * (1 - tolerance)
+
+
+def _at_fault(evidence: Evidence) -> str:
+    """Why the source, and not its link, is to blame for what it did not offer; empty when its link alone is."""
+    sent, link_s, took_s = evidence.sent, evidence.sent.link_s or 0.0, evidence.sent.duration_s
+    missing_s = took_s - sent.frames / (evidence.traffic.fps or inf)
+    if sent.away_s > min(_MAY_BE_AWAY_PART * took_s, _MOST_OF_MISSING * missing_s):
+        return f"the source did not run for {sent.away_s:.3f} s of that, though it had frames to send"
+    if sent.unevenness > _MAY_BE_UNEVEN_PART:
+        return f"it was not steady: by up to {sent.unevenness:.0%} of its frames ahead of an even rate, or behind"
+    if link_s < min(_MOST_OF_MISSING * missing_s, _MUCH_OF_ALL * took_s):
+        return f"its link held it up for {link_s:.3f} s only: the source itself is too slow"
+    return ""
+
+
+def _saturation(evidence: Evidence) -> str:
+    return f"its link held it up for {evidence.sent.link_s:.3f} s of {evidence.sent.duration_s:.3f} s"
 
 
 def _pacing(evidence: Evidence, max_lateness_s: float, part: float) -> Iterator[Finding]:

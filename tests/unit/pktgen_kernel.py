@@ -80,6 +80,7 @@ class FakeKernel:
     shares_frames: bool = False  # what drivers that change frames do not
     stuck: bool = False  # a run that neither ends nor stops
     lost: bool = False  # with its whole machine
+    stat: str = "cpu0 0 0 0 0 0 0 0 0\n"
     threads: dict[int, list[FakeDevice]] = field(default_factory=dict)
     results: dict[int, str] = field(default_factory=dict)  # of kernel threads
     runs: list[list[str]] = field(default_factory=list)  # the devices of each start
@@ -337,6 +338,8 @@ class PktgenHost:
             text = (Path(__file__).parent / "pktgen_files" / "timer_list.txt").read_text()
             assert str(OFFSET_NS) in text
             return text
+        if path == "/proc/stat":
+            return self.kernel.stat
         file = path.removeprefix(f"{DIRECTORY}/")
         if file not in self.kernel.files():
             raise TestbedError(f"host {self.name}: {path} cannot be read: No such file or directory")

@@ -58,6 +58,13 @@ def test_a_load_above_the_ceiling_is_told_with_both_numbers_and_what_to_do():
     assert (reason.kind, reason.kind.verdict) == (ReasonKind.TESTER_LIMITED, Verdict.SUSPICIOUS)
     assert "1,200,000 frames/s is above 1,000,000 frames/s" in reason.detail
     assert "offer less" in reason.detail
+
+
+@pytest.mark.parametrize(("offered", "told"), [(900_000, False), (900_001, True)])
+def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, told):
+    counts = stream_counts(sent=offered, intended_fps=4_000_000.0)
+    found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
+    assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * told
     assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
     assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
     assert Ceilings().fps(1, 64) is None

@@ -35,6 +35,12 @@ def reasons(evidence: Evidence, tolerance: float = 0.01) -> list[Reason]:
     return judge(evidence, account(evidence), tolerance, max_lateness_s=0.05)
 
 
+def of_load(evidence: Evidence) -> list[Reason]:
+    """Those about what was sent, whatever became of it."""
+    of_path = (ReasonKind.UNEXPLAINED_FRAMES, ReasonKind.FOREIGN_FRAMES)
+    return [reason for reason in reasons(evidence) if reason.kind not in of_path]
+
+
 def with_nic(role: str, nic: NicDelta | None) -> Evidence:
     return replace(CLEAN, nics={**CLEAN.nics, role: nic})
 
@@ -155,7 +161,7 @@ def test_each_reason_from_the_least_that_causes_it(evidence, kind, detail):
     assert reasons(evidence) == [Reason(kind, "s1", detail)]
 
 
-def test_every_kind_of_reason_can_be_told_apart_from_valid():
+def test_every_kind_of_reason_but_one_can_be_told_apart_from_valid():
     only_suspicious = {kind for kind in ReasonKind if kind.verdict is Verdict.SUSPICIOUS}
     assert only_suspicious == {
         ReasonKind.FOREIGN_FRAMES,
@@ -171,13 +177,50 @@ def test_every_kind_of_reason_can_be_told_apart_from_valid():
         ReasonKind.SOURCES_APART,
         ReasonKind.NEIGHBOUR_STOPPED_EARLY,
     }
-    assert {kind.verdict for kind in set(ReasonKind) - only_suspicious} == {Verdict.INVALID}
+    assert ReasonKind.SATURATED.verdict is Verdict.VALID
+    assert {kind.verdict for kind in {*ReasonKind} - only_suspicious - {ReasonKind.SATURATED}} == {Verdict.INVALID}
 
 
 def test_the_worst_verdict_wins():
     assert worst([]) is Verdict.VALID
     assert worst([Verdict.SUSPICIOUS, Verdict.VALID]) is Verdict.SUSPICIOUS
     assert worst([Verdict.SUSPICIOUS, Verdict.INVALID, Verdict.VALID]) is Verdict.INVALID
+
+
+@pytest.mark.parametrize(
+    ("of_source", "fault"),
+    [
+        ({"link_s": 0.5}, None),
+        ({"link_s": 0.25, "away_s": 0.05, "unevenness": 0.1, "errors": 7}, None),
+        ({"link_s": 0.249}, "its link held it up for 0.249 s only: the source itself is too slow"),
+        ({"link_s": 0.5, "away_s": 0.051}, "the source did not run for 0.051 s of that, though it had frames to send"),
+        (
+            {"link_s": 0.5, "unevenness": 0.101},
+            "it was not steady: by up to 10% of its frames ahead of an even rate, or behind",
+        ),
+        # 900 frames should have taken 0.9 s: a tenth of a second is missing, of which the link took most or did not.
+        ({"frames": 900, "link_s": 0.05}, None),
+        ({"frames": 900, "link_s": 0.049}, "its link held it up for 0.049 s only: the source itself is too slow"),
+        (
+            {"frames": 980, "link_s": 0.5, "away_s": 0.011},
+            "the source did not run for 0.011 s of that, though it had frames to send",
+        ),
+    ],
+)
+def test_what_the_link_did_not_take_is_a_result_and_what_the_source_did_not_offer_is_none(of_source, fault):
+    given = {"frames": 400, "max_lateness_s": 0.6, "max_burst_frames": 400, **of_source}
+    (kind, detail), *others = [(reason.kind, reason.detail) for reason in of_load(sent(**given))]
+    if fault is None:
+        assert (kind, others) == (ReasonKind.SATURATED, [])  # it was late all the time: that says nothing more
+        assert detail.endswith(f"; its link held it up for {given['link_s']:.3f} s of 1.000 s")
+    else:
+        assert kind is ReasonKind.OFFERED_OUT_OF_TOLERANCE
+        assert detail.endswith(f"; {fault}")
+
+
+def test_too_much_is_never_saturated():
+    found = [reason.kind for reason in of_load(sent(frames=1100, link_s=0.9))]
+    assert found == [ReasonKind.OFFERED_OUT_OF_TOLERANCE]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +258,7 @@ ALONE = {
     "but not for long": (replace(UNPACED, sent=replace(SENT, max_lateness_s=0.11)), [ReasonKind.UNEVEN_PACING]),
     # As fast as it can means against a queue that is full.
     "nor do its failed sends count": (replace(UNPACED, sent=replace(SENT, errors=5000, duration_s=0.1)), []),
+    "refused frames that were sent in time after all": (sent(errors=5, link_s=0.01), []),
     "all frames, but in too long a time": (sent(duration_s=1.7), [ReasonKind.OFFERED_OUT_OF_TOLERANCE]),
     "a generator that broke off is not also blamed for its rate": (
         sent(error="ENETDOWN", duration_s=9.0),

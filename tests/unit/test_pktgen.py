@@ -8,7 +8,6 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.generators.pktgen import control as pktgen_station
-from netbench.generators.pktgen import pktgen
 from netbench.generators.pktgen.device import Device
 from netbench.generators.pktgen.files import PktgenFiles
 from netbench.generators.pktgen.pktgen import what_was_sent
@@ -130,6 +129,15 @@ def test_frames_the_driver_drops_are_errors_and_not_lateness(kernel, source):
     assert (sent.frames, sent.errors) == (1000, 50)
     assert sent.max_lateness_s < 5e-6
     assert sent.duration_s == pytest.approx(0.1049, abs=1e-5)
+    assert (sent.link_s, sent.away_s) == (pytest.approx(50 * 100e-6), pytest.approx(0, abs=5e-6))
+
+
+def test_softirqs_on_the_cpu_of_the_source_are_its_links_and_what_else_made_it_late_is_not(kernel, source):
+    kernel.stat, kernel.stall_ns = "cpu0 0 0 0 0 0 0 10 0\n", 30_000_000
+    sent = trial(source, amid=lambda: setattr(kernel, "stat", "cpu0 0 0 0 0 0 0 13 0\n"))
+    assert (sent.link_s, sent.away_s) == (pytest.approx(0.03), pytest.approx(0.03, abs=1e-4))
+    kernel.stat = ""
+    assert trial(source).link_s is None  # unknown is not none
 
 
 def test_an_interface_that_is_not_there(host):
@@ -217,16 +225,16 @@ def test_a_thread_that_wakes_up_late(kernel, source, traffic, frames, stops):
     assert (sent.frames, sent.error, kernel.log.count("pgctrl: stop")) == (frames, "", stops)
 
 
-@pytest.mark.parametrize(("timeout_s", "limit"), [(0.01, "0.01"), (60.0, "0.015")], ids=["of the caller", "its own"])
-def test_a_run_that_takes_too_long_is_stopped(kernel, source, monkeypatch, timeout_s, limit):
-    monkeypatch.setattr(pktgen, "_GRACE_S", 0.0)
+@pytest.mark.parametrize("timeout_s", [0.01, 60.0], ids=["of the caller", "its own"])
+def test_a_run_that_takes_too_long_is_stopped_with_what_it_sent(kernel, source, timeout_s):
+    kernel.fps, kernel.stall_ns = 30, 1_000_000_000
     source.prepare(replace(TRAFFIC, duration_s=0.005))
     kernel.stuck = True
     source.start(0)
     kernel.stuck = False
     sent = source.wait(timeout_s)
-    assert (sent.frames, sent.duration_s > 1) == (105_000, True)
-    assert sent.error == f"pktgen did not end within {limit} s, as happens when it is too slow, and was stopped"
+    assert (sent.frames, sent.error) == (31, "")
+    assert sent.duration_s > 1
 
 
 def test_a_run_that_cannot_be_stopped_is_no_hang(kernel, source):

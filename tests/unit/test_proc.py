@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from netbench.linux.proc import ProcessStat, all_processes, busy_s, parse_cpu_list, parse_process, read_process
+from netbench.linux.proc import (
+    ProcessStat,
+    all_processes,
+    busy_s,
+    parse_cpu_list,
+    parse_cpu_ticks,
+    parse_process,
+    read_process,
+    softirq_s,
+)
 
 # As of Linux 6.18, but for a name that holds what divides the fields.
 LINE = "813 (a) S 1 (b) S 7 813 813 0 -1 4194560 1 2 3 4 50 6 70 8 20 -5 1 0 900 10000 200 18446744073709551615\n"
@@ -21,6 +30,15 @@ def test_idling_and_what_others_took_is_not_counted():
     before = busy_s(Path("/proc/stat").read_text())
     sum(range(3_000_000))
     assert 0 < before <= busy_s(Path("/proc/stat").read_text())
+
+
+def test_softirqs_of_one_cpu_as_far_as_they_are_more_than_usual():
+    before = parse_cpu_ticks(STAT, 0)
+    after = parse_cpu_ticks(STAT.replace("cpu0 100 20 300 4000 50 6 70", "cpu0 100 20 300 4000 50 6 76"), 0)
+    assert softirq_s(before, after, over_s=1.0) == pytest.approx(0.06)
+    assert softirq_s(before, after, over_s=1.3) == 0.0
+    with pytest.raises(ValueError, match="no line 'cpu1'"):
+        parse_cpu_ticks(STAT, 1)
 
 
 @pytest.mark.parametrize(

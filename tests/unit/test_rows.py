@@ -153,6 +153,9 @@ FIRST = {
     "control_frames": 12,
     "thrown_away": "1=link-down;2=capture-failed+link-down",
     "clock_bound_us": 2.5,
+    "saturated": "no",
+    "link_held_s": None,
+    "source_away_s": None,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
@@ -228,7 +231,7 @@ def test_unknown_stays_unknown() -> None:
     of_arrivals = {"received_frames", "lost_frames", "unexplained_frames", "duplicate_frames", "loss_ratio"}
     of_arrivals |= {"throughput_mbps", "throughput_l2_mbps", "throughput_fps", "loss_runs", "longest_loss_run_frames"}
     of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "lifetime"}
-    intended = {"intended_fps", "intended_mbps", "unsent_frames"}
+    intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     unknown = {name for name, cell in row.items() if cell is None}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")

@@ -78,6 +78,13 @@ def test_what_a_full_queue_holds_is_buffered() -> None:
     assert window.buffered_frames == pytest.approx(1000, abs=2)
 
 
+def test_the_window_of_a_saturated_source_is_that_of_what_it_sent() -> None:
+    """2,400 of 6,000 frames in 0.315 s, and of that the first 0.075 s are not measured."""
+    times = paced(2400, 0.315, delay_s=0.0002)
+    window = measured(traffic(), sent(2400, 0.315), arrived(*times), int(0.0002 * 1e9))
+    assert same(window, 2400 - 571, 0.315 * (1 - 571 / 2400))
+
+
 def test_what_was_held_back_in_the_warm_up_is_not_throughput_of_the_window() -> None:
     times = [max(at, 0.095) for at in paced(6000)]
     assert same(measured(traffic(), sent(6000), arrived(*times), 0), 6000, 0.3)

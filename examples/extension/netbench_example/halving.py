@@ -45,4 +45,5 @@ class Halving(Schedule):
 
 
 def _clean(result: TrialResult) -> bool:
-    return result.verdict is Verdict.VALID and not any(counts.lost_frames for counts in result.streams)
+    lossless = not any(counts.lost_frames for counts in result.streams)
+    return lossless and result.verdict is Verdict.VALID and not result.is_saturated

@@ -4,6 +4,7 @@ A pacer is shared by the threads of a source; they call `next_block` one at a ti
 """
 
 import time
+from math import inf
 
 from netbench.generators.worker_process import Halt, pause_beyond_usual_ns
 
@@ -14,6 +15,8 @@ MAX_BLOCK_FRAMES = 256
 # What is sent back to back when on time: small enough that queues of the UUT do not notice, large
 # enough that one core paces a million frames per second.
 _EVEN_BLOCK_S = 50e-6
+# How often it is noted how far a trial has come.
+_LOOKS = 100
 
 
 class Pacer:
@@ -27,6 +30,7 @@ class Pacer:
         self.max_burst_frames = 0  # most frames handed out without a wait in between
         self.max_lateness_ns = max(0, now_ns - start_ns)
         self.start_ns = max(now_ns, start_ns)  # when the first frame is due
+        self.due_ns = self.start_ns  # when the block that was handed out last was due
         self._halt = halt
         self._next = 0
 
@@ -38,19 +42,27 @@ class Pacer:
         """The end of the slot of the last of `sent` frames; without a rate, the return of its send is its end."""
         return self.start_ns
 
+    def unevenness(self, sent: int, end_ns: int) -> float:
+        """By what part of the frames sent it was, at most, ahead of an even rate until `end_ns`, or behind."""
+        return 0.0
+
 
 class Paced(Pacer):
     """Exactly `frames` frames; frame i is due at start + i/fps, whatever happened to those before.
 
-    So lateness is caught up and never accumulates.
+    So lateness is caught up and never accumulates; what is still overdue after `longest_s` is not sent any more.
     """
 
-    def __init__(self, frames: int, fps: float, start_ns: int, halt: Halt) -> None:
+    def __init__(self, frames: int, fps: float, start_ns: int, halt: Halt, longest_s: float = inf) -> None:
         super().__init__(start_ns, halt)
         self._frames = frames
         self._frames_per_ns = fps / 1e9
         self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(fps * _EVEN_BLOCK_S)))
         self._burst_frames = 0
+        self._over_ns = self.start_ns + longest_s * 1e9
+        self._looks: list[tuple[int, int]] = []  # when, and how many frames had been handed out
+        self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
+        self._look_ns = self.start_ns
 
     def next_block(self) -> range | None:
         """A block of about 50 µs; when late, all that is overdue, up to 256 frames."""
@@ -64,16 +76,26 @@ class Paced(Pacer):
             self._burst_frames = 0
         if self._halt.is_set():
             return None
+        self.max_lateness_ns = max(self.max_lateness_ns, now_ns - due_ns)
+        if now_ns > self._over_ns:
+            return None
+        if now_ns >= self._look_ns:
+            self._looks.append((now_ns, first))
+            self._look_ns = now_ns + self._look_every_ns
         overdue = int((now_ns - self.start_ns) * self._frames_per_ns) + 1 - first
         count = min(max(self._block_frames, overdue), MAX_BLOCK_FRAMES, self._frames - first)
-        self._next = first + count
+        self._next, self.due_ns = first + count, due_ns
         self._burst_frames += count
         self.max_burst_frames = max(self.max_burst_frames, self._burst_frames)
-        self.max_lateness_ns = max(self.max_lateness_ns, now_ns - due_ns)
         return range(first, first + count)
 
     def end_ns(self, sent: int) -> int:
         return self.start_ns + round(sent / self._frames_per_ns)
+
+    def unevenness(self, sent: int, end_ns: int) -> float:
+        whole_ns = end_ns - self.start_ns
+        apart = (abs(handed / sent - (at_ns - self.start_ns) / whole_ns) for at_ns, handed in self._looks)
+        return max(apart, default=0.0)
 
 
 class Unpaced(Pacer):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
+from netbench.generators.afpacket.time_spent import Spent, TimeSpent
 from netbench.generators.frames import Frames
 from netbench.generators.worker_process import Halt
 from netbench.model.traffic import Sent, Traffic
@@ -32,6 +33,9 @@ class _Sender:
         self.sent = 0
         self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
+        self.free_ns = 0  # CLOCK_MONOTONIC from which it could have sent what it sends next
+        self.time = TimeSpent()
+        self.spent = Spent(None, 0.0)
 
 
 class Trial:
@@ -58,7 +62,7 @@ class Trial:
         if traffic.fps is None or traffic.frames is None:
             pacer = Unpaced(traffic.duration_s, at_ns, self._halt)
         else:
-            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt)
+            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt, traffic.longest_s)
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
         threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]
@@ -77,8 +81,10 @@ class Trial:
         try:
             if sender.cpu is not None:
                 os.sched_setaffinity(0, {sender.cpu})  # 0 is the calling thread, see sched_setaffinity(2)
+            sender.time.begin()
             while (count := self._next_block(sender, pacer)) and self._hand_over(sender, count, give_up_ns):
                 pass
+            sender.spent = sender.time.spent()
         except Exception as error:  # nobody above a thread could catch it
             self._halt.set(f"the sending thread failed: {error!r}")
 
@@ -97,14 +103,16 @@ class Trial:
             if block.start == 0:
                 self._first_ns = (time.monotonic_ns(), now_ns)
             sender.frames.stamp(block.start, count, now_ns)
+            sender.free_ns = max(sender.returned_ns, pacer.due_ns)
             return count
 
     def _hand_over(self, sender: _Sender, count: int, give_up_ns: int) -> bool:
         """Give a stamped block to the kernel, to its last frame; False when that has become impossible."""
         done = 0
         while done < count:
+            sender.time.enter(sender.free_ns)
             taken = sender.messages.send(sender.fd, done, count - done)
-            sender.returned_ns = time.monotonic_ns()
+            sender.free_ns = sender.returned_ns = sender.time.leave(taken)
             if taken > 0:
                 done += taken
                 sender.sent += taken
@@ -137,4 +145,13 @@ class Trial:
             max_lateness_s=pacer.max_lateness_ns / 1e9,
             error=error,
             in_order=len(self._senders) == 1,
+            link_s=_link_s([sender.spent for sender in self._senders if sender.sent]),
+            away_s=max(sender.spent.away_s for sender in self._senders),
+            unevenness=pacer.unevenness(frames, end_ns) if frames else 0.0,
         )
+
+
+def _link_s(threads: Sequence[Spent]) -> float | None:
+    """How long the link held up all threads at once, on average; None where one of them cannot tell."""
+    known = [spent.link_s for spent in threads if spent.link_s is not None]
+    return sum(known) / len(known) if known and len(known) == len(threads) else None

@@ -47,11 +47,11 @@ class Sender:
 
 @dataclass(slots=True)
 class _Round:
-    """One run of the sources that start together. `lengths` is in s, by device; None for one that ends by count."""
+    """One run of the sources that start together. `lengths` has how long they send at most, in s, by device."""
 
     writer: Process
     writer_code: int | None = None  # None until its end has been seen
-    lengths: dict[str, float | None] = field(default_factory=dict)
+    lengths: dict[str, float] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     started_s: float | None = None  # time.monotonic()
     stopped: bool = False  # by us
@@ -125,8 +125,8 @@ class Control:
             self._senders.remove(sender)
             self._used[sender.cpu] -= 1
 
-    def prepare(self, sender: Sender, settings: Settings, length_s: float | None) -> None:
-        """Have a device ready for the next run; `length_s` is None when it ends by its count.
+    def prepare(self, sender: Sender, settings: Settings, length_s: float) -> None:
+        """Have a device ready for the next run, which is stopped after `length_s` seconds.
 
         Raises TestbedError when the kernel refuses a setting or takes another value than it was given.
         """
@@ -164,7 +164,7 @@ class Control:
     def finish(self, sender: Sender, timeout_s: float) -> tuple[Device | None, str]:
         """The state of a device after the run, and what went wrong; None when nothing is known of it.
 
-        Runs without a count are stopped when their time is up, others after `timeout_s`.
+        A run is stopped when the time of all its devices is up, or after `timeout_s`.
         """
         current = self._round
         if current is None or sender.device not in current.ready:
@@ -212,14 +212,9 @@ class Control:
     def _see_through(self, current: _Round, timeout_s: float) -> None:
         """Wait for the end of a run, or bring it about, and read the devices."""
         assert current.started_s is not None
-        lengths = [length for length in current.lengths.values() if length is not None]
-        length_s = min(timeout_s, THREAD_WAKES_S + max(lengths)) if lengths else timeout_s
+        length_s = min(timeout_s, THREAD_WAKES_S + max(current.lengths.values()))
         if self._ends(current, current.started_s + length_s):
             return
-        if not lengths:
-            current.error = (
-                f"pktgen did not end within {timeout_s:g} s, as happens when it is too slow, and was stopped"
-            )
         try:
             self._stop(current)
         except TestbedError as error:

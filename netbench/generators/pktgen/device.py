@@ -15,7 +15,7 @@ _CURRENT = re.compile(
     r"pkts-sofar: (?P<frames>\d+)  errors: (?P<errors>\d+)\n"
     r"(?s:.*?)started: (?P<started>\d+)us  stopped: (?P<stopped>\d+)us"
 )
-_ENDED = re.compile(r"OK: \d+\(c\d+\+d\d+\) usec, \d+ \(\d+byte,-?\d+frags\)\n +\d+pps ")
+_ENDED = re.compile(r"OK: \d+\(c\d+\+d(?P<idle>\d+)\) usec, \d+ \(\d+byte,-?\d+frags\)\n +\d+pps ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,12 @@ class Device:
     def ended(self) -> bool:
         """Whether the last run has ended; False, too, when a command came after it."""
         return _ENDED.match(self.result) is not None
+
+    @property
+    def idle_us(self) -> int:
+        """How long the thread waited in the last run, for a frame's turn or for the CPU; 0 while it has not ended."""
+        ended = _ENDED.match(self.result)
+        return int(ended["idle"]) if ended else 0
 
 
 def parse_device(text: str) -> Device:

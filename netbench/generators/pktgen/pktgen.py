@@ -22,16 +22,14 @@ from netbench.generators.pktgen.parameters import (
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import IN_A_VM, Feature
 from netbench.linux.probes import Bench
+from netbench.linux.proc import CpuTicks, parse_cpu_ticks, softirq_s
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent, Stamps, Traffic
 
 # `pktgen_clear_counters` in net/core/pktgen.c, which every start goes through.
 _FIRST_SEQUENCE = 1
-# A timed run is this much of its length at least, or something other than netbench has ended it.
+# A run that has not sent all its frames is this much of its length at least, or not netbench has ended it.
 _LEAST_LENGTH = 0.9
-# A run of a number of frames that takes longer than this many times its duration, and some seconds, is given up.
-_MOST_TIMES = 3
-_GRACE_S = 2.0
 # How far apart two readings of the same clocks may be.
 _CLOCKS_AGREE_S = 1e-3
 
@@ -149,7 +147,8 @@ class PktGenSource(Source):
         paced = traffic.fps is not None
         for sender in self._sending(traffic):
             settings = {**device_settings(traffic), **speed_settings(self._options, paced=paced)}
-            control.prepare(sender, settings, None if paced else traffic.duration_s)
+            control.prepare(sender, settings, traffic.longest_s if paced else traffic.duration_s)
+        self._ticks = self._cpu_ticks()
 
     def start(self, at_monotonic_ns: int) -> None:
         """Send from now on, at the earliest at `at_monotonic_ns` where that is a clock of this machine.
@@ -162,7 +161,7 @@ class PktGenSource(Source):
             control.start(sender, at_monotonic_ns)
 
     def wait(self, timeout_s: float) -> Sent:
-        """What was sent, by the kernel's own counters; a run that takes too long, or 3 times its duration, is stopped.
+        """What was sent, by the kernel's own counters; a run that takes too long is stopped.
 
         What went wrong is told by `error`, not raised. When nothing is known any more of what was sent, 0 frames
         stand for an unknown number.
@@ -170,9 +169,8 @@ class PktGenSource(Source):
         host, control = self._opened
         traffic = self._traffic
         assert traffic
-        limit_s = min(timeout_s, _MOST_TIMES * traffic.duration_s + _GRACE_S)
         try:
-            reports = [control.finish(sender, limit_s) for sender in self._sending(traffic)]
+            reports = [control.finish(sender, timeout_s) for sender in self._sending(traffic)]
             error = reports[0][1]  # of the run, which all of them share
             devices = [device for device, _ in reports if device is not None and device.ended]
             if len(devices) < len(reports):
@@ -181,7 +179,7 @@ class PktGenSource(Source):
             set_s = (offset_ns - self._offset_ns) / 1e9
             if abs(set_s) > _CLOCKS_AGREE_S:
                 error = error or f"the clock of host {host.name}, which stamps the frames, was set by {set_s:+,.3f} s"
-            sent = what_was_sent(devices, traffic, offset_ns, error)
+            sent = self._with_softirqs(what_was_sent(devices, traffic, offset_ns, error))
         except TestbedError as trouble:
             return _unknown(str(trouble))
         numbered = traffic.fps is not None or self._options.numbered
@@ -192,6 +190,22 @@ class PktGenSource(Source):
             with suppress(TestbedError, MissingError):  # a host that is gone has no devices
                 self._control.remove_device(sender)
         self._senders = []
+
+    def _cpu_ticks(self) -> CpuTicks | None:
+        """What the CPU of a source that sends by one thread has done so far; None where that is not known."""
+        host, _ = self._opened
+        try:
+            return parse_cpu_ticks(host.read("/proc/stat"), self._senders[0].cpu)
+        except (TestbedError, ValueError, IndexError):
+            return None
+
+    def _with_softirqs(self, sent: Sent) -> Sent:
+        """The same with what the receiving end of the link took of the source's CPU, where that is known."""
+        before, after = self._ticks, self._cpu_ticks()
+        if before is None or after is None or sent.link_s is None:
+            return replace(sent, link_s=None)
+        taken_s = softirq_s(before, after, sent.duration_s)
+        return replace(sent, link_s=min(sent.duration_s, sent.link_s + taken_s))
 
     def _sending(self, traffic: Traffic | None) -> list[Sender]:
         """The devices that send it: evenly paced frames come from one."""
@@ -208,7 +222,8 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
     """A run that has ended, from the files of its devices; those of several threads are one source.
 
     The kernel tells when the run started, which is when its first frame is due, and when its last send had returned.
-    In between it tells nothing: lateness is that of the end, and the burst what was overdue then, both at least.
+    In between it tells nothing: lateness is that of the end, and the burst what was overdue then, both at least. What
+    the link refused held it up for a slot each; where it was late, it did not run while it waited for the CPU.
     """
     started_us = min(device.started_us for device in devices)
     stopped_us = max(device.stopped_us for device in devices)
@@ -218,9 +233,10 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
     # A frame that the driver or the queueing discipline drops uses up a slot, too.
     late_ns = max(0, elapsed_ns - max(0, frames + errors - 1) * delay) if delay else 0
     burst = 1 + late_ns // delay if delay else frames
-    if not error and traffic.frames is not None and frames < traffic.frames:
+    ended_early = elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S
+    if not error and traffic.frames is not None and frames < traffic.frames and ended_early:
         error = f"pktgen sent only {frames:,} of {traffic.frames:,} frames, as happens when a link goes down"
-    if not error and traffic.frames is None and elapsed_ns < _LEAST_LENGTH * traffic.duration_s * NS_PER_S:
+    if not error and traffic.frames is None and ended_early:
         error = f"pktgen ended after {elapsed_ns / NS_PER_S:.3f} s, as happens when a link goes down"
     return Sent(
         frames=frames,
@@ -235,6 +251,8 @@ def what_was_sent(devices: Sequence[Device], traffic: Traffic, realtime_offset_n
         in_order=len(devices) == 1,
         apart_s=max(_spread(device.started_us for device in devices), _spread(device.stopped_us for device in devices))
         / 1e6,
+        link_s=errors * delay / NS_PER_S if delay else None,
+        away_s=min(late_ns / NS_PER_S, max(device.idle_us for device in devices) / 1e6),
     )
 
 
