@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.events import CampaignDisturbed, Event, Observer, TrialRejudged, TrialStored
+from netbench.model.campaign import EndedSweep
+from netbench.model.events import CampaignDisturbed, Event, Observer, SweepEnded, TrialRejudged, TrialStored
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import identities_of, with_identities
+from netbench.results.manifest import ended_sweeps_of, identities_of, with_ended_sweep, with_identities
 from netbench.results.store import Store
 
 
@@ -115,6 +116,15 @@ class Record:
             )
             self.store.keep_warnings([Warning(WarningKind.TESTER_CHANGED, text)])
         self.directory.write_manifest(self.manifest)
+
+    def keep_ended(self, ended: Iterable[EndedSweep]) -> None:
+        """Note in manifest.json which sweeps ended early; each is told once."""
+        known = ended_sweeps_of(self.manifest)
+        for one in ended:
+            if one not in known:
+                self.manifest.update(with_ended_sweep(self.manifest, one))
+                self.directory.write_manifest(self.manifest)
+                self.tell(SweepEnded(one))
 
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         """Note what a UUT and the neighbours beside it say of themselves."""

@@ -173,7 +173,7 @@ def resume(
     profile = load_profile(directory.profile, profile_kinds())
     request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
     with directory.complete_store(Store.read) as store:
-        done = store.keys()
+        done, nothing_left = store.keys(), request.schedule.next(Results(store)) is None
     planned = None if request.schedule.trials is None else {trial.key for trial in request.schedule.trials}
     for file, digest in digests(topology, profile).items():
         key = first_difference(manifest["digests"][file], digest)
@@ -187,7 +187,7 @@ def resume(
             f"{directory.path}: netbench, or a plug-in, plans other trials than when this campaign was started; go on "
             "with the version that manifest.json names, or start a new campaign with -o"
         )
-    if manifest.get("finished") and (planned is None or done == planned):
+    if manifest.get("finished") and nothing_left:
         return request
     with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed, directory.lock():
         remove_temporary_files(directory.path)
@@ -228,7 +228,9 @@ def _walk(
 def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     expected_s = request.schedule.expected_s(store.keys())
-    record.tell(CampaignStarted(topology.name, profile.name, request.planned, len(results), expected_s))
+    skipped = sum(one.skipped_trials for one in request.schedule.ended_sweeps)  # known of a campaign that goes on
+    planned = None if request.planned is None else request.planned - skipped
+    record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), expected_s))
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(record.manifest["before"], None))
@@ -262,6 +264,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
     def next_trial() -> TrialSpec | None:
         while isinstance(following := schedule.next(record.results), TrialResult):
             record.keep(following)
+        record.keep_ended(schedule.ended_sweeps)
         return following
 
     while (first := next_trial()) is not None:

@@ -63,6 +63,9 @@ def _trials(request: Request) -> Iterator[str]:
         yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
         return
     yield "# trials, in order"
+    if in_a_row := request.profile.stop_when_saturated:
+        in_words = "a load is" if in_a_row == 1 else f"{in_a_row} loads in a row are"
+        yield f"  # loads of a sweep go upwards; once {in_words} saturated, what is above is skipped"
     phases = max(trial.phase for trial in trials)
     for (uut, phase, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.phase, trial.boot)):
         which = f"  phase {phase} of {phases}" if phases > 1 else ""

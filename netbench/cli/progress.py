@@ -16,11 +16,13 @@ from netbench.model.events import (
     CapturesFull,
     Event,
     NeighboursFailed,
+    SweepEnded,
     TrialStarted,
     TrialStored,
     UutFailed,
     UutReady,
 )
+from netbench.report.formats import count
 
 
 class _ExpectedEnd(ProgressColumn):
@@ -78,6 +80,10 @@ class _LiveBar:
                 self._progress.update(self._task, description=f"{event.uut}: ready")
             case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
                 self._progress.console.print(_sentence(event), markup=False, highlight=False, soft_wrap=True)
+            case SweepEnded():
+                self._progress.console.print(_ended(event), markup=False, highlight=False, soft_wrap=True)
+                total = self._progress.tasks[self._task].total
+                self._progress.update(self._task, total=(total or 0) - event.sweep.skipped_trials)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
                 self._progress.update(self._task, description=f"{event.key}{again}")
@@ -109,6 +115,9 @@ class _Lines:
                 self._say(f"{(event.planned or 0) - event.done} of {event.planned} trials to measure{about}")
             case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
                 self._say(_sentence(event))
+            case SweepEnded():
+                self._planned = (self._planned or 0) - event.sweep.skipped_trials
+                self._say(_ended(event))
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"
@@ -119,6 +128,10 @@ class _Lines:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _ended(event: SweepEnded) -> str:
+    return f"{event.sweep} ({count(event.sweep.skipped_trials, 'trial')})"
 
 
 def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDisturbed | CapturesFull) -> str:

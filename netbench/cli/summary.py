@@ -120,6 +120,9 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         for place, number in places.most_common(1):
             share = rough_percent(number / places.total())
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
+    if results.ended_sweeps:
+        sweeps = count(len(results.ended_sweeps), "sweep")
+        yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"
     kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
         if kind is ReasonKind.SATURATED:

@@ -22,6 +22,28 @@ class Maximum:
 
 
 @dataclass(frozen=True, slots=True)
+class EndedSweep:
+    """A sweep that was over at these loads, as they were saturated one after the other, and what it left out for that.
+
+    Loads are as the profile has them, upwards.
+    """
+
+    uut: str
+    scenario: str
+    streams: tuple[str, ...]
+    frame_size: int  # bytes with FCS
+    saturated_loads: tuple[str, ...]
+    skipped_loads: tuple[str, ...]
+    skipped_trials: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.uut}, {self.scenario}, {'+'.join(self.streams)}, {self.frame_size} bytes: saturated at "
+            f"{', '.join(self.saturated_loads)}; skipped {', '.join(self.skipped_loads)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignResults:
     """A campaign as stored, finished or not.
 
@@ -29,7 +51,7 @@ class CampaignResults:
     `planned_trials` tells how many there should be.
     `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
     what each UUT said of itself once it was ready; none of a UUT that never was. `maxima` are what loads of neighbours
-    that are a share of one refer to.
+    that are a share of one refer to. `ended_sweeps` left out some of the planned trials.
     """
 
     topology: str
@@ -41,6 +63,12 @@ class CampaignResults:
     manifest: Mapping[str, object]
     facts: Mapping[str, Mapping[str, str]]
     maxima: tuple[Maximum, ...] = ()
+    ended_sweeps: tuple[EndedSweep, ...] = ()
+
+    @property
+    def skipped_trials(self) -> int:
+        """How many planned trials are not measured, as their sweeps were over before."""
+        return sum(one.skipped_trials for one in self.ended_sweeps)
 
     @property
     def emulated(self) -> frozenset[str]:

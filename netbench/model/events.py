@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from netbench.model.campaign import EndedSweep
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -90,6 +92,14 @@ class NeighboursFailed(Event):
     uut: str
     neighbours: tuple[str, ...]
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SweepEnded(Event):
+    """A sweep is over before its end, as of `stop_when_saturated`: what it leaves out is not measured."""
+
+    kind = "sweep-ended"
+    sweep: EndedSweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class Profile(BaseModel):
     `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
-    make those kept more than `captures_limit`, in MiB, none is kept any more.
+    make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
+    sweep go upwards, and it ends once so many of them in a row were saturated.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -120,6 +121,7 @@ class Profile(BaseModel):
     warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
     settle: Settle = Settle()
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+    stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
     tolerance: Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text), Field(le=1)] = 0.01
@@ -143,6 +145,14 @@ class Profile(BaseModel):
         if self.warm_up is not None and self.warm_up >= self.duration:
             raise ValueError(
                 f"warm_up: {self.warm_up:g} s leaves nothing of the duration, {self.duration:g} s, to measure"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stops_what_it_plans(self) -> "Profile":
+        if self.stop_when_saturated is not None and self.schedule.kind != ScheduleSpec().kind:
+            raise ValueError(
+                f"stop_when_saturated: goes with schedule plan only; {self.schedule.kind} chooses its loads itself"
             )
         return self
 

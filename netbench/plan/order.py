@@ -1,14 +1,19 @@
 """In which order a campaign measures: fair to every UUT and scenario, and the same for the same seed. Pure."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
+from typing import Any, TypeVar
 
 from netbench.model.profile import Profile
 from netbench.model.scenario import Off
 from netbench.model.topology import Topology
 from netbench.model.units import Load
+from netbench.statistics.groups import grouped
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,11 @@ class Cell:
     sources: int
     frame_size: int
     load: Load
+
+    @property
+    def sweep(self) -> tuple[str, int, int]:
+        """What it has in common with those that differ in load only."""
+        return self.scenario, self.sources, self.frame_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +54,16 @@ class Order:
         if self.profile.order == "sequential":
             for uut in uuts:
                 for phase, cells in enumerate(phases, start=1):
-                    yield uut, phase, [(cell, repetition) for cell in cells for repetition in repetitions]
+                    rising = self._rising(cells)
+                    yield uut, phase, [(cell, repetition) for cell in rising for repetition in repetitions]
             return
         for phase, cells in enumerate(phases, start=1):
             if self.profile.order == "random":
                 every = [(uut, cell, repetition) for uut in uuts for cell in cells for repetition in repetitions]
                 generator.shuffle(every)
+                every = self._upwards(
+                    every, lambda one: (one[0], one[1].sweep), lambda one: (one[2], self._rank(one[1]))
+                )
                 for uut, same in groupby(every, key=lambda one: one[0]):
                     yield uut, phase, [(cell, repetition) for _, cell, repetition in same]
                 continue
@@ -64,7 +78,25 @@ class Order:
             together.setdefault(self._lot(cell), []).append(cell)
         lots = list(together.values())
         for lot in generator.sample(lots, len(lots)):
-            yield from generator.sample(lot, len(lot))
+            yield from self._rising(generator.sample(lot, len(lot)))
+
+    def _rising(self, cells: Sequence[Cell]) -> list[Cell]:
+        return self._upwards(cells, lambda cell: cell.sweep, self._rank)
+
+    def _upwards(
+        self, items: Sequence[Item], sweep: Callable[[Item], Hashable], rank: Callable[[Item], Any]
+    ) -> list[Item]:
+        """Where sweeps may end early, those of each sweep in rising order, at the places that they had together."""
+        if self.profile.stop_when_saturated is None:
+            return list(items)
+        rising = {key: iter(sorted(own, key=rank)) for key, own in grouped(items, sweep).items()}
+        return [next(rising[sweep(item)]) for item in items]
+
+    def _rank(self, cell: Cell) -> float:
+        """The load in frames/s on the first link, `max` above all."""
+        link_bps = self.topology.stream_link(self.topology.own_streams[0]).rate
+        fps = cell.load.fps(cell.frame_size, link_bps)
+        return inf if fps is None else fps
 
     def _lot(self, cell: Cell) -> tuple[str, ...]:
         if self.profile.reboot == "scenario":

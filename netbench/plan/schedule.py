@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.config.plugins import SCHEDULES, plugins
+from netbench.model.campaign import EndedSweep
 from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
 from netbench.model.topology import Topology
@@ -96,6 +97,11 @@ class Schedule(ABC):
     def trials(self) -> Sequence[TrialSpec] | None:
         """All trials in order, where they are known beforehand; None where they depend on results."""
         return None
+
+    @property
+    def ended_sweeps(self) -> Sequence[EndedSweep]:
+        """The sweeps of which next() has left out the trials that were to come, so far; mostly none."""
+        return ()
 
     def expected_s(self, done: Collection[str]) -> float | None:
         """How long all but the trials with these keys should take, in seconds; None where nobody knows."""

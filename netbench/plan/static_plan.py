@@ -7,11 +7,13 @@ from itertools import groupby
 from pydantic import BaseModel
 
 from netbench.errors import UsageError
+from netbench.model.campaign import EndedSweep
 from netbench.model.scenario import SHARED_IDLE, Network, Scenario
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.order import Cell, Order
+from netbench.plan.saturation import EarlyEnds
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.statistics.reference_throughput import find_maximum
 
@@ -28,7 +30,8 @@ class StaticPlan(Schedule):
     `interleaved` measures every UUT in each repetition, in shuffled order; on each boot, the scenarios that need the
     same neighbours beside the UUT are shuffled together, so that drift of the machine spreads over all of them.
     `sequential` finishes one UUT before the next, as written. `random` shuffles everything. Where neighbours forward a
-    share of a maximum, the trials that find it come first.
+    share of a maximum, the trials that find it come first. With `stop_when_saturated` the loads of each sweep go
+    upwards in any order, and those above so many that were saturated are left out.
     """
 
     def __init__(self, wanted: Wanted, options: BaseModel | None = None) -> None:
@@ -37,6 +40,8 @@ class StaticPlan(Schedule):
         self._planned = tuple(_planned(wanted))
         self._at = 0
         self._maxima: dict[tuple[str, int], float] = {}
+        in_a_row = wanted.profile.stop_when_saturated
+        self._early = None if in_a_row is None else EarlyEnds(self._planned, in_a_row)
 
     @property
     def trials(self) -> tuple[TrialSpec, ...]:
@@ -44,8 +49,8 @@ class StaticPlan(Schedule):
         return self._planned
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
-        """The first that is missing."""
-        while self._at < len(self._planned) and self._planned[self._at].key in results:
+        """The first that is missing, and not left out."""
+        while self._at < len(self._planned) and self._is_done(self._planned[self._at], results):
             self._at += 1
         if self._at == len(self._planned):
             return None
@@ -56,6 +61,14 @@ class StaticPlan(Schedule):
             reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", _NO_MAXIMUM)
             return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
         return trial.with_maxima({size: fps for size, fps in maxima.items() if fps is not None})
+
+    @property
+    def ended_sweeps(self) -> tuple[EndedSweep, ...]:
+        """Those that were saturated."""
+        return tuple(self._early.found.values()) if self._early else ()
+
+    def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
+        return trial.key in results or (self._early is not None and self._early.skips(trial, results))
 
     def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> float | None:
         """What was found while the neighbours were idle: all of that was planned to be measured by now."""

@@ -69,8 +69,8 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
         yield (
             WarningKind.VETH_OVERLOAD_IS_UNSENT,
             "Over veth pairs the UUT's forwarding runs inside the source's own system call: a UUT that is "
-            "overloaded slows its source down. Overload shows as unsent frames and as an offered load out of "
-            "tolerance, hardly ever as loss.",
+            "overloaded slows its source down. Overload shows as unsent frames, of trials that are saturated, hardly "
+            "ever as loss.",
         )
         if any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
             yield (

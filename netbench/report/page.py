@@ -110,6 +110,7 @@ def _result_sections(
             " In queues: the most frames that were still under way when sending ended."
         ),
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
+        *tables.skipped_loads(results.ended_sweeps, looks),
     )
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
@@ -157,7 +158,7 @@ def _figure(
 def _verdict_line(results: CampaignResults) -> Html:
     measured = len(results.trials)
     numbers = {verdict: sum(trial.verdict is verdict for trial in results.trials) for verdict in Verdict}
-    missing = results.planned_trials - measured
+    missing = results.planned_trials - measured - results.skipped_trials
     if not measured:
         text = f"No trial has been measured yet; {results.planned_trials:,} are planned"
     else:
@@ -166,6 +167,8 @@ def _verdict_line(results: CampaignResults) -> Html:
             f" {numbers[Verdict.SUSPICIOUS]:,} suspicious, {numbers[Verdict.INVALID]:,} invalid;"
             f" {missing:,} of {results.planned_trials:,} planned missing"
         )
+    if results.skipped_trials:
+        text += f"; {results.skipped_trials:,} skipped, saturated"
     remarks = [tester_line(results)]
     if thrown_away := sum(len(trial.thrown_away) for trial in results.trials):
         link = element("a", f"{count(thrown_away, 'invalid attempt')} thrown away", href="#verdicts")

@@ -1,9 +1,10 @@
 """The tables of the report: results, verdicts with their reasons, warnings; and what tables of UUTs have in common."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from netbench.model.campaign import EndedSweep
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
@@ -40,6 +41,22 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )
     return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
+
+
+def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> Iterator[Html]:
+    """The loads that were not measured as those below them were saturated; nothing where there are none."""
+    columns: tuple[Column[EndedSweep], ...] = (
+        Column("UUT", lambda one: uut_label(one.uut, looks)),
+        Column("Scenario", lambda one: one.scenario),
+        Column("Sources", lambda one: str(len(one.streams)), "number"),
+        Column("Frame size", lambda one: f"{one.frame_size:,} B", "number"),
+        Column("Saturated at", lambda one: ", ".join(one.saturated_loads)),
+        Column("Skipped, saturated", lambda one: ", ".join(one.skipped_loads)),
+        Column("Trials skipped", lambda one: f"{one.skipped_trials:,}", "number"),
+    )
+    if ended:
+        yield element("h3", "Skipped, saturated")
+        yield table(columns, [ended])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
-from netbench.results.manifest import ManifestHead
+from netbench.results.manifest import ManifestHead, ended_sweeps_of
 from netbench.results.store import Store, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch
 
@@ -216,6 +216,7 @@ class ResultDirectory:
                 manifest=manifest,
                 facts=store.facts(),
                 maxima=maxima.referred_to(),
+                ended_sweeps=ended_sweeps_of(manifest),
             )
 
 

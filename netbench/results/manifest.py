@@ -3,13 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from netbench.model.campaign import EndedSweep
 from netbench.model.profile import Profile
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import Identities
@@ -91,6 +92,22 @@ def identities_of(manifest: Mapping[str, Any]) -> list[Identities]:
 
 
 _IDENTITIES = TypeAdapter(Identities)
+
+
+def with_ended_sweep(manifest: dict[str, Any], ended: EndedSweep) -> dict[str, Any]:
+    """The manifest with one more sweep that ended early."""
+    return {**manifest, "ended_sweeps": [*manifest.get("ended_sweeps", []), asdict(ended)]}
+
+
+def ended_sweeps_of(manifest: Mapping[str, Any]) -> tuple[EndedSweep, ...]:
+    """The sweeps that ended early; none where that is not noted, or damaged."""
+    try:
+        return tuple(_ENDED.validate_python(manifest.get("ended_sweeps", [])))
+    except ValidationError:
+        return ()
+
+
+_ENDED = TypeAdapter(list[EndedSweep])
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:

@@ -93,6 +93,7 @@ class Fate:
 
     sent: int | None = None  # None: as intended
     source_error: str = ""
+    link_fps: float | None = None  # what the link takes at most
     begins_ms: int = 0  # after its time
     apart_s: float = 0.0
     prepare_error: str = ""
@@ -163,9 +164,13 @@ class FakeSource(Source):
         fate, traffic = self._wire.fate, self._traffic
         frames = (traffic.frames or 1000) if fate.sent is None else fate.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
+        link_s = None
+        if fate.link_fps is not None and traffic.fps is not None and traffic.fps > fate.link_fps:
+            frames, duration_s, link_s = round(fate.link_fps * traffic.duration_s), traffic.duration_s, duration_s
         self._wire.carry(frames)
         at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
-        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error, apart_s=fate.apart_s)
+        apart_s, error = fate.apart_s, fate.source_error
+        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, error, apart_s=apart_s, link_s=link_s)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")

@@ -81,6 +81,52 @@ def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
     assert [event["key"] for event in campaign.events("trial-stored")] == [one.key for one in wanted.schedule.trials]
 
 
+SWEEP = {
+    "loads": ["6000fps", "2000fps", "4000fps", "3000fps", "max", "5000fps"],
+    "stop_when_saturated": 2,
+    "repetitions": 2,
+}
+
+
+@pytest.mark.parametrize("order", ["interleaved", "sequential", "random"])
+def test_a_sweep_ends_once_so_many_loads_in_a_row_were_saturated(campaign, order):
+    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    results = campaign.run(order=order, **SWEEP)
+    measured = [str(trial.spec.load) for trial in results.trials if trial.spec.repetition == 1]
+    assert measured == ["2000fps", "3000fps", "4000fps"]
+    assert [(str(trial.spec.load), trial.is_saturated, trial.verdict) for trial in results.trials[-1:]] == [
+        ("4000fps", True, Verdict.VALID)
+    ]
+    assert (len(results.trials), campaign.testbed.trials) == (6, 6)
+    (told,) = campaign.events("sweep-ended")
+    (ended,) = results.ended_sweeps
+    assert told["sweep"]["skipped_loads"] == ["5000fps", "6000fps", "max"]
+    assert str(ended) == (
+        "bridge, dedicated, s1, 64 bytes: saturated at 3000fps, 4000fps; skipped 5000fps, 6000fps, max"
+    )
+    assert (results.planned_trials, results.skipped_trials) == (12, 6)
+    campaign.resume()
+    assert campaign.testbed.calls == []  # there is nothing left to measure
+
+
+def test_a_sweep_that_is_not_saturated_so_often_goes_on_to_its_end(campaign):
+    campaign.testbed.fates["bridge"] = [Fate(link_fps=fps) for fps in (9e9, 2500.0, 9e9, 2500.0)]
+    results = campaign.run(**{**SWEEP, "repetitions": 1})
+    assert (len(results.trials), results.ended_sweeps, campaign.events("sweep-ended")) == (6, (), [])
+
+
+@pytest.mark.parametrize("number", [2, 4, 5])
+def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, number):
+    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.stopped_at(number, order="interleaved", **SWEEP)
+    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    results = campaign.resume()
+    assert sorted((str(one.spec.load), one.spec.repetition) for one in results.trials) == [
+        (f"{load}fps", repetition) for load in (2000, 3000, 4000) for repetition in (1, 2)
+    ]
+    assert (results.skipped_trials, len(campaign.events("sweep-ended"))) == (6, 1)
+
+
 @on_two_uuts
 def test_uuts_are_changed_only_when_the_plan_changes_them(campaign):
     campaign.run(repetitions=2, loads=["10fps", "20fps"], order="interleaved")

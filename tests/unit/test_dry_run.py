@@ -149,6 +149,13 @@ def expected_s(lines):
     return int(seconds)
 
 
+def test_that_sweeps_may_end_early_is_told():
+    lines = told("netns", "stop_when_saturated=2", "loads=max,100fps,2%", "frame_sizes=64", uuts=["bridge"])
+    first, _, *trials, _ = lines[lines.index("# trials, in order") + 1 :]
+    assert first == "  # loads of a sweep go upwards; once 2 loads in a row are saturated, what is above is skipped"
+    assert [trial.split()[5] for trial in trials] == ["100fps", "2%", "max"] * 3
+
+
 def test_the_expected_time_has_room_for_booting():
     guest = ({"name": "g", "kind": "qemu"},)
     wanted = profile(repetitions=5, order="sequential")

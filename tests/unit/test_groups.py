@@ -265,6 +265,21 @@ def test_a_maximum_is_valid_two_times_of_three_at_the_first_attempt(attempts, va
     assert [str(one.load) for one in best_groups(groups)] == ["1000fps" if counts else "900fps"]
 
 
+def test_a_saturated_load_may_be_the_maximum_at_what_was_offered_on_average() -> None:
+    held = (Reason(ReasonKind.SATURATED, "s1", ""),)
+    offered = (1400, 1450, 1500)
+    above = [
+        trial(stream_counts(sent=many, received=many), load="9000fps", repetition=number, reasons=held)
+        for number, many in enumerate(offered, start=1)
+    ]
+    groups = group_trials(campaign([trial(stream_counts()), *above]))
+    (best,) = best_groups(groups)
+    assert (str(best.load), best.saturated, len(best.valid)) == ("9000fps", 3, 3)
+    assert best.offered_fps is not None
+    assert best.offered_fps.mean == 1450
+    assert best.offered_fps.half_width == pytest.approx(4.303 * 50 / 3**0.5, rel=1e-3)
+
+
 def test_where_no_load_counts_there_is_no_maximum() -> None:
     trials = [trial(stream_counts()), trial(stream_counts(), repetition=2, reasons=SUSPICIOUS)]
     assert best_groups(group_trials(campaign(trials))) == ()

@@ -57,6 +57,29 @@ def test_every_combination_exactly_once_whatever_the_order_and_always_the_same(s
     assert make_plan(topology(streams, UUTS), wanted).trials == plan.trials
 
 
+@given(SEEDS, st.integers(1, 3), ORDERS)
+def test_where_sweeps_may_end_early_no_load_comes_before_a_lower_one_had_its_first_trial(seed, repetitions, order):
+    wanted = {
+        "seed": seed,
+        "repetitions": repetitions,
+        "order": order,
+        "frame_sizes": [64, 512],
+        "loads": ["max", "500Mbit/s", "900000fps", "1%", "60000fps"],
+    }
+    plan = make_plan(topology(2, UUTS), profile(stop_when_saturated=1, streams=[1, 2], **wanted))
+    usual = make_plan(topology(2, UUTS), profile(streams=[1, 2], **wanted))
+    assert {trial.key for trial in plan.trials} == {trial.key for trial in usual.trials}
+    own = [one for one in plan.trials if (one.uut, one.frame_size, len(one.streams)) == ("a", 64, 2)]
+    begun = list(dict.fromkeys(str(one.load) for one in own))
+    assert begun == ["1%", "60000fps", "500Mbit/s", "900000fps", "max"]
+    assert [str(one.load) for one in own if one.repetition == 1] == begun
+
+
+def test_only_a_plan_of_loads_can_end_sweeps_early():
+    with pytest.raises(ValueError, match="stop_when_saturated: goes with schedule plan only; halving chooses"):
+        profile(stop_when_saturated=2, schedule="halving")
+
+
 def test_another_seed_gives_another_order():
     wanted = [profile(seed=seed, frame_sizes=list(range(64, 74))) for seed in range(5)]
     orders = [tuple(trial.key for trial in make_plan(topology(1, UUTS), one).trials) for one in wanted]

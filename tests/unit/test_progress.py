@@ -7,12 +7,14 @@ import pytest
 from rich.console import Console
 
 from netbench.cli.progress import ConsoleProgress
+from netbench.model.campaign import EndedSweep
 from netbench.model.events import (
     CampaignDisturbed,
     CampaignFinished,
     CampaignStarted,
     CampaignStopped,
     CampaignWaits,
+    SweepEnded,
     TrialStarted,
     TrialStored,
     UutReady,
@@ -71,6 +73,16 @@ ENDLESS = {"planned": None, "expected_s": None}  # results decide what comes nex
 )
 def test_a_line_for_each_trial_where_there_is_no_terminal(events, lines):
     assert shown(*events) == "".join(f"{line}\n" for line in lines)
+
+
+def test_what_a_sweep_leaves_out_is_told_and_no_longer_waited_for():
+    ended = SweepEnded(EndedSweep("bridge", "dedicated", ("s1",), 64, ("2fps", "3fps"), ("4fps", "max"), 2))
+    said = "bridge, dedicated, s1, 64 bytes: saturated at 2fps, 3fps; skipped 4fps, max (2 trials)"
+    lines = shown(started(), stored(), ended, stored()).splitlines()
+    assert lines[1:] == [f"1/4 {KEY} valid", said, f"2/2 {KEY} valid"]
+    text = plain(shown(started(), stored(), ended, terminal=True))
+    assert said in text
+    assert "1/2" in text
 
 
 def test_a_line_is_not_broken_however_narrow_the_console_seems():

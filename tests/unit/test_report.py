@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import UsageError
-from netbench.model.campaign import Maximum
+from netbench.model.campaign import EndedSweep, Maximum
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
@@ -39,6 +39,32 @@ def test_the_verdict_is_readable_at_a_glance() -> None:
     for found in ("foreign-frames – 1 time", "3 frames of others", "link-down – 1 time", "egress NIC was down"):
         assert found in page.text
     assert "few-repetitions : Only 2 repetitions: the intervals are wide." in page.text
+
+
+def test_what_is_saturated_is_valid_and_marked_and_what_is_skipped_is_not_missing() -> None:
+    held = (Reason(ReasonKind.SATURATED, "s1", "its link held it up for 0.600 s of 1.000 s"),)
+    trials = [
+        trial(stream_counts()),
+        trial(stream_counts(sent=1500, received=1500), load="2000fps", reasons=held),
+        trial(stream_counts(sent=1480, received=1480), load="2000fps", reasons=held, repetition=2),
+    ]
+    ended = EndedSweep("raw", "dedicated", ("s1",), 64, ("2000fps",), ("4000fps", "max"), 4)
+    results = replace(campaign(trials, planned=7), ended_sweeps=(ended,))
+    page = page_of(results)
+    assert "3 of 3 trials valid, 0 suspicious, 0 invalid; 0 of 7 planned missing; 4 skipped, saturated" in page.text
+    assert "2 valid trials saturated" in page.text
+    assert "netbench resume" not in page.text
+    assert "saturated – 2 times" in page.text
+    assert "raw dedicated 1 64 B 2000fps 4000fps, max 4" in page.text
+    figure = offered_against_throughput(group_trials(results), styles(["raw"]))
+    (line,) = [one for one in figure.data if one.legendgroup == "raw" and one.showlegend is False]
+    assert [width > 0 for width in line.marker.line.width] == [False, True]
+    assert line.x[1] == pytest.approx(1490 * 84 * 8 / 1e6), "at what was offered, on average"
+    assert "saturated: less offered than intended" in [one.name for one in figure.data]
+    text = printed(results)
+    assert "2 saturated" in text
+    assert "saturated, which counts for the load that was offered: 2 trials" in text
+    assert "skipped, saturated: 4 trials of 1 sweep" in text
 
 
 def test_every_link_leads_to_a_place_on_the_page_and_nothing_is_loaded() -> None:
