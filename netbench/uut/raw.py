@@ -29,6 +29,8 @@ _NEEDS = {
     "tc": ("tc-redirect",),
     "xdp": ("xdp-redirect",),
 }
+# The command that a kernel which cannot do so refuses.
+_TOLD_BY = {"flowtable": "nft -f -", "tc": "`tc "}
 _XDP_ROLE = "xdp"
 
 
@@ -125,8 +127,9 @@ class Raw(UnitUnderTest):
             raise
         except TestbedError as error:
             asked = (one for one in Raw.may_need if isinstance(one, Feature) and one.name in _NEEDS[self._forward])
-            if (lacking := next(asked, None)) is None:
-                raise
+            lacking, tool = next(asked, None), _TOLD_BY.get(self._forward)
+            if not (lacking and tool and tool in str(error)):
+                raise  # for another reason: an address that somebody has, for example
             words = (str(error).partition("Error: ")[2] or str(error)).splitlines()[0]
             raise MissingError(
                 f"forward: {self._forward} needs a kernel with {lacking.option} (module {lacking.module}), and this "
