@@ -94,6 +94,7 @@ class Fate:
     sent: int | None = None  # None: as intended
     source_error: str = ""
     link_fps: float | None = None  # what the link takes at most
+    away_s: float = 0.0
     begins_ms: int = 0  # after its time
     apart_s: float = 0.0
     prepare_error: str = ""
@@ -169,8 +170,8 @@ class FakeSource(Source):
             frames, duration_s, link_s = round(fate.link_fps * traffic.duration_s), traffic.duration_s, duration_s
         self._wire.carry(frames)
         at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
-        apart_s, error = fate.apart_s, fate.source_error
-        return Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, error, apart_s=apart_s, link_s=link_s)
+        sent = Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error, apart_s=fate.apart_s)
+        return replace(sent, link_s=link_s, away_s=fate.away_s)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")

@@ -370,6 +370,16 @@ def by_scenario(results):
 
 
 @with_neighbours
+def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_doubted(campaign):
+    campaign.testbed.fates["bridge.second"] = [Fate(link_fps=500.0), Fate(link_fps=500.0, away_s=0.2)]
+    results = campaign.run(scenarios=[{"network": "1000fps"}], repetitions=2)
+    held, away = [trial for trial in results.trials if trial.spec.uut == "bridge"]
+    assert (held.verdict, held.saturated, held.is_saturated) == (Verdict.VALID, {"s2"}, False)
+    assert [row["saturated"] for row in stream_rows([held])] == ["no", "yes"]
+    assert [one.kind for one in away.reasons] == [ReasonKind.NEIGHBOUR_STOPPED_EARLY]
+
+
+@with_neighbours
 def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
     scenarios = ["shared-idle", {"network": ["50%", "95%"]}]
     results = campaign.run(scenarios=scenarios, loads=["1000fps", "4000fps", "2000fps"])
