@@ -217,7 +217,10 @@ def _walk(
     with closing(Store.open(directory.store)) as store:
         record = Record(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
         try:
-            record.keep_identities(testbed.identities())
+            found = testbed.identities()
+            record.keep_identities(found)
+            remarks = [link.remark for link in found.links.values() if link.remark]
+            store.keep_warnings([Warning(WarningKind.LINK_REMARK, remark) for remark in remarks])
             _measure_missing(request, testbed, record)
         except (TestbedError, Stopped) as error:
             with suppress(TestbedError):  # the disk may be full: that is what is being reported

@@ -11,8 +11,9 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
 from netbench.testbed.base_changes import base_changes
-from netbench.testbed.cpus import cpu_plans
+from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
+from netbench.testbed.receiving import planned_changes, wanted_rings
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
@@ -27,14 +28,16 @@ def describe(request: Request) -> Iterator[str]:
     yield "# testbed"
     for machine, vm in topology.vms.items():
         yield from (f"  {command}" for command in planned_vm(machine, vm))
+    rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
     for ground in (None, *topology.vms):
-        yield from (f"  {_on(ground)}{change.command}" for change in base_changes(topology, ground))
+        changes = [*base_changes(topology, ground), *planned_changes(rings, ground)]
+        yield from (f"  {_on(ground)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut)
     yield from _neighbours(request)
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
-    pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine)))
+    pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine), cpu_plan))
     yield "# hosts"
     for host, identity in host_identities(topology).items():
         yield f"  {host}: {identity.kernel or 'a kernel not known yet'}; {identity.where}"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel
 
+from netbench.model.traffic import Receive
+
 # Options that say what an Identity has fields of its own for.
 _APART = ("threads", "cpus")
 
@@ -84,12 +86,35 @@ class HostIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkIdentity:
+    """How the UUT takes in the frames of a stream: `receive` as of a link, by which kernel `thread`, bound to `cpus`.
+
+    `remark` says what could not be had as the topology wants it.
+    """
+
+    receive: Receive
+    thread: str = field(default="", compare=False)  # another each time
+    cpus: tuple[int, ...] | None = None
+    remark: str = ""
+
+    @property
+    def details(self) -> str:
+        """In one line: `napi; kernel thread napi/nb-in1-8193; CPU 1`."""
+        thread = f"kernel thread {self.thread}" if self.thread else ""
+        return "; ".join(part for part in (self.receive, thread, cpus_text(self.cpus)) if part)
+
+
+@dataclass(frozen=True, slots=True)
 class Identities:
-    """What sends and receives each stream, and each host, by name; `since` is when that was found so (ISO 8601)."""
+    """What sends and receives each stream, and each host, by name; `since` is when that was found so (ISO 8601).
+
+    `links` are by stream: those over which frames come in at a UUT that netbench configures.
+    """
 
     since: str
     hosts: Mapping[str, HostIdentity]
     streams: Mapping[str, StreamEnds]
+    links: Mapping[str, LinkIdentity] = field(default_factory=dict)
 
 
 def options_text(options: BaseModel) -> dict[str, str]:

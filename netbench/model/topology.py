@@ -19,6 +19,7 @@ from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, P
 from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
+from netbench.model.traffic import Receive
 from netbench.model.units import format_bit_rate, parse_bit_rate
 
 MAX_STREAMS = 250
@@ -116,9 +117,6 @@ class HostSpec(_Strict):
         """The virtual machine it is; None for other kinds."""
         given = {field: getattr(self, field) for field in _OF_VMS if getattr(self, field) is not None}
         return VmSpec(**given) if self.kind == "vm" else None
-
-
-Receive = Literal["inline", "napi"]
 
 
 class LinkSpec(_Strict):

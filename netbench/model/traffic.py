@@ -1,6 +1,10 @@
 """What one source is to send in one trial, and what it sent."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+# How a UUT takes in what comes over a veth pair: within the sender's call, or from a ring, by a thread of its own.
+Receive = Literal["inline", "napi"]
 
 # What is overdue at the end of a trial is sent for so much longer, in seconds and as a part of the duration.
 _CATCH_UP_S = 0.05
@@ -14,6 +18,7 @@ class Traffic:
     Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS. `fps` None sends as fast
     as the generator can for `duration_s` seconds; otherwise exactly round(fps × duration_s) frames are
     paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
+    `receive` is how the NIC at the other end takes frames in: what a ring (`napi`) has no room for was sent, and lost.
     `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
     """
 
@@ -28,6 +33,7 @@ class Traffic:
     flows: int
     seed: int
     warm_up_s: float = 0.0
+    receive: Receive = "inline"
 
     @property
     def frames(self) -> int | None:

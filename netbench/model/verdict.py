@@ -97,6 +97,7 @@ class WarningKind(Enum):
     CPU_IS_EMULATED = "cpu-is-emulated"
     NEIGHBOUR_BELOW_ITS_LOAD = "neighbour-below-its-load"
     SOURCE_REMARK = "source-remark"
+    LINK_REMARK = "link-remark"
     TESTER_CHANGED = "tester-changed"
     OTHER_CAMPAIGN = "other-campaign"
     CEILING_UNKNOWN = "ceiling-unknown"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
 from netbench.model.selftest_record import SelftestRecord
-from netbench.model.topology import Topology
+from netbench.model.topology import StreamSpec, Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import loads_above_line_rate, most_sources
@@ -65,19 +65,19 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
             f"{in_part if of_neighbours else ''} "
             "Use a machine with more CPUs, fewer streams, or a UUT on a machine of its own.",
         )
-    if on_one_machine:
+    if any(_receives_inline(topology, stream) for stream in topology.streams):
         yield (
             WarningKind.VETH_OVERLOAD_IS_UNSENT,
-            "Over veth pairs the UUT's forwarding runs inside the source's own system call: a UUT that is "
-            "overloaded slows its source down. Overload shows as unsent frames, of trials that are saturated, hardly "
-            "ever as loss.",
+            "Over veth pairs that receive inline the UUT's forwarding runs inside the source's own system call: a UUT "
+            "that is overloaded slows its source down. Overload shows as unsent frames, of trials that are saturated, "
+            "hardly ever as loss. With `receive: napi` on the link it is loss, as at a NIC.",
         )
-        if any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
-            yield (
-                WarningKind.NOMINAL_LINE_RATE,
-                "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
-                "nothing enforces it.",
-            )
+    if on_one_machine and any(load.kind in (LoadKind.SHARE, LoadKind.L1_BIT_RATE) for load in profile.loads):
+        yield (
+            WarningKind.NOMINAL_LINE_RATE,
+            "A veth pair has no line rate. The rate in the topology is nominal: shares of line rate refer to it, "
+            "nothing enforces it.",
+        )
     above = loads_above_line_rate(topology, profile)
     if above:
         more = f" and {len(above) - 1} more" if len(above) > 1 else ""
@@ -94,6 +94,10 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
             f"{profile.repetitions} repetition{'s' * (profile.repetitions > 1)}: intervals are wide or unknown; "
             "the reference method uses 9 (--set repetitions=9).",
         )
+
+
+def _receives_inline(topology: Topology, stream: StreamSpec) -> bool:
+    return not topology.is_port(stream.source) and topology.stream_link(stream).receive == "inline"
 
 
 def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:

@@ -9,7 +9,7 @@ from string import Template
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
 from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
-from netbench.model.tester import HostIdentity, Identity
+from netbench.model.tester import HostIdentity, Identity, LinkIdentity
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import UNKNOWN, count, kfps, mbps
 from netbench.report.markup import Column, Html, element, html, join, table
@@ -42,6 +42,11 @@ _ENDS: tuple[Column[tuple[str, str, Identity]], ...] = (
     Column("End", lambda end: end[1]),
     Column("Kind", lambda end: end[2].kind),
     Column("Version, options, threads, CPUs", lambda end: end[2].details, "words"),
+)
+_LINKS: tuple[Column[tuple[str, LinkIdentity]], ...] = (
+    Column("Stream", lambda link: link[0]),
+    Column("Frames come in at the UUT", lambda link: link[1].details, "words"),
+    Column("Remark", lambda link: link[1].remark, "words"),
 )
 _HOSTS: tuple[Column[tuple[str, HostIdentity]], ...] = (
     Column("Host", lambda host: host[0]),
@@ -100,6 +105,8 @@ def _identities(manifest: Mapping[str, object]) -> Iterable[Html]:
             for role, end in (("source", own.source), ("sink", own.sink))
         ]
         yield table(_ENDS, [ends], "checks")
+        if tester.links:
+            yield table(_LINKS, [list(tester.links.items())], "checks")
         yield table(_HOSTS, [list(tester.hosts.items())], "checks")
 
 

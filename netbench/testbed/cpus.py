@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from netbench.errors import MissingError, UsageError
 from netbench.linux.proc import parse_cpu_list
@@ -16,6 +17,7 @@ _SYSFS = Path("/sys/devices/system/cpu")
 Siblings = Callable[[int], frozenset[int]]
 # The CPUs of a source, and those of its sink; empty: any.
 Pins = tuple[tuple[int, ...], tuple[int, ...]]
+P = TypeVar("P")
 
 
 def usable_cpus() -> list[int]:
@@ -36,14 +38,26 @@ def cpu_plan(streams: int, cpus: Sequence[int]) -> list[Pins]:
     return [((), ()) for _ in range(streams)]
 
 
+def receiving_cpus(streams: int, cpus: Sequence[int]) -> list[tuple[int, ...]]:
+    """CPUs of the kernel thread that takes each stream in at the UUT.
+
+    One of its own where there is one for each, else that of the stream's sink: a source that paces leaves no time.
+    """
+    if len(cpus) >= 3 * streams:
+        return [(cpus[2 * streams + n],) for n in range(streams)]
+    return [sink for _, sink in cpu_plan(streams, cpus)]
+
+
 def cpu_plans(
-    paths: Sequence[StreamPath], cpus: Callable[[str | None], Sequence[int]]
-) -> Iterator[tuple[StreamPath, Pins]]:
-    """Each path with the CPUs of its source and sink, out of those that `cpus` says a machine has."""
+    paths: Sequence[StreamPath],
+    cpus: Callable[[str | None], Sequence[int]],
+    plan: Callable[[int, Sequence[int]], Iterable[P]],
+) -> Iterator[tuple[StreamPath, P]]:
+    """Each path with what a plan gives it, out of the CPUs that `cpus` says a machine has."""
     machines = dict.fromkeys(path.source.machine for path in paths)
     for machine in machines:
         there = [path for path in paths if path.source.machine == machine]
-        yield from zip(there, cpu_plan(len(there), cpus(machine)), strict=True)
+        yield from zip(there, plan(len(there), cpus(machine)), strict=True)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

@@ -28,11 +28,12 @@ from netbench.model.paths import Nic, Place, StreamPath, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.tester import Identities
+from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.base_changes import base_changes, resources
-from netbench.testbed.cpus import cpu_plans, usable_cpus
+from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
+from netbench.testbed.receiving import Rings, wanted_rings
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.virtual_machines import running_vm
@@ -57,8 +58,9 @@ class Testbed:
         profile: Profile,
         in_use: Sequence[StreamPath] | None = None,
         others: Callable[[], Sequence[Other]] = list,
+        rings: Rings | None = None,
     ) -> None:
-        """`in_use` are the paths that sources and sinks are needed for; None: all.
+        """`in_use` are the paths that sources and sinks are needed for; None: all. `rings` are switched on.
 
         `others` says which other netbenches have measured on this machine since the testbed was opened.
         """
@@ -70,6 +72,7 @@ class Testbed:
         self._paths = paths
         self._in_use = paths if in_use is None else in_use
         self._profile = profile
+        self._rings = rings or Rings((), machines)
         # On this machine; NICs of VMs are virtual ones, whose drivers count themselves.
         ports = [nic for path in paths for nic in path.nics.values() if nic.is_port and nic.machine is None]
         self._ports = {
@@ -82,7 +85,7 @@ class Testbed:
 
     def open_endpoints(self) -> None:
         """Bring up a source and a sink for every stream."""
-        for path, pins in cpu_plans(self._in_use, self._cpus):
+        for path, pins in cpu_plans(self._in_use, self._cpus, cpu_plan):
             host = self._hosts[path.source.host]
             unfit = self._generator.unfit(host)
             if unfit:
@@ -107,7 +110,8 @@ class Testbed:
         """What sends and receives now, and where all hosts are."""
         streams = {name: ends.identities for name, ends in self._endpoints.items()}
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        return Identities(since, host_identities(self._topology, self._machines), streams)
+        inline = {path.name: LinkIdentity("inline") for path in self._paths if path.ingress}
+        return Identities(since, host_identities(self._topology, self._machines), streams, inline | self._rings.found)
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of the sources and sinks, each once."""
@@ -145,6 +149,7 @@ class Testbed:
     @contextmanager
     def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         machine = self._uut_machine
+        self._rings.switch_on()  # once more, where a link was down meanwhile
         resolved = resolve_guests(self._topology, beside, self._paths, machine.cpus, self._run_id)[name]
         guest, point = resolved.make(), machine.point
         try:
@@ -251,10 +256,12 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in topology.vms:
                     machines[name].make(base_changes(topology, name))
-                paths = _known_paths(topology, here)
+                rings = Rings(wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus), machines)
+                rings.switch_on()
+                paths = tuple(rings.received(path) for path in _known_paths(topology, here))
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
-                testbed = Testbed(*known, others=presence.others)
+                testbed = Testbed(*known, others=presence.others, rings=rings)
                 try:
                     testbed.open_endpoints()
                     yield testbed

@@ -1,7 +1,7 @@
 """What one trial knows about one stream: what was sent and caught, and how every counter on its path grew."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
@@ -98,6 +98,11 @@ class NicDelta:
         )
 
 
+def _handed_over(nic: NicDelta, frames: int) -> NicDelta:
+    """As if so many of the frames that it dropped had left it."""
+    return replace(nic, tx=nic.tx + frames, tx_dropped=nic.tx_dropped - frames)
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything one trial knows about one stream.
@@ -117,7 +122,25 @@ class Evidence:
     clock_set_ns: int = 0
 
     def trusted(self, role: str) -> NicDelta | None:
-        """The growth at a NIC of the path, if it can be believed."""
+        """The growth at a NIC of the path, if it can be believed.
+
+        On a veth pair what the receiving end has no room for is a drop of the sending end. Of a path with a ring it has
+        left the sender here and was dropped by the receiver, as with a cable between NICs: by the ring at the ingress
+        (the kernel tells that end only of XDP frames), by the backlog at the sink (it tells both).
+        """
+        nic, source, sink = self._known(role), self._known("source"), self._known("sink")
+        if nic is None or source is None or sink is None or self.path.receive == "inline":
+            return nic
+        match role:
+            case "source":
+                return _handed_over(nic, nic.tx_dropped)
+            case "ingress":
+                return replace(nic, rx_dropped=max(nic.rx_dropped, source.tx_dropped))
+            case "egress":
+                return _handed_over(nic, min(nic.tx_dropped, sink.rx_dropped))
+        return nic
+
+    def _known(self, role: str) -> NicDelta | None:
         nic = self.nics.get(role)
         return nic if nic is not None and nic.trustworthy else None
 

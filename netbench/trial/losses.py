@@ -19,6 +19,8 @@ from netbench.model.points import UUT, CountingPoint, Kind, Where
 from netbench.trial.evidence import Evidence, Growth, NicDelta
 from netbench.trial.segments import Counter, Segment, name_rest, share_out
 
+_RING = "receive ring full"
+
 
 class Placed(NamedTuple):
     """Loss by point, from the source on, points without any left out; and frames that are not the stream's.
@@ -120,12 +122,14 @@ def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
     if ends.within:
         ingress, egress = ends.within
         of_ingress = evidence.nic(Where.INGRESS)
-        yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress))
+        # What is too long for the link never comes in at all.
+        cause = _RING if evidence.path.receive == "napi" and ingress.rx else ""
+        yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
         yield from _in_uut(evidence, ends, ingress, egress)
         yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))
     else:
         missing = max(0, source.tx - (sink.rx - ends.copies))
-        yield Segment(uut, missing, (), of_sink, _refused(sink), (uut, "source NIC to sink NIC"))
+        yield Segment(uut, missing, (), of_sink, _refused(sink), name=(uut, "source NIC to sink NIC"))
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
     yield Segment(uut, uncaught, _drops_at(evidence, Where.SINK))
@@ -146,7 +150,7 @@ def _in_uut(evidence: Evidence, ends: _Ends, ingress: NicDelta, egress: NicDelta
         drops = [one for one in evidence.growths if one.role == "dropped" and _within(one, start, end)]
         name = _named_after(evidence, start, end), f"between {start.name} and {end.name}"
         nic_dropped = egress.tx_dropped if end == last else 0
-        yield Segment(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name)
+        yield Segment(evidence.point(UUT), entered - left_, drops, end, nic_dropped, name=name)
 
 
 def _drops_at(evidence: Evidence, where: Where) -> list[Growth]:
@@ -183,7 +187,11 @@ def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Segment]]) -> 
             if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
                 refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
                 counter = found.setdefault(grown.identity, Counter(grown.frames))
-                for segment, most in ((to_source, refused), (behind, ingress.rx_dropped - to_ingress.rest - refused)):
+                dropped_behind = ingress.rx_dropped - to_ingress.rest - refused
+                told = one.nics["ingress"]
+                if one.path.receive == "napi" and told and told.rx_dropped < to_ingress.rest:
+                    dropped_behind = told.rx_dropped  # of what the ring had no room for the kernel has not told it
+                for segment, most in ((to_source, refused), (behind, dropped_behind)):
                     counter.met[segment], counter.most[segment] = [replace(grown, shared=False)], most
     return list(found.values())
 

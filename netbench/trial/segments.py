@@ -20,7 +20,7 @@ _IN_ALL = "counted in several places"
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """Part of a path, and what may have dropped frames on it: counters, and the NIC at one end.
+    """Part of a path, and what may have dropped frames on it: counters, and the NIC at one end (for `nic_cause`).
 
     `rest` are the frames missing at its end, whosever, that nothing explains so far. What nothing ever does was lost at
     the point and for the cause of `name`, where there is one. `uut` is the point of what has none of its own. `perhaps`
@@ -32,6 +32,7 @@ class Segment:
     drops: Sequence[Growth] = ()
     nic: CountingPoint | None = None
     nic_dropped: int = 0
+    nic_cause: str = ""
     name: tuple[CountingPoint, str] | None = None
     perhaps: list[Growth] = field(default_factory=list)
     found: list[Loss] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Segment:
     def explain_nic(self) -> None:
         """What the NIC itself dropped; of whomever, so no more than is missing."""
         if self.nic:
-            self.explain(self.nic, "", min(self.nic_dropped, self.rest))
+            self.explain(self.nic, self.nic_cause, min(self.nic_dropped, self.rest))
 
     def blame(self, suspects: Sequence[Growth], why: str, frames: int) -> None:
         """One of these dropped them: at their point, where they share one."""

@@ -93,4 +93,5 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int) 
         flows=frames.flows,
         seed=frames.seed,
         warm_up_s=task.warm_up_s,
+        receive=path.receive,
     )

@@ -7,7 +7,8 @@ import struct
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dpkt
@@ -22,6 +23,7 @@ from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
+from netbench.linux.changes.receiving import threads_of
 from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root
@@ -78,14 +80,16 @@ def opened(lab):
     """Opens sources; closes them afterwards."""
     sources = []
 
-    def open_source(interface: str = "tx0", threads: int = 1, kind: str = "afpacket") -> WorkerSource:
+    def open_source(
+        interface: str = "tx0", threads: int = 1, kind: str = "afpacket", cpus: Sequence[int] = ()
+    ) -> WorkerSource:
         source: WorkerSource = XdpSource()
         if kind == "xdp":
             lab.do(f"ethtool -K {interface.replace('tx', 'rx')} gro on")
         else:
             source = AfPacketSource(AfPacketSource.Options(threads=threads))
         sources.append(source)
-        source.open(lab, interface, [])
+        source.open(lab, interface, cpus)
         return source
 
     yield open_source
@@ -382,3 +386,21 @@ def test_the_threads_run_on_the_cpus_they_are_given(lab):
 def until_sending(lab: Lab) -> None:
     """Wait until the first frames have left."""
     assert wait_until(lambda: lab.tx("packets") > 0, 10)
+
+
+def test_frames_that_a_ring_refuses_are_sent_and_no_failed_sends(lab, opened):
+    lab.do("ethtool -K tx0 tso off")
+    lab.do("ethtool -K rx0 gro on rx-gro-list off rx-udp-gro-forwarding off")
+    lab.write("/sys/class/net/rx0/threaded", "1")
+    ((number, _),) = threads_of(lab, "rx0").items()
+    cpu = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(number, {cpu})
+    os.sched_setscheduler(number, os.SCHED_IDLE, os.sched_param(0))  # it has a ring overflow for certain
+    source = opened(cpus=[cpu])
+    refused, passed = lab.tx("dropped"), lab.tx("packets")
+
+    sent = run(source, replace(traffic(None, 0.3), receive="napi"))
+
+    assert (sent.errors, sent.error) == (0, "")
+    assert wait_until(lambda: lab.tx("packets") - passed + lab.tx("dropped") - refused == sent.frames, 5)
+    assert lab.tx("dropped") > refused

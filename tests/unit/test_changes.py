@@ -21,6 +21,7 @@ from netbench.linux.changes import (
     AddTable,
     AddTap,
     AddVeth,
+    BindThread,
     Change,
     Enslave,
     GroOn,
@@ -28,6 +29,7 @@ from netbench.linux.changes import (
     Look,
     MovePort,
     OffloadsOff,
+    ReceiveByNapi,
     Redirect,
     SetPromiscuous,
     SetSysctl,
@@ -63,6 +65,11 @@ EACH = {
     SetSysctl(None, "net.ipv4.ip_forward", "1", True): "sysctl -w net.ipv4.ip_forward=1",
     OffloadsOff("nb-a", "eth1", old=("gro on",)): "ip netns exec nb-a ethtool -K eth1 gro off gso off tso off lro off",
     OffloadsOff(None, "eth1"): "ethtool -K eth1 gro off gso off tso off lro off",
+    ReceiveByNapi("nb-a", "nb-x"): (
+        "ip netns exec nb-a ethtool -K nb-x rx-gro-list off rx-udp-gro-forwarding off gro on && "
+        "ip netns exec nb-a sh -c 'echo 1 >/sys/class/net/nb-x/threaded'"
+    ),
+    BindThread("nb-a", "napi/x", (0, 2), 31): "taskset -p 5 31 && chrt -r -p 1 31  # the thread napi/x of nb-a",
     AddTable("nb-a", "ip", "x", "add table ip x\n"): "ip netns exec nb-a nft -f - <<'END'\nadd table ip x\nEND",
     AddDelay("nb-a", "nb-t", 500): "tc -n nb-a qdisc add dev nb-t root netem delay 500us limit 100000",
     AddIngress("nb-a", "nb-t"): "tc -n nb-a qdisc add dev nb-t ingress",

@@ -11,6 +11,7 @@ from netbench.model.points import CountingPoint, Where, whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
 from netbench.trial.losses import losses
+from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth
 from tests.unit.received import received
@@ -46,6 +47,29 @@ def evidence(entered: int, left: int, *growths: Growth, stack: str = "guest", eg
 
 def lost(given_: Evidence) -> dict[str, int]:
     return {loss.place: loss.frames for loss in losses([given_])[given_.path.name].losses}
+
+
+@pytest.mark.parametrize("told", [0, 300])  # the kernel tells the ingress of what came as XDP frames alone
+def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
+    along = PATHS["bridge"]
+    given_ = evidence(SENT - 300, SENT - 370, growth("bridge", "nft drop rule", "dropped", 70), stack="bridge")
+    path = replace(PATH, receive="napi")
+    nics = {**given_.nics, "source": passed(tx=SENT - 300, tx_dropped=300)}
+    nics["ingress"] = passed(rx=SENT - 300, rx_dropped=told)
+    full = replace(given_, path=path, nics=nics)
+    assert lost(full) == {"ingress NIC (receive ring full)": 300, "bridge (nft drop rule)": 70}
+    assert (account(full).unexplained_frames, account(full).foreign_frames) == (0, 0)
+    # The sink's backlog was full, which is no backlog of the UUT's.
+    growths = (*given_.growths, growth("softnet backlog", "dropped", "repeated", 40, along, shared=True))
+    ends = {"egress": passed(tx=SENT - 410, tx_dropped=40), "sink": passed(rx=SENT - 410, rx_dropped=40)}
+    behind = replace(full, growths=growths, received=received(SENT - 410), nics={**nics, **ends})
+    assert lost(behind) == {**lost(full), "sink NIC": 40}
+    # Without a ring the same counters say that the source's NIC dropped them.
+    assert lost(replace(full, path=PATH)) == {"source NIC": 300, "bridge (nft drop rule)": 70}
+    # Nothing at all came in: no ring is as small as that.
+    nics = {"source": passed(tx_dropped=SENT), "ingress": passed()}
+    nothing = replace(evidence(0, 0, stack="bridge"), path=path)
+    assert lost(replace(nothing, nics={**nothing.nics, **nics})) == {"ingress NIC": SENT}
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,19 @@ def test_half_a_trial_at_a_stand_is_uneven():
     assert pacer.unevenness(100, time.monotonic_ns()) > 0.3
 
 
+def test_lateness_is_caught_up_gently_where_a_burst_would_overrun_a_ring():
+    pacer = Paced(10_000, 200_000.0, time.monotonic_ns(), Halt(), gently=True)
+    time.sleep(0.02)  # 4000 frames at this rate
+
+    begin_ns = time.monotonic_ns()
+    handed = [pacer.next_block() for _ in range(100)]
+    passed_ns = time.monotonic_ns() - begin_ns
+
+    assert {len(block or ()) for block in handed} == {10}  # what is due in 50 µs, and never more
+    assert passed_ns >= 99 * 50_000 / 1.5 * 0.99
+    assert pacer.max_lateness_ns >= 10_000_000
+
+
 def test_frames_on_time_are_no_burst():
     pacer = Paced(5, 50.0, time.monotonic_ns(), Halt())
     blocks(pacer)

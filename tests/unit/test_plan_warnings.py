@@ -20,8 +20,10 @@ def test_real_ports_enough_cpus_and_time_need_no_caveat():
     assert found(PORTS, profile(**GOOD), cpus=2) == {}
 
 
-def test_on_veth_overload_is_unsent():
+def test_on_veth_overload_is_unsent_unless_it_receives_from_a_ring():
     assert list(found(topology(), profile(**GOOD))) == [WarningKind.VETH_OVERLOAD_IS_UNSENT]
+    rings = [{**link.model_dump(mode="json"), "receive": "napi"} for link in topology().links]
+    assert found(topology(links=rings), profile(**GOOD)) == {}
 
 
 @pytest.mark.parametrize(

@@ -196,9 +196,10 @@ def test_a_nic_of_the_vm_itself_is_not_in_any_namespace_of_it():
 
 def test_cpus_of_a_vm_are_for_what_is_in_it():
     cpus: dict[str | None, list[int]] = {"lab": [10, 11, 12, 13]}
-    found = cpu_plans(stream_paths(topology_in_vm(2)), cpus.__getitem__)
+    found = cpu_plans(stream_paths(topology_in_vm(2)), cpus.__getitem__, cpu_plan)
     assert [(path.name, *pins) for path, pins in found] == [("s1", (10,), (12,)), ("s2", (11,), (13,))]
-    assert [pins for _, pins in cpu_plans(stream_paths(topology(2)), lambda machine: [0, 1])] == [((), ())] * 2
+    found = cpu_plans(stream_paths(topology(2)), lambda machine: [0, 1], cpu_plan)
+    assert [pins for _, pins in found] == [((), ())] * 2
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 255), min_size=1, max_size=40).map(sorted))

@@ -17,6 +17,8 @@ MAX_BLOCK_FRAMES = 256
 _EVEN_BLOCK_S = 50e-6
 # How often it is noted how far a trial has come.
 _LOOKS = 100
+# What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
+_CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
 
 
 class Pacer:
@@ -50,10 +52,13 @@ class Pacer:
 class Paced(Pacer):
     """Exactly `frames` frames; frame i is due at start + i/fps, whatever happened to those before.
 
-    So lateness is caught up and never accumulates; what is still overdue after `longest_s` is not sent any more.
+    So lateness is caught up and never accumulates: at once, or `gently`, where a burst would overrun a ring that the
+    load does not. What is still overdue after `longest_s` is not sent any more.
     """
 
-    def __init__(self, frames: int, fps: float, start_ns: int, halt: Halt, longest_s: float = inf) -> None:
+    def __init__(
+        self, frames: int, fps: float, start_ns: int, halt: Halt, longest_s: float = inf, *, gently: bool = False
+    ) -> None:
         super().__init__(start_ns, halt)
         self._frames = frames
         self._frames_per_ns = fps / 1e9
@@ -63,16 +68,21 @@ class Paced(Pacer):
         self._looks: list[tuple[int, int]] = []  # when, and how many frames had been handed out
         self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
         self._look_ns = self.start_ns
+        self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
+        most_fps = max(_CATCH_UP * fps, _CATCH_UP_FPS)
+        self._least_ns = round(self._block_frames / most_fps * 1e9) if gently else 0  # between two blocks
+        self._handed_ns = self.start_ns - self._least_ns
 
     def next_block(self) -> range | None:
-        """A block of about 50 µs; when late, all that is overdue, up to 256 frames."""
+        """A block of about 50 µs; when late, all that is overdue, up to 256 frames, or gently a block, but earlier."""
         first = self._next
         if first >= self._frames:
             return None
         due_ns = self.end_ns(first)  # the end of the slot of the frame before
+        free_ns = max(due_ns, self._handed_ns + self._least_ns)
         now_ns = time.monotonic_ns()
-        if now_ns < due_ns:
-            now_ns = self._halt.wait_until(due_ns)
+        if now_ns < free_ns:
+            now_ns = self._halt.wait_until(free_ns)
             self._burst_frames = 0
         if self._halt.is_set():
             return None
@@ -83,8 +93,9 @@ class Paced(Pacer):
             self._looks.append((now_ns, first))
             self._look_ns = now_ns + self._look_every_ns
         overdue = int((now_ns - self.start_ns) * self._frames_per_ns) + 1 - first
-        count = min(max(self._block_frames, overdue), MAX_BLOCK_FRAMES, self._frames - first)
+        count = min(max(self._block_frames, overdue), self._most_frames, self._frames - first)
         self._next, self.due_ns = first + count, due_ns
+        self._handed_ns = now_ns
         self._burst_frames += count
         self.max_burst_frames = max(self.max_burst_frames, self._burst_frames)
         return range(first, first + count)

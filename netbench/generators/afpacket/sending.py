@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from netbench.generators.afpacket.io_submit import Submissions
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
 from netbench.generators.afpacket.time_spent import Spent, TimeSpent
@@ -29,7 +30,9 @@ class _Sender:
         self.fd = fd
         self.cpu = cpu
         self.frames = Frames(traffic, MAX_BLOCK_FRAMES)
-        self.messages = Messages(self.frames.buffer)
+        # What a ring at the other end had no room for was offered: the next frame's turn comes all the same.
+        rings = traffic.receive == "napi"
+        self.messages = Submissions(self.frames.buffer, fd) if rings else Messages(self.frames.buffer)
         self.sent = 0
         self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
@@ -62,7 +65,8 @@ class Trial:
         if traffic.fps is None or traffic.frames is None:
             pacer = Unpaced(traffic.duration_s, at_ns, self._halt)
         else:
-            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt, traffic.longest_s)
+            gently = traffic.receive == "napi"
+            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt, traffic.longest_s, gently=gently)
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
         threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]

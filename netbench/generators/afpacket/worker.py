@@ -13,6 +13,9 @@ from netbench.model.traffic import Sent, Traffic
 # linux/if_packet.h; the socket module does not name them.
 _SOL_PACKET = 263
 _PACKET_QDISC_BYPASS = 20
+_SO_SNDBUFFORCE = 32  # asm-generic/socket.h; x86 and Arm have it
+# What waits in a ring counts as the socket's: with no room left, sending would wait for the ring.
+_SEND_BUFFER_BYTES = 1 << 28
 
 
 class AfPacketWorker(Worker):
@@ -28,6 +31,9 @@ class AfPacketWorker(Worker):
 
     def prepare(self, traffic: Traffic) -> None:
         self._bind()
+        if traffic.receive == "napi":
+            for each in self._sockets:
+                each.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
         self._trial = Trial(traffic, [each.fileno() for each in self._sockets], self._cpus, self.halt)
 
     def send(self, at_monotonic_ns: int) -> Sent:

@@ -26,6 +26,7 @@ from netbench.linux.changes.links import (
     SetUp,
 )
 from netbench.linux.changes.ports import KeepPort, MovePort
+from netbench.linux.changes.receiving import BindThread, ReceiveByNapi
 from netbench.linux.changes.steering import GroOn, SteerReceived
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "AddTable",
     "AddTap",
     "AddVeth",
+    "BindThread",
     "Change",
     "Enslave",
     "GroOn",
@@ -48,6 +50,7 @@ __all__ = [
     "Look",
     "MovePort",
     "OffloadsOff",
+    "ReceiveByNapi",
     "Redirect",
     "Request",
     "SetPromiscuous",

@@ -235,11 +235,13 @@ class OffloadsOff(InNamespace):
         return wanted
 
     def _listed(self, host: Host) -> list[tuple[str, str]]:
-        """What `ethtool -k` lists; a tab before those that belong to the one above."""
-        text = run_checked(self._within(host), ["ethtool", "-k", self.interface])
-        return [
-            (name, state.strip()) for name, _, state in (line.partition(": ") for line in text.splitlines()) if state
-        ]
+        return listed_features(self._within(host), self.interface)
+
+
+def listed_features(host: Host, interface: str) -> list[tuple[str, str]]:
+    """What `ethtool -k` lists, by name, and its state; a tab before those that belong to the one above."""
+    text = run_checked(host, ["ethtool", "-k", interface])
+    return [(name, state.strip()) for name, _, state in (line.partition(": ") for line in text.splitlines()) if state]
 
 
 def _in_netns(netns: str | None) -> tuple[str, ...]:

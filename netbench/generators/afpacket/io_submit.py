@@ -1,0 +1,75 @@
+"""io_submit(2) by ctypes: many frames to the kernel in one system call, each tried whatever became of those before."""
+
+import ctypes
+import errno
+import os
+import platform
+import weakref
+
+import numpy as np
+import numpy.typing as npt
+
+# io_setup, io_destroy, io_submit, io_getevents; libc has no functions for them.
+_CALLS = {"x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)}
+_PWRITE = 1  # IOCB_CMD_PWRITE of linux/aio_abi.h; on a socket it sends
+
+
+class _Iocb(ctypes.Structure):
+    """`struct iocb` of linux/aio_abi.h."""
+
+    _fields_ = (
+        ("data", ctypes.c_uint64),
+        ("key", ctypes.c_uint32),
+        ("rw_flags", ctypes.c_uint32),
+        ("opcode", ctypes.c_uint16),
+        ("priority", ctypes.c_int16),
+        ("fd", ctypes.c_uint32),
+        ("buffer", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
+        ("reserved", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("event_fd", ctypes.c_uint32),
+    )
+
+
+class Submissions:
+    """The rows of a two-dimensional buffer as writes to one socket, as `Messages` has them as messages.
+
+    A frame that the device refuses for want of room does not stop those after it, as it would in sendmmsg(2). The
+    kernel sends within the call: what it returns has left, or was refused. OSError where it does not know the call.
+    """
+
+    def __init__(self, buffer: npt.NDArray[np.uint8], fd: int) -> None:
+        rows, row_bytes = buffer.shape
+        self._buffer = buffer  # the kernel reads it through the addresses below
+        self._writes = (_Iocb * rows)()
+        self._addresses = (ctypes.c_void_p * rows)()
+        for row, write in enumerate(self._writes):
+            write.opcode, write.fd, write.bytes = _PWRITE, fd, row_bytes
+            write.buffer = buffer.ctypes.data + row * buffer.strides[0]
+            self._addresses[row] = ctypes.addressof(write)
+        self._events = np.zeros((rows, 4), np.int64)  # struct io_event: data, obj, res, res2
+        self._into = ctypes.c_void_p(self._events.ctypes.data)
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        if platform.machine() not in _CALLS:
+            raise OSError(errno.ENOSYS, f"io_submit(2) is not known on {platform.machine()}")
+        setup, destroy, self._submit, self._get = _CALLS[platform.machine()]
+        self._context = ctypes.c_ulong()
+        if self._call(setup, rows, ctypes.byref(self._context)):
+            raise OSError(ctypes.get_errno(), f"io_setup(2): {os.strerror(ctypes.get_errno())}")
+        weakref.finalize(self, self._call, destroy, self._context)
+
+    def send(self, fd: int, first: int, count: int) -> int:
+        """Offer `count` rows from row `first` on to the device.
+
+        Returns how many it was offered, in order; or −errno when one failed for another reason than want of room.
+        """
+        begin = ctypes.c_void_p(ctypes.addressof(self._addresses) + first * ctypes.sizeof(ctypes.c_void_p))
+        offered: int = self._call(self._submit, self._context, ctypes.c_long(count), begin)
+        if offered < 0:
+            return -ctypes.get_errno()
+        self._call(self._get, self._context, ctypes.c_long(offered), ctypes.c_long(offered), self._into, None)
+        results = self._events[:offered, 2]
+        failed = results[(results < 0) & (results != -errno.ENOBUFS)]
+        return int(failed[0]) if failed.size else offered

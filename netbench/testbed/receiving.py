@@ -1,0 +1,103 @@
+"""How a testbed's links deliver: which the UUT receives from a ring, by which kernel thread, and where it cannot."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netbench.errors import MachineGoneError, MissingError, TestbedError
+from netbench.linux.changes import BindThread, Change, ReceiveByNapi
+from netbench.linux.changes.receiving import threads_of
+from netbench.linux.machine import Machine
+from netbench.model.paths import Nic, StreamPath, stream_paths
+from netbench.model.tester import LinkIdentity
+from netbench.model.topology import Topology
+from netbench.testbed.cpus import cpu_plans, receiving_cpus
+
+CpusOf = Callable[[str | None], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """An ingress NIC that is to receive by NAPI, and the CPUs for its thread (none: any)."""
+
+    stream: str
+    nic: Nic
+    cpus: tuple[int, ...]
+
+    @property
+    def changes(self) -> tuple[ReceiveByNapi, BindThread]:
+        """What makes it so, its thread not known yet."""
+        interface = self.nic.interface
+        return ReceiveByNapi(self.nic.netns, interface), BindThread(self.nic.netns, f"napi/{interface}-…", self.cpus)
+
+
+def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
+    """Those of a topology, out of the CPUs that `cpus` says a machine has; streams not `in_use` need none."""
+    planned = {path.name: found for path, found in cpu_plans(in_use, cpus, receiving_cpus)}
+    return [
+        Ring(path.name, path.ingress, planned.get(path.name, ()))
+        for path in stream_paths(topology)
+        if path.ingress and path.receive == "napi"
+    ]
+
+
+def planned_changes(rings: Sequence[Ring], machine: str | None) -> Iterator[Change]:
+    """What is changed on a machine for them, in order, for `--dry-run`."""
+    for ring in rings:
+        if ring.nic.machine == machine:
+            yield from ring.changes
+
+
+class Rings:
+    """The rings of a testbed that is up, as they really are; `found` is by stream."""
+
+    def __init__(self, rings: Sequence[Ring], machines: Mapping[str | None, Machine]) -> None:
+        self._rings = rings
+        self._machines = machines
+        self.found: dict[str, LinkIdentity] = {}
+        self._threads: dict[str, int] = {}
+        self._others: dict[str, frozenset[int]] = {}  # threads that were there before, of other namespaces
+
+    def switch_on(self) -> None:
+        """Have each received from, by a thread of its own; `inline`, with why, where the kernel cannot."""
+        for ring in self._rings:
+            thread = self._threads.get(ring.stream)
+            if ring.stream not in self.found or (thread and thread not in self._running(ring)):
+                self.found[ring.stream] = self._switched_on(ring)
+
+    def received(self, path: StreamPath) -> StreamPath:
+        """A path with how its frames really come in."""
+        found = self.found.get(path.name)
+        return replace(path, receive=found.receive) if found else path
+
+    def _running(self, ring: Ring) -> dict[int, str]:
+        return threads_of(self._machines[ring.nic.machine].host(), ring.nic.interface)
+
+    def _switched_on(self, ring: Ring) -> LinkIdentity:
+        machine = self._machines[ring.nic.machine]
+        receives, binds = ring.changes
+        others = self._others.setdefault(ring.stream, frozenset(self._running(ring)))
+        try:
+            machine.make([receives])
+        except MachineGoneError:
+            raise
+        except TestbedError as error:
+            return LinkIdentity("inline", remark=f"The UUT receives inline on {ring.nic.place}, not by NAPI: {error}.")
+        new = {number: name for number, name in self._running(ring).items() if number not in others}
+        if len(new) != 1:
+            return self._unbound(ring, "", f"{len(new)} threads may be it")
+        ((number, name),) = new.items()
+        self._threads[ring.stream] = number
+        try:
+            machine.make([replace(binds, thread=name, process=number)])
+        except MachineGoneError:
+            raise
+        except (TestbedError, MissingError) as error:
+            return self._unbound(ring, name, str(error))
+        return LinkIdentity("napi", name, ring.cpus)
+
+    def _unbound(self, ring: Ring, thread: str, why: str) -> LinkIdentity:
+        text = (
+            f"The kernel thread that receives on {ring.nic.place} runs on any CPU, and after other processes: {why}. "
+            "Frames may be lost at the ingress that a thread of its own CPU would have taken."
+        )
+        return LinkIdentity("napi", thread, (), text)

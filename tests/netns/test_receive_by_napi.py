@@ -1,0 +1,54 @@
+"""Links that receive like NICs: what is switched on for them, what the source counts, and that nothing is left."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from netbench.hosts.local import LocalHost
+from netbench.linux.changes.receiving import threads_of
+from tests.commands import netbench, settings, start
+from tests.netns.watching import stored, wait_for
+
+pytestmark = pytest.mark.root
+
+SHORT = settings(frame_sizes=64, loads="5000fps", duration="200ms", drain_limit="100ms")
+CHOSEN = ("quick", "--uut", "bridge", *SHORT)
+
+
+def running() -> dict[int, str]:
+    return threads_of(LocalHost("here", "test"), "nb-in1")
+
+
+def features() -> dict[str, str]:
+    text = subprocess.run(
+        ["ip", "netns", "exec", "nb-netns-uut", "ethtool", "-k", "nb-in1"], capture_output=True, text=True, check=True
+    ).stdout
+    return dict(line.strip().split(": ") for line in text.splitlines() if ": " in line)
+
+
+@pytest.mark.parametrize("receive", ["napi", "inline"])
+def test_a_thread_receives_before_processes_where_the_plan_says_and_nothing_of_it_is_left(tmp_path, receive):
+    own = settings(topology__links__0__receive=receive)
+    campaign = start("run", "netns", *CHOSEN, "-o", tmp_path / "o", *settings(repetitions=50), *own)
+    try:
+        wait_for(lambda: stored(tmp_path / "o") >= 1)
+        now, threads = features(), running()
+        assert now["generic-receive-offload"] == ("on" if receive == "napi" else "off")
+        assert {now["rx-gro-list"], now["rx-udp-gro-forwarding"]} == {"off"}
+        assert len(threads) == (receive == "napi")
+        link = json.loads((tmp_path / "o" / "manifest.json").read_text())["tester"][0]["links"]["s1"]
+        assert (link["receive"], link["remark"]) == (receive, "")
+        for number, name in threads.items():
+            assert link["thread"] == name
+            assert os.sched_getscheduler(number) == os.SCHED_RR
+            assert list(os.sched_getaffinity(number)) == (link["cpus"] or sorted(os.sched_getaffinity(0)))
+    finally:
+        campaign.send_signal(signal.SIGKILL)
+        campaign.communicate()
+    assert netbench("clean").returncode == 0
+    assert not running()
+    assert not list(Path("/run/netns").glob("nb-netns-*"))

@@ -1,0 +1,156 @@
+"""Links that receive like NICs: what is asked of the kernel, by which thread on which CPU, and what if it cannot."""
+
+import pytest
+
+from netbench.errors import MachineGoneError, TestbedError
+from netbench.hosts.base import Completed
+from netbench.linux.changes import BindThread, ReceiveByNapi
+from netbench.linux.machine import Machine
+from netbench.model.paths import stream_paths
+from netbench.model.tester import LinkIdentity
+from netbench.testbed.cpus import receiving_cpus
+from netbench.testbed.receiving import Rings, planned_changes, wanted_rings
+from tests.unit.fakes import FakeHost
+from tests.unit.inputs import topology, topology_in_vm
+
+GRO = "generic-receive-offload"
+THREADED = "/sys/class/net/nb-in1/threaded"
+
+
+class Kernel(FakeHost):
+    """A machine with one veth end: its features, and the threads that receive, by process id."""
+
+    def __init__(self, **features: str) -> None:
+        super().__init__(files={THREADED: "0"})
+        self.features = {GRO: "off", "rx-gro-list": "on", "rx-udp-gro-forwarding": "off [fixed]"} | features
+        self.threads = {7: "napi/nb-in1-9"}  # of the same name, in somebody else's namespace
+        self.bindable = 0
+        self.told: list[str] = []
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        words = list(argv[4:] if argv[:3] == ["ip", "netns", "exec"] else argv)
+        self.told.append(" ".join(words))
+        text, code = "", 0
+        match words:
+            case ["ethtool", "-k", _]:
+                text = "".join(f"{name}: {state}\n" for name, state in self.features.items())
+            case ["ethtool", "-K", _, *pairs]:
+                for name, state in zip(pairs[::2], pairs[1::2], strict=True):
+                    key = GRO if name == "gro" else name
+                    code |= "fixed" in self.features[key]
+                    self.features[key] = self.features[key] if code else state
+            case ["dd", target, *_]:
+                if self.read(target.removeprefix("of=")) == "0":
+                    self.threads[31] = "napi/nb-in1-10"
+                self.write(target.removeprefix("of="), stdin)
+            case ["sh", "-c", script, *_] if "grep" in script:
+                text = "".join(f"/proc/{number}/comm:{name}\n" for number, name in self.threads.items())
+            case ["taskset", *_]:
+                code = self.bindable
+        return Completed(tuple(argv), code, text, "no\n" if code else "")
+
+
+def switched_on(kernel, cpus=(1,), lab=None):
+    lab = lab or topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    machines: dict[str | None, Machine] = {None: Machine(None, kernel)}
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda machine: [0, *cpus]), machines)
+    rings.switch_on()
+    return rings, rings.received(stream_paths(lab)[0])
+
+
+def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
+    kernel = Kernel()
+    rings, path = switched_on(kernel)
+    assert path.receive == "napi"
+    assert rings.found == {"s1": LinkIdentity("napi", cpus=(1,))}
+    assert rings.found["s1"].details == "napi; kernel thread napi/nb-in1-10; CPU 1"
+    assert (kernel.features[GRO], kernel.features["rx-gro-list"], kernel.files[THREADED]) == ("on", "off", "1")
+    assert "taskset -p 2 31" in kernel.told
+    told = len(kernel.told)
+    rings.switch_on()  # all is as it was: it only looks
+    assert len(kernel.told) == told + 1
+    kernel.threads = {7: "napi/nb-in1-9", 40: "napi/nb-in1-11"}  # the link was down
+    rings.switch_on()
+    assert "taskset -p 2 40" in kernel.told
+    kernel.threads = {7: "napi/nb-in1-9", 50: "napi/nb-in1-12", 51: "napi/nb-in1-13"}  # whose is which?
+    rings.switch_on()
+    assert rings.found["s1"].remark.startswith("The kernel thread that receives on nb-lab-uut/nb-in1 runs on any CPU")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"),
+    [
+        (Kernel(**{GRO: "off [fixed]"}), "failed with exit code 1"),
+        (Kernel(**{"rx-gro-list": "on [fixed]"}), "rx-gro-list stays as it was"),
+        (Kernel(), "No such file or directory"),
+    ],
+)
+def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
+    if "such file" in why:
+        kernel.files.clear()
+    rings, path = switched_on(kernel)
+    assert path.receive == "inline"
+    assert "The UUT receives inline on nb-lab-uut/nb-in1, not by NAPI" in rings.found["s1"].remark
+    assert why in rings.found["s1"].remark
+    assert kernel.features[GRO].startswith("off")
+
+
+def test_a_thread_that_cannot_be_bound_receives_all_the_same():
+    kernel = Kernel()
+    kernel.bindable = 1
+    rings, path = switched_on(kernel)
+    assert (path.receive, rings.found["s1"].cpus) == ("napi", ())
+    assert "Frames may be lost at the ingress" in rings.found["s1"].remark
+
+
+def test_a_machine_that_is_gone_is_nobodys_fallback(monkeypatch):
+    def gone(self, changes):
+        raise MachineGoneError("it is gone")
+
+    monkeypatch.setattr(Machine, "make", gone)
+    with pytest.raises(MachineGoneError):
+        switched_on(Kernel())
+
+
+def test_links_that_receive_inline_are_left_alone():
+    kernel = Kernel()
+    rings, path = switched_on(kernel, lab=topology())
+    assert (path.receive, rings.found, kernel.told) == ("inline", {}, [])
+
+
+@pytest.mark.parametrize(
+    ("streams", "cpus", "found"),
+    [
+        (1, [0, 1], [(1,)]),
+        (1, [0, 1, 2], [(2,)]),
+        (2, [0, 1, 2], [(2,), (2,)]),
+        (2, [0, 1, 2, 3], [(2,), (3,)]),
+        (2, range(8), [(4,), (5,)]),
+        (3, [0, 1], [(), (), ()]),
+    ],
+)
+def test_the_uut_has_cpus_of_its_own_as_far_as_there_are_any(streams, cpus, found):
+    assert receiving_cpus(streams, cpus) == found
+
+
+def test_a_dry_run_shows_what_would_be_done_where():
+    links = [{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links]
+    lab = topology_in_vm(links=links)
+    rings = wanted_rings(lab, stream_paths(lab), lambda machine: [0, 1])
+    assert not list(planned_changes(rings, None))
+    assert [change.command for change in planned_changes(rings, "lab")] == [
+        "ip netns exec nb-lab-uut ethtool -K nb-in1 rx-gro-list off rx-udp-gro-forwarding off gro on && "
+        f"ip netns exec nb-lab-uut sh -c 'echo 1 >{THREADED}'",
+        "taskset -p 2 PID && chrt -r -p 1 PID  # the thread napi/nb-in1-… of nb-lab-uut",
+    ]
+    (unused,) = wanted_rings(lab, [], lambda machine: [0, 1])
+    assert unused.cpus == ()
+
+
+def test_what_fails_half_way_raises_and_is_taken_back():
+    kernel = Kernel()
+    kernel.files.clear()
+    with pytest.raises(TestbedError):
+        ReceiveByNapi(None, "nb-in1").make(kernel)
+    assert kernel.features[GRO] == "off"
+    assert BindThread(None, "napi/x", (), 5).command == "chrt -r -p 1 5  # the thread napi/x"
