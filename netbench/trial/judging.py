@@ -11,6 +11,7 @@ from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence
+from netbench.trial.losses import RING_FULL
 
 # How much of the duration a neighbour's sources may miss at either end.
 _MAY_MISS_PART = 0.05
@@ -160,10 +161,13 @@ def beyond_ceiling(
     """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
 
     What was intended counts, or offered where that is more. Of a saturated stream what was offered counts, which must
-    stay clear of the ceiling. Nothing is said where no ceiling is known.
+    stay clear of the ceiling. What a ring had no room for was offered all the same, and no sink had to take it: then
+    what was received counts. Nothing is said where no ceiling is known.
     """
     ceiling = ceilings.fps(sources, frame_size)
     load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
+    if any(loss.cause == RING_FULL for loss in counts.lost_at) and counts.received_frames and counts.duration_s:
+        load = min(load, counts.received_frames / counts.duration_s)
     if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
         return []
     many = "one source" if sources == 1 else f"each of {sources} sources at once"

@@ -19,7 +19,7 @@ from netbench.model.points import UUT, CountingPoint, Kind, Where
 from netbench.trial.evidence import Evidence, Growth, NicDelta
 from netbench.trial.segments import Counter, Segment, name_rest, share_out
 
-_RING = "receive ring full"
+RING_FULL = "receive ring full"
 
 
 class Placed(NamedTuple):
@@ -123,7 +123,7 @@ def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
         ingress, egress = ends.within
         of_ingress = evidence.nic(Where.INGRESS)
         # What is too long for the link never comes in at all.
-        cause = _RING if evidence.path.receive == "napi" and ingress.rx else ""
+        cause = RING_FULL if evidence.path.receive == "napi" and ingress.rx else ""
         yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
         yield from _in_uut(evidence, ends, ingress, egress)
         yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))

@@ -42,9 +42,11 @@ def test_a_campaign_from_one_command(results):
     assert tester["hosts"]["uut"]["netns"] == "nb-netns-uut"
     assert tester["streams"]["s1"]["source"]["kind"].startswith("afpacket"), "it has not chosen yet"
     assert manifest["before"]["kernel"]["release"] in tester["hosts"]["uut"]["kernel"]
-    offloads = manifest["before"]["namespaces"]["nb-netns-uut"]["nics"]["nb-in1"]["offloads"]
-    assert "tx-checksum-ip-generic" in offloads  # those that are on are listed
-    assert not {"rx-gro", "rx-lro", "tx-generic-segmentation", "tx-tcp-segmentation"} & set(offloads)
+    nics = manifest["before"]["namespaces"]["nb-netns-uut"]["nics"]
+    assert "tx-checksum-ip-generic" in nics["nb-in1"]["offloads"]  # those that are on are listed
+    merging = {"rx-gro", "rx-gro-list", "rx-udp-gro-forwarding", "rx-lro", "tx-generic-segmentation"}
+    assert not {*merging, "tx-tcp-segmentation"} & set(nics["nb-out1"]["offloads"])
+    assert {*merging, "tx-tcp-segmentation"} & set(nics["nb-in1"]["offloads"]) == {"rx-gro"}  # which brings NAPI
 
 
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])

@@ -14,6 +14,7 @@ from netbench.plan.warnings import selftest_warnings
 from netbench.results.selftests import fingerprint, keep_record, latest_record
 from netbench.selftest.loopback import CeilingSearch, loopback
 from netbench.trial.judging import beyond_ceiling
+from netbench.trial.losses import RING_FULL
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import profile, topology, topology_in_vm
 from tests.unit.points import loss
@@ -66,6 +67,10 @@ def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered,
     found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
     assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * told
     assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
+    reached = replace(counts, sent_frames=1_200_000, received_frames=900_000)
+    assert beyond_ceiling(reached, 1, 64, CEILINGS)
+    full = loss(f"ingress NIC ({RING_FULL})", 300_000)
+    assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, 64, CEILINGS) == [], "the sink had to take no more"
     assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
     assert Ceilings().fps(1, 64) is None
     assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, and nothing is said"
