@@ -1,24 +1,19 @@
 """What this machine counts beyond its NICs, a batch a namespace: by netlink, /proc, and nft where there are rules.
 
-What is attached to interfaces is asked from inside their namespace (linux/rtnetlink.h, linux/if_link.h), and not by
-pyroute2, which asks for an acknowledgement beside the answer and keeps it in its queue for ever: some 15 kB of memory
-with what lies around it.
+Formats: linux/rtnetlink.h, linux/if_link.h, linux/pkt_sched.h, linux/gen_stats.h.
 """
 
 import socket
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import NamedTuple
 
 from netbench.bpf.libbpf import is_own_program
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.netlink import Netlink, ask, attributes
+from netbench.linux.netlink import Netlink, ask, attributes, nested, number, route_socket
 from netbench.linux.netns import within_each
 from netbench.linux.pause import PauseFrames, read_pause_frames
 from netbench.linux.readings import NamespaceCounters, Queue, bridges, by_namespace, counter_readings
@@ -27,8 +22,11 @@ from netbench.model.points import CounterReading, CountingPoint, Kind, Points
 
 _PROC_NET = Path("/proc/thread-self/net")
 _BRIDGED_IP = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
-_TC_H_ROOT, _TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1  # linux/pkt_sched.h
-_RTM_GETLINK = 18
+_TC_H_ROOT, _TC_H_INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
+_RTM_GETLINK, _RTM_GETQDISC = 18, 38
+_QDISC = struct.Struct("=BxxxiII4x")  # tcmsg: family, index, handle, parent, references
+_TCA_KIND, _TCA_STATS2, _TCA_STATS_QUEUE = 1, 7, 3
+_QUEUE = struct.Struct("=8xI")  # gnet_stats_queue: length, backlog, drops, …
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
 _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_XDP = 10, 18, 43
 _IFLA_INFO_DATA, _IFLA_XDP_ATTACHED, _IFLA_XDP_PROG_ID, _IFLA_BR_NF_CALL_IPTABLES = 2, 2, 4, 36
@@ -72,10 +70,10 @@ def _read(
     points: Sequence[CountingPoint],
     inside: _Inside,
 ) -> NamespaceCounters:
-    iproute = netlink.socket(netns)
+    told = ask(netlink.socket(netns), _RTM_GETQDISC, _QDISC.pack(0, 0, 0, 0), all_of_them=True)
     try:
-        queues = tuple(_queues(iproute, {index: name for name, index in inside.indices.items()}))
-    except (NetlinkError, OSError) as error:
+        queues = tuple(_queues(told, {index: name for name, index in inside.indices.items()}))
+    except OSError as error:
         raise TestbedError(f"the counters of {netns or 'this machine'} cannot be read: {error}") from error
     return NamespaceCounters(
         queues=queues,
@@ -119,26 +117,28 @@ def _rules(host: Host) -> tuple[Dropper, ...] | None:
         return None
 
 
-def _queues(iproute: Any, names: Mapping[int, str]) -> Iterator[Queue]:  # noqa: ANN401 - pyroute2 is untyped
-    """Those of some interfaces, by index, as an IPRoute tells them."""
-    for one in iproute.get_qdiscs():
-        if one["index"] in names and one["parent"] in (_TC_H_ROOT, _TC_H_INGRESS):
-            stats = one.get_nested("TCA_STATS2", "TCA_STATS_QUEUE")
-            dropped, handle = stats["drops"] if stats else None, f"{one['handle'] >> 16:x}:"
-            yield Queue(names[one["index"]], one.get_attr("TCA_KIND"), dropped, handle)
+def _queues(messages: Iterable[bytes], names: Mapping[int, str]) -> Iterator[Queue]:
+    """Those of some interfaces, by index, of messages about queueing disciplines."""
+    for message in messages:
+        _, index, handle, parent = _QDISC.unpack_from(message)
+        if index in names and parent in (_TC_H_ROOT, _TC_H_INGRESS):
+            told = attributes(message[_QDISC.size :])
+            stats = nested(told, _TCA_STATS2, _TCA_STATS_QUEUE)
+            dropped = _QUEUE.unpack_from(stats)[0] if stats else None
+            yield Queue(names[index], told[_TCA_KIND].rstrip(b"\0").decode(), dropped, f"{handle >> 16:x}:")
 
 
 def _read_attached(indices: dict[str, int]) -> _Attached:
     """What is attached to interfaces, given by name and index; one that is gone has nothing attached."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:
+    with route_socket() as asked:
         links = {name: _link(asked, index) for name, index in indices.items()}
-        bridges = {_number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
+        bridges = {number(link.get(_IFLA_MASTER, b"")) for link in links.values()} - {0}
         return _Attached(
             xdp=frozenset(
                 name
                 for name, link in links.items()
-                if _number(_nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
-                and not is_own_program(_number(_nested(link, _IFLA_XDP, _IFLA_XDP_PROG_ID)))
+                if number(nested(link, _IFLA_XDP, _IFLA_XDP_ATTACHED))
+                and not is_own_program(number(nested(link, _IFLA_XDP, _IFLA_XDP_PROG_ID)))
             ),
             bridged_ip=any(_calls_iptables(_link(asked, index)) for index in bridges),
         )
@@ -153,15 +153,4 @@ def _link(asked: socket.socket, index: int) -> dict[int, bytes]:
 
 
 def _calls_iptables(bridge: dict[int, bytes]) -> bool:
-    return _number(_nested(bridge, _IFLA_LINKINFO, _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES)) != 0
-
-
-def _nested(link: dict[int, bytes], *path: int) -> bytes:
-    content = link.get(path[0], b"")
-    for kind in path[1:]:
-        content = attributes(content).get(kind, b"")
-    return content
-
-
-def _number(content: bytes) -> int:
-    return int.from_bytes(content, sys.byteorder)
+    return number(nested(bridge, _IFLA_LINKINFO, _IFLA_INFO_DATA, _IFLA_BR_NF_CALL_IPTABLES)) != 0

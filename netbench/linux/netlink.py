@@ -1,21 +1,15 @@
-"""Asking the kernel by netlink: by one socket of pyroute2 a network namespace, and by hand.
-
-By hand are the few questions that must be asked from inside a namespace, and fast. Formats: linux/netlink.h.
-"""
+"""Asking the kernel by netlink, by hand: fast, and from inside any network namespace. Formats: linux/netlink.h."""
 
 import os
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
-from netbench.errors import TestbedError
-from netbench.hosts.signals import shielded
+from netbench.linux.netns import within_each
 
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ATTRIBUTE = struct.Struct("=HH")  # nlattr: length, type
@@ -33,7 +27,7 @@ class Netlink:
     """The netlink sockets of one run, by namespace name (None: the one netbench runs in)."""
 
     def __init__(self) -> None:
-        self._sockets: dict[str | None, Any] = {}
+        self._sockets: dict[str | None, socket.socket] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -43,14 +37,10 @@ class Netlink:
     ) -> None:
         self.close()
 
-    def socket(self, netns: str | None) -> Any:  # noqa: ANN401 - pyroute2 is untyped
-        """The IPRoute of a namespace; TestbedError when the namespace is gone."""
+    def socket(self, netns: str | None) -> socket.socket:
+        """The one of a namespace, of NETLINK_ROUTE; MachineGoneError when the namespace is gone."""
         if netns not in self._sockets:
-            try:
-                with shielded():  # pyroute2 forks to enter a namespace, and a signal handler must not unwind the fork
-                    self._sockets[netns] = IPRoute(netns=netns, flags=0) if netns else IPRoute()
-            except (OSError, NetlinkError) as error:
-                raise TestbedError(f"network namespace {netns} cannot be entered: {error}") from error
+            self._sockets |= within_each([netns], lambda _: route_socket())
         return self._sockets[netns]
 
     def forget(self, netns: str | None) -> None:
@@ -65,19 +55,26 @@ class Netlink:
             self.forget(netns)
 
 
+def route_socket() -> socket.socket:
+    """One that tells of interfaces, in the namespace of this thread (rtnetlink(7))."""
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+
+
 def ask(asked: socket.socket, kind: int, payload: bytes, *, all_of_them: bool = False) -> Iterator[bytes]:
     """The payload of each message that answers a request, one or (a dump) all; OSError when the kernel refuses."""
     flags = _REQUEST | (_DUMP if all_of_them else 0)
-    asked.send(_HEADER.pack(_HEADER.size + len(payload), kind, flags, 1, 0) + payload)
+    number = time.monotonic_ns() & 0xFFFFFFFF  # tells from it what a question that was broken off left behind
+    asked.send(_HEADER.pack(_HEADER.size + len(payload), kind, flags, number, 0) + payload)
     while True:
-        for answer, content in _messages(asked.recv(_ROOM)):
+        answers = [(answer, content) for answer, of, content in _messages(asked.recv(_ROOM)) if of == number]
+        for answer, content in answers:
             if answer == _NLMSG_DONE:
                 return
             if answer == _NLMSG_ERROR:
-                (number,) = _ERROR.unpack_from(content)
-                raise OSError(-number, os.strerror(-number))
+                (error,) = _ERROR.unpack_from(content)
+                raise OSError(-error, os.strerror(-error))
             yield content
-        if not all_of_them:
+        if answers and not all_of_them:
             return
 
 
@@ -124,10 +121,24 @@ def attributes(data: bytes) -> dict[int, bytes]:
     return found
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+def nested(found: dict[int, bytes], *path: int) -> bytes:
+    """The content of an attribute within others; empty when one of them is not there."""
+    content = found.get(path[0], b"")
+    for kind in path[1:]:
+        content = attributes(content).get(kind, b"")
+    return content
+
+
+def number(content: bytes) -> int:
+    """What an attribute holds, however wide; 0 for one that is not there."""
+    return int.from_bytes(content, sys.byteorder)
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, sequence number and payload of each."""
     while data:
-        length, kind, *_ = _HEADER.unpack_from(data)
-        yield kind, data[_HEADER.size : length]
+        length, kind, _, sequence, _ = _HEADER.unpack_from(data)
+        yield kind, sequence, data[_HEADER.size : length]
         data = data[_aligned(length) :]
 
 

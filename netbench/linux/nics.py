@@ -1,18 +1,26 @@
 """Counters of NICs, read in one batch a namespace: by netlink, or by `ip` (iproute2's ip/ipaddress.c)."""
 
 import json
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.linux.netlink import Netlink
+from netbench.linux.netlink import Netlink, ask, attributes, nested, number
 from netbench.model.paths import Place
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not tell (operstates.rst)
+_IN_OPERATION = (6, 0)  # IF_OPER_UP and IF_OPER_UNKNOWN, linux/if.h
 _FORWARDING = 3  # BR_STATE_FORWARDING, linux/if_bridge.h
+_RTM_GETLINK = 18
+_LINK = struct.Struct("=BxxxiI4x")  # ifinfomsg: family, type, index, flags, change
+_STATS = struct.Struct("=16Q")  # rtnl_link_stats64 up to rx_missed_errors
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_OPERSTATE, _IFLA_LINKINFO = 1, 3, 10, 16, 18
+_IFLA_STATS64, _IFLA_CARRIER_CHANGES = 23, 35
+_IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE = 4, 5, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +102,34 @@ def _ask_ip(host: Host, netns: str | None) -> dict[str, NicCounters]:
 
 def _ask_netlink(netlink: Netlink, netns: str | None) -> dict[str, NicCounters]:
     try:
-        links = netlink.socket(netns).get_links()
+        return dict(links_of(ask(netlink.socket(netns), _RTM_GETLINK, _LINK.pack(0, 0, 0), all_of_them=True)))
     except OSError as error:
         raise TestbedError(f"the NICs of {netns or 'this machine'} cannot be read: {error.strerror}") from error
-    return {link.get_attr("IFLA_IFNAME"): _counters_of_message(link) for link in links}
 
 
-def _counters_of_message(link: Any) -> NicCounters:  # noqa: ANN401 - pyroute2 is untyped
-    stats = link.get_attr("IFLA_STATS64")
-    state = link.get_nested("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE")
-    return NicCounters(
-        rx=stats["rx_packets"],
-        tx=stats["tx_packets"],
-        rx_dropped=stats["rx_dropped"] + stats["rx_missed_errors"],
-        tx_dropped=stats["tx_dropped"],
-        rx_errors=stats["rx_errors"],
-        tx_errors=stats["tx_errors"],
-        up=bool(link["flags"] & _IFF_UP and link["flags"] & _IFF_LOWER_UP),
-        carrier_changes=link.get_attr("IFLA_CARRIER_CHANGES"),
-        mac=link.get_attr("IFLA_ADDRESS"),
-        index=link["index"],
-        master=link.get_attr("IFLA_MASTER") or 0,
-        forwards=link.get_attr("IFLA_OPERSTATE") in _OPERATIONAL and state in (None, _FORWARDING),
-    )
+def links_of(messages: Iterable[bytes]) -> Iterator[tuple[str, NicCounters]]:
+    """Interfaces and their names, of messages about links (linux/if_link.h: ifinfomsg, rtnl_link_stats64)."""
+    for message in messages:
+        _, index, flags = _LINK.unpack_from(message)
+        told = attributes(message[_LINK.size :])
+        rx, tx, _, _, rx_errors, tx_errors, rx_dropped, tx_dropped, *rest = _STATS.unpack_from(told[_IFLA_STATS64])
+        changes = told.get(_IFLA_CARRIER_CHANGES)
+        bridged = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_KIND).rstrip(b"\0") == b"bridge"
+        state = nested(told, _IFLA_LINKINFO, _IFLA_INFO_SLAVE_DATA, _IFLA_BRPORT_STATE) if bridged else b""
+        yield (
+            told[_IFLA_IFNAME].rstrip(b"\0").decode(),
+            NicCounters(
+                rx=rx,
+                tx=tx,
+                rx_dropped=rx_dropped + rest[-1],
+                tx_dropped=tx_dropped,
+                rx_errors=rx_errors,
+                tx_errors=tx_errors,
+                up=bool(flags & _IFF_UP and flags & _IFF_LOWER_UP),
+                carrier_changes=None if changes is None else number(changes),
+                mac=told.get(_IFLA_ADDRESS, b"").hex(":"),
+                index=index,
+                master=number(told.get(_IFLA_MASTER, b"")),
+                forwards=number(told[_IFLA_OPERSTATE]) in _IN_OPERATION and (not state or number(state) == _FORWARDING),
+            ),
+        )

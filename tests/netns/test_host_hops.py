@@ -65,8 +65,10 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
         ]
         for path in yard.paths
     }
-    found = yard.machine.read_counters(points)
-    assert Machine("vm", LocalHost("vm", yard.run_id)).read_counters(points) == found
+    found, by_command = yard.machine.read_counters(points), Machine("vm", LocalHost("vm", yard.run_id))
+    assert by_command.read_counters(points) == found
+    places = [Place(None, forwarding.netns, name) for name in ("lo", "nb-in1", "nb-out1", "nb-in2", "nb-u-s1", "nb-none")]
+    assert by_command.read_nics(places) == yard.machine.read_nics(places)
     named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
     assert len(named) == len(found), "each has a name of its own"
     return named

@@ -1,8 +1,8 @@
 """Counters of a guest, and of any machine that is asked by one command, from the texts its kernel and tools print."""
 
 import json
+import struct
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +13,7 @@ from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.linux import count_by_command, count_here
 from netbench.linux.machine import Machine
+from netbench.linux.netlink import attribute
 from netbench.linux.nics import parse_links
 from netbench.linux.readings import Queue
 from netbench.uut.guest_links import GuestNics, points_inside
@@ -76,16 +77,6 @@ intr 12345
 """
 
 
-class NoStatistics(dict):
-    """A queueing discipline as pyroute2 has it."""
-
-    def get_nested(self, *path):
-        return None
-
-    def get_attr(self, name):
-        return {"TCA_KIND": "fq"}[name]
-
-
 def text(drivers=DRIVERS, links=LINKS + "\n", snmp=SNMP, qdiscs=QDISCS + "\n", softnet=SOFTNET, stat=STAT) -> str:
     look = "".join(f"{part}--netbench--\n" for part in (drivers, links, snmp, qdiscs))
     return "--next--\n".join((look, softnet, stat))
@@ -101,8 +92,8 @@ def test_what_a_kernel_does_not_count_is_unknown_and_not_0():
     assert list(count_by_command._queues('[{"kind": "fq", "dev": "eth0", "root": true}]')) == [
         Queue("eth0", "fq", None)
     ]
-    asked = Mock(get_qdiscs=lambda: [NoStatistics(index=7, handle=0x80010000, parent=0xFFFFFFFF)])
-    assert list(count_here._queues(asked, {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
+    told = struct.pack("=BxxxiIIi", 0, 7, 0x80010000, 0xFFFFFFFF, 0) + attribute(1, b"fq\0")
+    assert list(count_here._queues([told], {7: "eth0"})) == [Queue("eth0", "fq", None, "8001:")]
 
 
 def count(printed: str, nics=ONE):
