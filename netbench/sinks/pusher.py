@@ -9,8 +9,8 @@ from netbench.hosts.lines import Lines, end
 from netbench.hosts.python_modules import module_command
 from netbench.sinks import flush
 
-# Two blocks of 256 KiB, at the least a flush frame can take in one.
-FLUSH_FRAMES = 4096
+# A block of 256 KiB, at the least a flush frame can take in one (128 bytes), and one more: the first may begin a block.
+FLUSH_FRAMES = 2049
 # The program, on hosts that have no netbench.
 _ELSEWHERE = Path("/tmp/netbench-flush.py")
 # Python starts in the first flush; on an emulated CPU it takes a second.

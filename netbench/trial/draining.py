@@ -1,11 +1,12 @@
 """How long a trial waits for its last frames: until all are there, or those that are missing will surely not come.
 
-Counters that stand still are no proof of the latter: something may hold frames for longer than one looks. So the first
-time that frames are missing of a UUT they are waited for as long as a trial may. From then on it is known for how long
-it holds frames at most, and counters that stand still for longer than that are enough.
+Counters that stand still are no proof of the latter: something may hold frames for longer than one looks. Counters of
+drops are, where they have counted every frame that is missing, to the frame. Otherwise, the first time that frames are
+missing of a UUT they are waited for as long as a trial may. From then on it is known for how long it holds frames at
+most, and counters that stand still for longer than that are enough.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
@@ -26,10 +27,12 @@ def drain(
     sent: Mapping[str, Sent],
     before: Mapping[Place, NicCounters],
     limit_s: float,
+    all_dropped: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Wait for what was `sent`, by stream; whether the path's counters came to a stand within about `limit_s`.
 
-    `before` is what the NICs had counted before it was sent. Notes with the guests that missing frames were waited for.
+    `before` is what the NICs had counted before it was sent. `all_dropped` is asked at a stand at which frames are
+    missing: whether these were counted as dropped. Notes with the guests that missing frames were waited for.
     """
     endpoints = [ends for guest in guests for ends in guest.endpoints]
     places, clock, delays = places_of(endpoints), setup.clock, [guest.active.delays for guest in guests]
@@ -46,7 +49,7 @@ def drain(
         return False
 
     began_ns = moved_ns = clock.monotonic_ns()
-    last = setup.read_nics(places)
+    last, asked_ns = setup.read_nics(places), 0
     while True:
         clock.sleep(quiet_s)
         now, now_ns = setup.read_nics(places), clock.monotonic_ns()
@@ -57,6 +60,10 @@ def drain(
             return True
         if stood_s >= enough_s and all(one.waited_out for one in delays):
             return True
+        if stood_s >= least_s and asked_ns != moved_ns:  # once a stand: asking disturbs, and takes a guest some time
+            asked_ns = moved_ns
+            if all_dropped():
+                return True
         if passed_s >= limit_s and (stood_s >= least_s or passed_s >= limit_s + _STANDS_AWAITED * least_s):
             for one in delays:
                 one.waited_out |= missing

@@ -79,6 +79,18 @@ def losses(trial: Sequence[Evidence]) -> dict[str, Placed]:
     return placed
 
 
+def all_counted(trial: Sequence[Evidence]) -> bool:
+    """Whether counters of drops have counted every frame that is missing of any stream."""
+    placed = losses(trial)
+    return all(_counted(one, placed[one.path.name]) == one.sent.frames - (one.received.frames or 0) for one in trial)
+
+
+def _counted(evidence: Evidence, placed: Placed) -> int:
+    """How many frames a NIC dropped, or one counter that is known."""
+    counters = {(one.point.name, one.counter) for one in evidence.growths if one.frames}
+    return sum(one.frames for one in placed.losses if not one.cause or (one.point, one.cause) in counters)
+
+
 def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:
     """Each place once, along the path."""
     places: dict[str, Loss] = {}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
@@ -12,8 +13,8 @@ from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.sinks.base import Received
 from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
-from netbench.trial.evidence import Evidence
 from netbench.trial.judging import judge_trial
+from netbench.trial.losses import all_counted
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import TrialGuest, TrialSetup, guests_of
@@ -21,10 +22,9 @@ from netbench.trial.snapshots import (
     Snapshot,
     Trouble,
     cpu_growth,
-    growths_of,
+    evidence_of,
     machine_cpu_growth,
     nic_deltas,
-    points_of,
     shared_counters,
     take_snapshot,
 )
@@ -75,8 +75,10 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             if all_armed and under_load and not unready:
                 sent = send(setup.clock, guests, spec.settle_before_s)
         with steps.step("drain"):
-            drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s)
-            setup.clock.sleep(spec.settle_after_s)
+            began_ns = setup.clock.monotonic_ns()
+            all_dropped = partial(_all_dropped, setup, guests, sent, before, trouble)
+            drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s, all_dropped)
+            setup.clock.sleep(max(0.0, spec.settle_after_s - (setup.clock.monotonic_ns() - began_ns) / 1e9))
             after = take_snapshot(setup, guests, trouble)
             receiving.stop(spec.drain_limit_s)
             set_ns = clock_set_ns(clocks, read_clocks(setup.clock))
@@ -85,7 +87,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
-        evidence = [_evidence(one, len(endpoints), sent, received, before, after, set_ns) for one in guests]
+        evidence = [evidence_of(one, sent, received, before, after, len(endpoints), set_ns) for one in guests]
         counts = accounts([one for found in evidence for one in found])
         results = tuple(
             GuestResult(
@@ -135,26 +137,14 @@ def _stop_loads(guests: Sequence[TrialGuest], trouble: Trouble) -> None:
                 guest.load.stop()
 
 
-def _evidence(
-    guest: TrialGuest,
-    streams: int,
-    sent: Mapping[str, Sent],
-    received: Mapping[str, Received],
-    before: Snapshot,
-    after: Snapshot,
-    clock_set_ns: int,
-) -> list[Evidence]:
-    points = points_of(guest)
-    return [
-        Evidence(
-            path=path,
-            traffic=guest.traffic[path.name],
-            sent=sent[path.name],
-            received=received[path.name],
-            nics=nic_deltas(path, before, after),
-            points=tuple(points[path.name]),
-            growths=growths_of(guest, path.name, streams - 1, before, after),
-            clock_set_ns=clock_set_ns,
-        )
-        for path in (ends.path for ends in guest.endpoints)
-    ]
+def _all_dropped(
+    setup: TrialSetup, guests: Sequence[TrialGuest], sent: Mapping[str, Sent], before: Snapshot, trouble: Trouble
+) -> bool:
+    """Whether every frame that has not come to its sink's NIC by now was counted as dropped."""
+    now = take_snapshot(setup, guests, trouble)
+    received = {}
+    for ends in (ends for guest in guests for ends in guest.endpoints):
+        nic, frames = nic_deltas(ends.path, before, now)["sink"], sent[ends.path.name].frames
+        received[ends.path.name] = Received(frames=min(nic.rx, frames) if nic else None, dropped=0)
+    evidence = [one for guest in guests for one in evidence_of(guest, sent, received, before, now, len(sent))]
+    return all_counted(evidence)

@@ -1,6 +1,6 @@
 """All counters around the traffic of a trial, and how they grew."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -10,8 +10,10 @@ from netbench.model.counts import PointCount
 from netbench.model.paths import Place, StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
+from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Growth, NicDelta, growth
+from netbench.sinks.base import Received
+from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.uut.base import Reading
 
@@ -115,6 +117,32 @@ def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str,
         return NicDelta.between(before.nics[place], after.nics[place])
 
     return {role: delta(nic.place) for role, nic in path.nics.items()}
+
+
+def evidence_of(
+    guest: TrialGuest,
+    sent: Mapping[str, Sent],
+    received: Mapping[str, Received],
+    before: Snapshot,
+    after: Snapshot,
+    streams: int = 1,
+    clock_set_ns: int = 0,
+) -> list[Evidence]:
+    """What is known of each stream of a guest, in a trial of so many streams of all guests."""
+    points = points_of(guest)
+    return [
+        Evidence(
+            path=path,
+            traffic=guest.traffic[path.name],
+            sent=sent[path.name],
+            received=received[path.name],
+            nics=nic_deltas(path, before, after),
+            points=tuple(points[path.name]),
+            growths=growths_of(guest, path.name, streams - 1, before, after),
+            clock_set_ns=clock_set_ns,
+        )
+        for path in (ends.path for ends in guest.endpoints)
+    ]
 
 
 def growths_of(guest: TrialGuest, stream: str, others: int, before: Snapshot, after: Snapshot) -> tuple[Growth, ...]:

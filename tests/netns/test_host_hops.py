@@ -67,7 +67,9 @@ def read(yard: Yard, stack: str) -> dict[tuple[str, str, str, str], int | None]:
     }
     found, by_command = yard.machine.read_counters(points), Machine("vm", LocalHost("vm", yard.run_id))
     assert by_command.read_counters(points) == found
-    places = [Place(None, forwarding.netns, name) for name in ("lo", "nb-in1", "nb-out1", "nb-in2", "nb-u-s1", "nb-none")]
+    places = [
+        Place(None, forwarding.netns, name) for name in ("lo", "nb-in1", "nb-out1", "nb-in2", "nb-u-s1", "nb-none")
+    ]
     assert by_command.read_nics(places) == yard.machine.read_nics(places)
     named = {(one.stream, one.point, one.counter, one.role): one.frames for one in found}
     assert len(named) == len(found), "each has a name of its own"

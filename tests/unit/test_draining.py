@@ -1,5 +1,6 @@
 """How long a trial waits for its last frames, on a clock and NICs of its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,14 @@ class Drained:
             self.fake.setup, planned_trial(topology(1), profile(loads=["100fps"]), ("s1",))
         )
 
-    def trial(self, *after_s: float, lost: int = 0, frame_gap_s: float = 1e-4, chatter_s: float = 0.0) -> float:
+    def trial(
+        self,
+        *after_s: float,
+        lost: int = 0,
+        frame_gap_s: float = 1e-4,
+        chatter_s: float = 0.0,
+        all_dropped: Callable[[], bool] = lambda: False,
+    ) -> float:
         """How long it drains; AssertionError when it ends before a frame has come, or says it did not come to a stand.
 
         Frames of others come every `chatter_s`.
@@ -47,7 +55,7 @@ class Drained:
             return {place: replace(NOTHING_YET[PATH.sink.place], rx=rx) for place in places}
 
         sent = {"s1": Sent(SENT, 0, SENT * frame_gap_s, None, None, 1, 0.0)}
-        assert drain(replace(self.fake.setup, read_nics=read), self.guests, sent, NOTHING_YET, LIMIT_S)
+        assert drain(replace(self.fake.setup, read_nics=read), self.guests, sent, NOTHING_YET, LIMIT_S, all_dropped)
         took_s = passed_s()
         assert all(at < took_s for at in after_s)
         return took_s
@@ -68,6 +76,11 @@ def test_a_trial_whose_frames_have_all_come_takes_no_time():
 def test_no_frame_is_missed_for_coming_late_the_first_time(late_s):
     assert Drained().trial(late_s) < late_s + 0.1
     assert Drained().trial(0.001, late_s, lost=1) == pytest.approx(LIMIT_S, abs=0.2)
+
+
+def test_frames_that_were_counted_as_dropped_are_not_waited_for_and_asked_for_once_a_stand():
+    answers = iter([False, True])  # ... of two stands; a third question would be one too many
+    assert 0.3 < Drained().trial(0.3, lost=7, all_dropped=lambda: next(answers)) < 0.4
 
 
 def test_a_uut_that_loses_frames_costs_the_limit_once():

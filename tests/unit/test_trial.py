@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, repeat
 
 import pytest
 
@@ -119,7 +120,8 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
 )
 def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
     setup = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=30))
-    seen = iter([[(500, "nft rule", "1"), (8, "steady", "1")], [*after, (8, "steady", "1")]])
+    before = [(500, "nft rule", "1"), (8, "steady", "1")]
+    seen = chain([before], repeat([*after, (8, "steady", "1")]))
 
     def rules(_points):
         return tuple(
@@ -130,6 +132,20 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
     setup.setup = replace(setup.setup, read_counters=rules)
     (loss,) = measure(setup).streams[0].lost_at
     assert (loss.place.startswith("ingress NIC (nft rule"), why in loss.cause, loss.frames) == (True, True, 30)
+
+
+@pytest.mark.parametrize(
+    ("fate", "waits"),
+    [
+        (Fate(dropped_by_rule=30), False),
+        (Fate(lost_in_uut=30), True),
+        (Fate(dropped_by_rule=30, lost_in_uut=1), True),
+        (Fate(dropped_by_rule=-200, lost_in_uut=230), True),  # a counter that nobody can believe
+    ],
+)
+def test_missing_frames_are_not_waited_for_where_each_was_counted_as_dropped(measure, fate, waits):
+    result = measure(FakeSetup.on(PATHS, s1=fate), drain_limit="2s")
+    assert (result.steps_s["drain"] > 1.9) == waits
 
 
 def test_frames_still_on_their_way_are_waited_for(measure):
@@ -192,9 +208,9 @@ def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measu
     assert found_counts == [counts, (1000, 1000, 0)]
 
 
-@pytest.mark.parametrize("asked", [1, 2], ids=["before", "after"])
+@pytest.mark.parametrize("asked", [[1], [2, 3]], ids=["before", "after"])
 def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
-    result = measure(FakeSetup.on(PATHS, fails_at=[asked], s1=Fate(dropped_by_rule=10)))
+    result = measure(FakeSetup.on(PATHS, fails_at=asked, s1=Fate(dropped_by_rule=10)))
     assert said(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
