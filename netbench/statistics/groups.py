@@ -5,6 +5,7 @@ Only valid trials are averaged. Suspicious and invalid ones stay beside them, to
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
@@ -48,7 +49,7 @@ def counts_as_maximum(repetitions: Sequence[TrialResult]) -> bool:
     return sum(one.valid_at_once for one in repetitions) >= _ENOUGH * len(repetitions) > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
 class Repetitions:
     """One guest over the valid repetitions of a measurement, its streams added up.
 
@@ -59,22 +60,22 @@ class Repetitions:
     frame_size: int | None
     valid: tuple[Totals, ...]
 
-    @property
+    @cached_property
     def offered_fps(self) -> Interval | None:
         """Offered frames per second, all sources together."""
         return OFFERED_FPS.over(self.valid)
 
-    @property
+    @cached_property
     def throughput_fps(self) -> Interval | None:
         """Received frames per second, all sources together."""
         return THROUGHPUT_FPS.over(self.valid)
 
-    @property
+    @cached_property
     def offered_mbps(self) -> Interval | None:
         """Offered load in Mbit/s (L1)."""
         return self._in(l1_mbps, self.offered_fps)
 
-    @property
+    @cached_property
     def throughput_mbps(self) -> Interval | None:
         """Throughput in Mbit/s (L1)."""
         return self._in(l1_mbps, self.throughput_fps)
@@ -89,12 +90,12 @@ class Repetitions:
         """Throughput in Mbit/s (L2)."""
         return self._in(l2_mbps, self.throughput_fps)
 
-    @property
+    @cached_property
     def loss_ratio(self) -> Interval | None:
         """Lost ÷ offered, the mean of the ratios of the repetitions."""
         return LOSS_RATIO.over(self.valid)
 
-    @property
+    @cached_property
     def unsent_ratio(self) -> Interval | None:
         """Unsent ÷ intended, the mean of the ratios of the repetitions; None for `max`."""
         return UNSENT_RATIO.over(self.valid)
@@ -112,7 +113,7 @@ class Repetitions:
         return None if fps is None or factor is None else fps.scaled(factor)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
 class NeighbourGroup(Repetitions):
     """One neighbour over the valid repetitions of a measurement; its rates are None where it forwards nothing."""
 
@@ -129,7 +130,7 @@ class Victim:
     frame_size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
 class Group(Repetitions):
     """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
 
@@ -175,7 +176,7 @@ class Group(Repetitions):
         """Whether its mean may be called a maximum."""
         return counts_as_maximum([one.trial for one in self.everything])
 
-    @property
+    @cached_property
     def intended_fps(self) -> float | None:
         """Intended frames per second, all sources together; None for `max`, or when nothing told it."""
         return next((one.intended_fps for one in self.everything if one.intended_fps is not None), None)
@@ -194,7 +195,7 @@ class Group(Repetitions):
         known = [one.buffered_frames for one in (*self.valid, *self.suspicious)]
         return max((frames for frames in known if frames is not None), default=None)
 
-    @property
+    @cached_property
     def neighbours(self) -> tuple[NeighbourGroup, ...]:
         """Each of its neighbours, also those of which no repetition is valid."""
         found = grouped((neighbour for one in self.everything for neighbour in one.neighbours), lambda one: one.name)
@@ -208,7 +209,7 @@ class Group(Repetitions):
             for name, seen in found.items()
         )
 
-    @property
+    @cached_property
     def forwarding(self) -> tuple[NeighbourGroup, ...]:
         """Those of its neighbours that forward."""
         return tuple(one for one in self.neighbours if one.frame_size is not None)
@@ -217,17 +218,17 @@ class Group(Repetitions):
         """The neighbour of this name; None where it was not there."""
         return next((one for one in self.neighbours if one.name == name), None)
 
-    @property
+    @cached_property
     def neighbours_offered_mbps(self) -> Interval | None:
         """What all neighbours that forward were offered, in Mbit/s (L1); None where none does."""
         return NEIGHBOURS_OFFERED_MBPS.over(self.valid)
 
-    @property
+    @cached_property
     def neighbours_throughput_mbps(self) -> Interval | None:
         """What they forwarded, in Mbit/s (L1)."""
         return NEIGHBOURS_THROUGHPUT_MBPS.over(self.valid)
 
-    @property
+    @cached_property
     def neighbours_loss_ratio(self) -> Interval | None:
         """Lost ÷ offered over the frames of all of them, the mean of the ratios of the repetitions."""
         return NEIGHBOURS_LOSS_RATIO.over(self.valid)
