@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
 
+_FIRST = -20  # of all processes, after what is real-time
 _SLOTS = 2**31 - 1  # of one system call: minutes at least
 # How often a thread that has not left the kernel yet is told to: the first signal may come before it has entered.
 _SIGNAL_EVERY_S = 0.005
@@ -31,7 +32,10 @@ class LiveRun(threading.Thread):
     def run(self) -> None:
         try:
             if self._cpus:
-                os.sched_setaffinity(0, self._cpus[:1])  # 0 is the calling thread, see sched_setaffinity(2)
+                # 0 is the calling thread, see sched_setaffinity(2) and setpriority(2). What is not a CPU's own business
+                # moves to others: as it never sleeps, it would get no more of its CPU than whatever comes by.
+                os.sched_setaffinity(0, self._cpus[:1])
+                os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
             while not self._is_done():
                 run_live(self._program, self._frame, _SLOTS, self._batch)
         except (NetbenchError, OSError) as error:

@@ -1,5 +1,6 @@
 """The process of an `xdp` source: `python -m netbench.generators.xdp.worker IFACE ATTACH [CPU…]`, ATTACH 0 or 1."""
 
+import errno
 import os
 import signal
 import struct
@@ -31,8 +32,8 @@ class XdpWorker(Worker):
     def __init__(self, interface: str, attach: str, *cpus: str) -> None:
         self._interface = interface
         self._cpus = [int(cpu) for cpu in cpus]
-        if cpus:
-            os.sched_setaffinity(0, self._cpus)
+        if not set(self._cpus) <= os.sched_getaffinity(0):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         # With no handler it would end the process: all that is wanted is that it ends a system call.
         signal.signal(signal.SIGUSR1, lambda *_: None)
         self._stack = ExitStack()
