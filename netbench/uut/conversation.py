@@ -64,6 +64,11 @@ class Conversation:
             raise TestbedError(f"{self._where} gave an answer that makes no sense") from error
         return answer
 
+    def require_alive(self) -> None:
+        """TestbedError when it has ended."""
+        if self._process.poll() is not None:
+            raise TestbedError(f"{self._where} died: {last_words(self._stderr, 1) or 'no message'}")
+
     def end(self) -> None:
         """End it: by closing its stdin, then by SIGKILL."""
         end(self._process, _END_S)

@@ -16,7 +16,7 @@ from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, Kind, forwarding_point
 from netbench.uut import xdp_process
-from netbench.uut.base import Assignment, Ready, Site, Step, UnitUnderTest, UutPlan
+from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.conversation import Conversation, StartProcess
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import ROUTING, Forward, await_forwarding, forwarding_changes, inside_nics
@@ -159,6 +159,12 @@ class Raw(UnitUnderTest):
             facts=facts | entitlement_facts(own.entitlement),
             points={path.name: (self._forwards_at(path),) for path in site.paths},
         )
+
+    def read(self) -> Reading:
+        """Nothing of its own; TestbedError when the process that held XDP programs has died, and they with it."""
+        if self._process:
+            self._process.require_alive()
+        return Reading()
 
     def destroy(self) -> None:
         """Take XDP programs away; all else is undone with the site's changes."""

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -10,11 +11,12 @@ import pytest
 import yaml
 
 from netbench.bpf.libbpf import BpfError, is_own_program, libbpf
+from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from tests.commands import netbench, rows, settings
-from tests.netns.watching import events, wait_for
+from tests.netns.watching import events, pids_in, wait_for
 from tests.netns.yard import FRAMES, assert_declared, fresh_yard
 from tests.unit.inputs import topology
 
@@ -108,6 +110,31 @@ def test_xdp_is_native_where_the_other_end_takes_frames_and_says_so_where_not(ya
     with yard.uut(made("xdp-generic"), "u", (path,)) as active:
         facts["generic"] = active.ready.facts["xdp"]
     assert facts == {"auto": "native", "generic": "generic"}
+
+
+def trouble(active) -> str:
+    try:
+        active.uut.read()
+    except TestbedError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("way", "word", "says"),
+    [
+        ("xdp", "xdp_process", "the forwarder of host uut died"),
+        pytest.param("ovs", "ovs-vswitchd", "ovs-vswitchd has ended with exit code -9", marks=needs_ovs),
+    ],
+)
+def test_that_what_forwards_has_died_is_told_and_the_uut_can_come_again(yard, way, word, says):
+    with yard.uut(made(way), "u", yard.paths) as active:
+        active.uut.read()
+        (pid,) = pids_in("nb-nbt-ways-uut", word)
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: says in trouble(active))
+    with yard.uut(made(way), "u", yard.paths) as active:
+        assert yard.forwarded(active, yard.paths[1]) == FRAMES
 
 
 @pytest.mark.parametrize("size", [64, 1518])
