@@ -86,6 +86,7 @@ bench: setup ## the benchmarks: generators, capture analysis, what a campaign ta
 	@tools/require-root 'make bench'
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py
+	@$(PYTHON) benchmarks/sink.py
 	@$(PYTHON) benchmarks/capture.py
 	@$(PYTHON) benchmarks/pktgen.py
 	@$(PYTHON) benchmarks/overhead.py
