@@ -31,6 +31,8 @@ _MOST_OF_MISSING = 0.5
 _MUCH_OF_ALL = 0.25
 # A saturated source that offers so much of the tester's own ceiling may be what is saturated itself.
 _NEAR_CEILING = 0.9
+# So much of what was intended has to be offered before a ring that was full says that no tester was the limit.
+_REACHED = 0.99
 # How far apart the victim's sources may begin or end, as a part of the duration.
 _MAY_BE_APART_PART = 0.1
 
@@ -166,7 +168,9 @@ def beyond_ceiling(
     """
     ceiling = ceilings.fps(sources, frame_size)
     load = max(0.0 if saturated else counts.intended_fps or 0.0, counts.offered_fps or 0.0)
-    if any(loss.cause == RING_FULL for loss in counts.lost_at) and counts.received_frames and counts.duration_s:
+    full = any(loss.cause == RING_FULL for loss in counts.lost_at)
+    reached = (counts.offered_fps or 0.0) >= _REACHED * (counts.intended_fps or 0.0)  # else the source is the limit
+    if full and reached and counts.received_frames and counts.duration_s:
         load = min(load, counts.received_frames / counts.duration_s)
     if ceiling is None or load <= ceiling * (_NEAR_CEILING if saturated else 1):
         return []

@@ -71,6 +71,8 @@ def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered,
     assert beyond_ceiling(reached, 1, 64, CEILINGS)
     full = loss(f"ingress NIC ({RING_FULL})", 300_000)
     assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, 64, CEILINGS) == [], "the sink had to take no more"
+    short = replace(reached, sent_frames=1_100_000, lost_at=(full,))
+    assert beyond_ceiling(short, 1, 64, CEILINGS), "the source did not reach what was intended"
     assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
     assert Ceilings().fps(1, 64) is None
     assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, and nothing is said"
