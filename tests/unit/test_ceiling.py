@@ -61,18 +61,22 @@ def test_a_load_above_the_ceiling_is_told_with_both_numbers_and_what_to_do():
     assert "offer less" in reason.detail
 
 
-@pytest.mark.parametrize(("offered", "told"), [(900_000, False), (900_001, True)])
-def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, told):
-    counts = stream_counts(sent=offered, intended_fps=4_000_000.0)
-    found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
-    assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * told
-    assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
+def test_what_a_ring_had_no_room_for_is_no_load_of_the_sink():
+    counts = replace(stream_counts(), intended_fps=1_200_000.0)
     reached = replace(counts, sent_frames=1_200_000, received_frames=900_000)
     assert beyond_ceiling(reached, 1, 64, CEILINGS)
     full = loss(f"ingress NIC ({RING_FULL})", 300_000)
     assert beyond_ceiling(replace(reached, lost_at=(full,)), 1, 64, CEILINGS) == [], "the sink had to take no more"
     short = replace(reached, sent_frames=1_100_000, lost_at=(full,))
     assert beyond_ceiling(short, 1, 64, CEILINGS), "the source did not reach what was intended"
+
+
+@pytest.mark.parametrize(("offered", "told"), [(900_000, False), (900_001, True)])
+def test_what_a_saturated_source_offered_must_stay_clear_of_the_ceiling(offered, told):
+    counts = stream_counts(sent=offered, intended_fps=4_000_000.0)
+    found = beyond_ceiling(counts, 1, 64, CEILINGS, saturated=True)
+    assert ["is near 1,000,000 frames/s" in reason.detail for reason in found] == [True] * told
+    assert beyond_ceiling(replace(counts, intended_fps=1_000_000.0), 1, 64, CEILINGS) == []
     assert beyond_ceiling(replace(counts, intended_fps=500_000.0), 3, 64, CEILINGS), "three sources manage less each"
     assert Ceilings().fps(1, 64) is None
     assert beyond_ceiling(counts, 1, 64, Ceilings()) == [], "nothing was measured, and nothing is said"
