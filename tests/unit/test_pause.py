@@ -19,7 +19,7 @@ class Kernel:
         pass
 
     def send(self, request: bytes) -> None:
-        _, kind, _, _, _ = struct.unpack_from("=IHHII", request)
+        _, kind, _, self._number, _ = struct.unpack_from("=IHHII", request)
         asked = attributes(request[20:])
         if kind == 16:
             assert asked[2] == b"ethtool\0"
@@ -39,9 +39,8 @@ class Kernel:
     def recv(self, room: int) -> bytes:
         return self._answer
 
-    @staticmethod
-    def _message(kind: int, payload: bytes) -> bytes:
-        return struct.pack("=IHHII", 16 + len(payload), kind, 0, 1, 0) + payload
+    def _message(self, kind: int, payload: bytes) -> bytes:
+        return struct.pack("=IHHII", 16 + len(payload), kind, 0, self._number, 0) + payload
 
 
 def test_nics_that_count_pause_frames(monkeypatch):
