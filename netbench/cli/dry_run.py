@@ -13,8 +13,8 @@ from netbench.model.traffic import Stamps, Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.receiving import planned_changes, wanted_rings
 from netbench.testbed.resolved import cpus_of, make_backends
+from netbench.testbed.rings import planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
 from netbench.trial.setup import Endpoints

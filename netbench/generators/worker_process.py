@@ -23,6 +23,8 @@ from dataclasses import asdict
 from netbench.errors import MissingError, NetbenchError
 from netbench.model.traffic import Sent, Traffic
 
+# What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
+_CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
 # So many times as long as the mean pause between two sends may any take without a reason.
 _USUAL_SCATTER = 10
 # A sleeping thread wakes up late by the timer slack (50 µs, prctl(2)) and the scheduler's whim.
@@ -118,6 +120,11 @@ def _send(worker: Worker, at_monotonic_ns: int) -> None:
         _reply({"sent": asdict(worker.send(at_monotonic_ns))})
     except Exception as error:  # nobody above a thread could catch it
         _reply({"failed": f"sending failed: {error!r}"})
+
+
+def catch_up_fps(fps: float) -> float:
+    """The rate at which frames that are overdue are sent to a ring, which a burst of them would overrun."""
+    return max(_CATCH_UP * fps, _CATCH_UP_FPS)
 
 
 def pause_beyond_usual_ns(longest_ns: int, elapsed_ns: int, pauses: int) -> int:

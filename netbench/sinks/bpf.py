@@ -20,7 +20,7 @@ from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
-from netbench.sinks.counted import expected_of, received_of, settled
+from netbench.sinks.expected import expected_of, received_of, settled
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.sample import Every, write_sample
 

@@ -21,7 +21,7 @@ from netbench.linux.needs import Tool
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
-from netbench.sinks.counted import expected_of, received_of, settled
+from netbench.sinks.expected import expected_of, received_of, settled
 from netbench.sinks.pusher import Pusher, pusher_command
 from netbench.sinks.tcpdump_command import (
     ELSEWHERE,

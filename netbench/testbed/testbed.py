@@ -33,9 +33,9 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.testbed.base_changes import base_changes, resources
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
-from netbench.testbed.receiving import Rings, wanted_rings
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
+from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup

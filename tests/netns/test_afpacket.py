@@ -23,7 +23,7 @@ from netbench.hosts.base import Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
-from netbench.linux.changes.receiving import threads_of
+from netbench.linux.changes.napi import threads_of
 from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ from netbench.linux.machine import Machine
 from netbench.model.paths import stream_paths
 from netbench.model.tester import LinkIdentity
 from netbench.testbed.cpus import receiving_cpus
-from netbench.testbed.receiving import Rings, planned_changes, wanted_rings
+from netbench.testbed.rings import Rings, planned_changes, wanted_rings
 from tests.unit.fakes import FakeHost
 from tests.unit.inputs import topology, topology_in_vm
 

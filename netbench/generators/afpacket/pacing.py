@@ -6,7 +6,7 @@ A pacer is shared by the threads of a source; they call `next_block` one at a ti
 import time
 from math import inf
 
-from netbench.generators.worker_process import Halt, pause_beyond_usual_ns
+from netbench.generators.worker_process import Halt, catch_up_fps, pause_beyond_usual_ns
 
 # One system call may carry this many frames: more gains nothing measurable, and all frames of a call
 # bear one time stamp.
@@ -17,8 +17,6 @@ MAX_BLOCK_FRAMES = 256
 _EVEN_BLOCK_S = 50e-6
 # How often it is noted how far a trial has come.
 _LOOKS = 100
-# What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
-_CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
 
 
 class Pacer:
@@ -69,8 +67,7 @@ class Paced(Pacer):
         self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
         self._look_ns = self.start_ns
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
-        most_fps = max(_CATCH_UP * fps, _CATCH_UP_FPS)
-        self._least_ns = round(self._block_frames / most_fps * 1e9) if gently else 0  # between two blocks
+        self._least_ns = round(self._block_frames / catch_up_fps(fps) * 1e9) if gently else 0  # between two blocks
         self._handed_ns = self.start_ns - self._least_ns
 
     def next_block(self) -> range | None:

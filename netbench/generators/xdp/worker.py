@@ -13,8 +13,8 @@ from netbench.bpf.live_frames import run_live
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
 from netbench.generators.xdp.device import claim, refusal
-from netbench.generators.xdp.running import LiveRun
-from netbench.generators.xdp.trial import Shared, Trial
+from netbench.generators.xdp.live_run import LiveRun
+from netbench.generators.xdp.program_trial import Shared, Trial
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES

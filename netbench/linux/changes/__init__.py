@@ -25,8 +25,8 @@ from netbench.linux.changes.links import (
     SetPromiscuous,
     SetUp,
 )
+from netbench.linux.changes.napi import BindThread, ReceiveByNapi
 from netbench.linux.changes.ports import KeepPort, MovePort
-from netbench.linux.changes.receiving import BindThread, ReceiveByNapi
 from netbench.linux.changes.steering import GroOn, SteerReceived
 
 __all__ = [

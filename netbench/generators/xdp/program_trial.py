@@ -4,16 +4,13 @@ import ctypes
 import time
 
 from netbench.generators.frames import build_frame
-from netbench.generators.worker_process import pause_beyond_usual_ns
+from netbench.generators.worker_process import catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.model.traffic import Sent, Traffic
 
 _HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
 _CLOCK_EVERY = 16  # frames, without a rate
 _FRACTION = 2**32  # in so many parts the program divides a ns
-# So far apart overdue frames are, or half a gap where that is less: a ring of 256 frames, as veth and NICs have, is
-# overrun by a burst without gaps.
-_OVERDUE_GAP_NS = 2000
 # Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself up to 1.
 _BATCHES = ((250_000.0, 1), (2_000_000.0, 4), (4_000_000.0, 16))
 _LARGEST_BATCH = 64
@@ -57,7 +54,7 @@ class Trial:
         if traffic.fps is not None and traffic.frames is not None:
             limit_s = traffic.longest_s
             shared.gap_ns, shared.gap_fraction = divmod(round(1e9 / traffic.fps * _FRACTION), _FRACTION)
-            shared.least_gap_ns = min(_OVERDUE_GAP_NS, shared.gap_ns // 2)
+            shared.least_gap_ns = round(1e9 / catch_up_fps(traffic.fps))
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
