@@ -7,7 +7,7 @@ from typing import Literal
 Receive = Literal["inline", "napi"]
 
 # What is overdue at the end of a trial is sent for so much longer, in seconds and as a part of the duration.
-_CATCH_UP_S = 0.25  # a machine with other work to do takes its CPUs away for as long as that
+_CATCH_UP_S = 0.5  # a machine with other work to do takes its CPUs away for as long as that
 _CATCH_UP_PART = 0.05
 
 

@@ -11,7 +11,7 @@ import pytest
 from netbench.linux.state import STATE_DIRECTORY
 from tests.commands import netbench, rows, settings
 from tests.netns.test_campaign import SMALL
-from tests.netns.watching import events, pids_in, wait_for
+from tests.netns.watching import events, frames_sent, pids_in, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -65,8 +65,7 @@ def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, st
 
 def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
     campaign = start("run", "netns", "quick", "-o", results, *LONG, *settings(max_lateness="50ms"))
-    wait_for(lambda: pids_in("nb-netns-sink", "tcpdump"))
-    time.sleep(0.5)
+    wait_for(lambda: frames_sent() > 1000)
     (source,) = pids_in("nb-netns-source", "afpacket")
     os.kill(source, signal.SIGSTOP)
     time.sleep(0.3)

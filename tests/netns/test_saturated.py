@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 
 from tests.commands import netbench, rows, settings
-from tests.netns.watching import pids_in, wait_for
+from tests.netns.watching import frames_sent, pids_in, wait_for
 
 pytestmark = pytest.mark.root
 
@@ -53,12 +52,6 @@ def test_a_link_that_pushes_back_is_a_result_and_ends_the_sweep(results):
     assert [one["skipped_trials"] for one in manifest["ended_sweeps"]] == [4]
     assert netbench("resume", results).returncode == 0
     assert len(rows(results)) == 6
-
-
-def frames_sent() -> int:
-    command = "ip netns exec nb-netns-source cat /sys/class/net/nb-tx1/statistics/tx_packets"
-    told = subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
-    return int(told or 0)
 
 
 def test_a_source_that_was_stopped_is_at_fault_though_its_link_pushes_back_too(results, start):

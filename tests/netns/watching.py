@@ -36,6 +36,13 @@ def pids_in(netns: str, word: str) -> list[int]:
     return found
 
 
+def frames_sent() -> int:
+    """What the first source's NIC of the topology `netns` has sent since it was made."""
+    command = "ip netns exec nb-netns-source cat /sys/class/net/nb-tx1/statistics/tx_packets"
+    told = subprocess.run(command.split(), capture_output=True, text=True, check=False).stdout
+    return int(told or 0)
+
+
 def programs() -> set[int]:
     """The ids of all BPF programs in the kernel."""
     found: set[int] = set()
