@@ -17,7 +17,7 @@ CpusOf = Callable[[str | None], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """An ingress NIC that is to receive by NAPI, and the CPUs for its thread (none: any)."""
+    """An ingress NIC that is to receive by NAPI, and the CPUs for its thread (none: there are too few)."""
 
     stream: str
     nic: Nic
@@ -31,19 +31,16 @@ class Ring:
 
 
 def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
-    """Those of a topology, out of the CPUs that `cpus` says a machine has; streams not `in_use` need none."""
-    planned = {path.name: found for path, found in cpu_plans(in_use, cpus, receiving_cpus)}
-    return [
-        Ring(path.name, path.ingress, planned.get(path.name, ()))
-        for path in stream_paths(topology)
-        if path.ingress and path.receive == "napi"
-    ]
+    """Those of the streams in use of a topology, out of the CPUs that `cpus` says a machine has."""
+    wanted = {path.name: path.ingress for path in stream_paths(topology) if path.receive == "napi"}
+    planned = cpu_plans(in_use, cpus, receiving_cpus)
+    return [Ring(path.name, nic, found) for path, found in planned if (nic := wanted.get(path.name))]
 
 
 def planned_changes(rings: Sequence[Ring], machine: str | None) -> Iterator[Change]:
     """What is changed on a machine for them, in order, for `--dry-run`."""
     for ring in rings:
-        if ring.nic.machine == machine:
+        if ring.nic.machine == machine and ring.cpus:
             yield from ring.changes
 
 
@@ -67,12 +64,15 @@ class Rings:
     def received(self, path: StreamPath) -> StreamPath:
         """A path with how its frames really come in."""
         found = self.found.get(path.name)
-        return replace(path, receive=found.receive) if found else path
+        return replace(path, receive=found.receive if found else "inline")
 
     def _running(self, ring: Ring) -> dict[int, str]:
         return threads_of(self._machines[ring.nic.machine].host(), ring.nic.interface)
 
     def _switched_on(self, ring: Ring) -> LinkIdentity:
+        if not ring.cpus:
+            # A thread without a CPU of its own takes that of a source, and sources that of a thread.
+            return self._inline(ring, f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams")
         machine = self._machines[ring.nic.machine]
         receives, binds = ring.changes
         others = self._others.setdefault(ring.stream, frozenset(self._running(ring)))
@@ -81,7 +81,7 @@ class Rings:
         except MachineGoneError:
             raise
         except TestbedError as error:
-            return LinkIdentity("inline", remark=f"The UUT receives inline on {ring.nic.place}, not by NAPI: {error}.")
+            return self._inline(ring, str(error))
         new = {number: name for number, name in self._running(ring).items() if number not in others}
         if len(new) != 1:
             return self._unbound(ring, "", f"{len(new)} threads may be it")
@@ -94,6 +94,10 @@ class Rings:
         except (TestbedError, MissingError) as error:
             return self._unbound(ring, name, str(error))
         return LinkIdentity("napi", name, ring.cpus)
+
+    def _inline(self, ring: Ring, why: str) -> LinkIdentity:
+        text = f"The UUT receives inline on {ring.nic.place}, not by NAPI, so that overload slows the source: {why}."
+        return LinkIdentity("inline", remark=text)
 
     def _unbound(self, ring: Ring, thread: str, why: str) -> LinkIdentity:
         text = (

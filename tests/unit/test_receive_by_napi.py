@@ -4,7 +4,7 @@ import pytest
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Completed
-from netbench.linux.changes import BindThread, ReceiveByNapi
+from netbench.linux.changes import ReceiveByNapi
 from netbench.linux.machine import Machine
 from netbench.model.paths import stream_paths
 from netbench.model.tester import LinkIdentity
@@ -95,6 +95,13 @@ def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
     assert kernel.features[GRO].startswith("off")
 
 
+def test_with_too_few_cpus_it_receives_inline_and_says_so():
+    kernel = Kernel()
+    rings, path = switched_on(kernel, cpus=())
+    assert (path.receive, kernel.features[GRO]) == ("inline", "off")
+    assert "too few CPUs for sources and threads of their own, of 1 streams" in rings.found["s1"].remark
+
+
 def test_a_thread_that_cannot_be_bound_receives_all_the_same():
     kernel = Kernel()
     kernel.bindable = 1
@@ -143,8 +150,8 @@ def test_a_dry_run_shows_what_would_be_done_where():
         f"ip netns exec nb-lab-uut sh -c 'echo 1 >{THREADED}'",
         "taskset -p 2 PID && chrt -r -p 1 PID  # the thread napi/nb-in1-… of nb-lab-uut",
     ]
-    (unused,) = wanted_rings(lab, [], lambda machine: [0, 1])
-    assert unused.cpus == ()
+    assert not list(planned_changes(wanted_rings(lab, stream_paths(lab), lambda machine: [0]), "lab"))
+    assert wanted_rings(lab, [], lambda machine: [0, 1]) == []
 
 
 def test_what_fails_half_way_raises_and_is_taken_back():
@@ -153,4 +160,3 @@ def test_what_fails_half_way_raises_and_is_taken_back():
     with pytest.raises(TestbedError):
         ReceiveByNapi(None, "nb-in1").make(kernel)
     assert kernel.features[GRO] == "off"
-    assert BindThread(None, "napi/x", (), 5).command == "chrt -r -p 1 5  # the thread napi/x"

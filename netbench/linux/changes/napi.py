@@ -51,7 +51,7 @@ class ReceiveByNapi(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class BindThread(InNamespace):
-    """The kernel thread of an interface bound to CPUs (none: any) and put before processes, as interrupts are.
+    """The kernel thread of an interface bound to CPUs and put before processes, as interrupts are.
 
     A ring of 256 frames is full long before the scheduler would take a process off a CPU. It ends with its interface.
     """
@@ -63,18 +63,17 @@ class BindThread(InNamespace):
     @property
     def command(self) -> str:
         process = "PID" if self.process is None else str(self.process)
-        told = " && ".join(shlex.join((*words, process)) for words in (*self._bind, ["chrt", "-r", "-p", "1"]))
+        told = " && ".join(shlex.join((*words, process)) for words in (self._bind, ["chrt", "-r", "-p", "1"]))
         return f"{told}  # the thread {self.thread}{f' of {self.netns}' if self.netns else ''}"
 
     @property
-    def _bind(self) -> list[list[str]]:
+    def _bind(self) -> list[str]:
         # A mask: not every busybox knows lists of CPUs.
-        return [["taskset", "-p", f"{sum(1 << cpu for cpu in self.cpus):x}"]] if self.cpus else []
+        return ["taskset", "-p", f"{sum(1 << cpu for cpu in self.cpus):x}"]
 
     def make(self, host: Host) -> None:
         process = str(self.process)
-        for words in self._bind:
-            run_checked(host, [*words, process])
+        run_checked(host, [*self._bind, process])
         # Guests have no chrt, but a Python.
         first = "import os; os.sched_setscheduler(int(__import__('sys').argv[1]), os.SCHED_RR, os.sched_param(1))"
         run_checked(host, ["sh", "-c", 'chrt -r -p 1 "$0" 2>/dev/null || python3 -c "$1" "$0"', process, first])
