@@ -72,7 +72,8 @@ class Rings:
     def _switched_on(self, ring: Ring) -> LinkIdentity:
         if not ring.cpus:
             # A thread without a CPU of its own takes that of a source, and sources that of a thread.
-            return self._inline(ring, f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams")
+            why = f"there are too few CPUs for sources and threads of their own, of {len(self._rings)} streams"
+            return self._inline(ring, why)
         machine = self._machines[ring.nic.machine]
         receives, binds = ring.changes
         others = self._others.setdefault(ring.stream, frozenset(self._running(ring)))
