@@ -36,5 +36,5 @@ def test_frames_that_take_a_short_cut_are_all_counted_and_hardly_any_is_routed(r
     for row in rows(results):
         assert (row["verdict"], row["sent_frames"], row["lost_frames"]) == ("valid", "500", "0"), row
         assert row["received_frames"] == "500"
-    assert bool(routed(results)) == (forward == "flowtable")  # frames that tc redirects never come near the IP layer
+    assert any(routed(results)) == (forward == "flowtable")  # frames that tc redirects never come near the IP layer
     assert all(grew < 50 for grew in routed(results)), "of each flow what came before its entry was there"
