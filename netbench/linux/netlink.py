@@ -87,7 +87,7 @@ class Generic:
             self._family = _GENL_ID_CTRL
             answer = self.ask(_CTRL_CMD_GETFAMILY, attribute(_CTRL_ATTR_FAMILY_NAME, family.encode() + b"\0"))
             self._family = int.from_bytes(answer[_CTRL_ATTR_FAMILY_ID], sys.byteorder)
-        except BaseException:
+        except BaseException:  # whatever it is, the socket must not stay open
             self._socket.close()
             raise
 
