@@ -78,13 +78,14 @@ def require_cpus(cpus: Iterable[int], usable: Sequence[int], whose: str) -> None
 def victim_cpus(spec: UutSpec, neighbours: Iterable[NeighbourSpec], usable: Sequence[int]) -> tuple[int, ...]:
     """The CPUs the victim runs on: its `host_cpus`, else those of its `pin` option; empty: any.
 
-    Where a neighbour beside it is placed relative to the victim, the victim needs a place of its own: the first CPU.
+    Where a neighbour beside it is placed relative to the victim, the victim needs a place of its own: the last CPU, as
+    sources have the first ones.
     UsageError for `host_cpus` that may not be used.
     """
     require_cpus(spec.host_cpus, usable, "host_cpus")
     named = spec.host_cpus or _numbers(spec.options.get("pin"))
     if not named and any(isinstance(neighbour.placement, str) for neighbour in neighbours):
-        return tuple(usable[:1])
+        return tuple(usable[-1:])
     return named
 
 

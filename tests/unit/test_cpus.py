@@ -72,13 +72,13 @@ def neighbour(placement=None) -> NeighbourSpec:
     [
         ({}, None, ()),
         ({}, (1,), ()),
-        ({}, "same-cpu", (2,)),
-        ({}, "other-core", (2,)),
+        ({}, "same-cpu", (5,)),
+        ({}, "other-core", (5,)),
         ({"host_cpus": [3, 4]}, None, (3, 4)),
         ({"host_cpus": [3]}, "sibling", (3,)),
         ({"pin": {"vcpus": [[5], [3, 4]], "io": [2]}}, None, (2, 3, 4, 5)),
         ({"pin": {"io": [4]}}, "sibling", (4,)),
-        ({"pin": {}}, "sibling", (2,)),
+        ({"pin": {}}, "sibling", (5,)),
         ({"pin": {"io": [4]}, "host_cpus": [3]}, "sibling", (3,)),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(result
     wanted = settings(
         frame_sizes=64,
         loads="100Mbit/s",
-        duration="500ms",
+        duration="1s",
         repetitions=3,
         tolerance="100%",
         order="sequential",
