@@ -1,6 +1,7 @@
 """What a trial counted. Frames are integers; every ratio and rate is derived from them."""
 
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from netbench.model.points import Where
 from netbench.model.units import l1_bits, l2_bits
@@ -66,13 +67,25 @@ class Spread:
         least = self.smallest_ns
         if least is None:
             return None
-        return Spread(*(None if time is None else time - least for time in astuple(self)))
+        return Spread(*(None if time is None else time - least for time in self._times))
 
     @property
     def without_zero(self) -> "Spread":
         """The same where 0 stands for less than can be told: None in its place, and for a mean that has such times."""
-        known = Spread(*(time or None for time in astuple(self)))
+        known = Spread(*(time or None for time in self._times))
         return known if known.smallest_ns else replace(known, mean_ns=None)
+
+    @property
+    def _times(self) -> tuple[Any, ...]:
+        return (
+            self.smallest_ns,
+            self.mean_ns,
+            self.median_ns,
+            self.p90_ns,
+            self.p99_ns,
+            self.p999_ns,
+            self.largest_ns,
+        )
 
 
 @dataclass(frozen=True, slots=True)

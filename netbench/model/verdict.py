@@ -112,7 +112,9 @@ class Warning:
     text: str
 
 
+_WORST_FIRST = tuple(reversed(Verdict))
+
+
 def worst(verdicts: list[Verdict]) -> Verdict:
     """The worst of some verdicts; VALID for none."""
-    order = list(Verdict)
-    return max(verdicts, key=order.index, default=Verdict.VALID)
+    return next((verdict for verdict in _WORST_FIRST if verdict in verdicts), Verdict.VALID)

@@ -12,6 +12,7 @@ from netbench.report.panels import HOVER, INK, Panels, size_titles
 from netbench.report.styles import Style
 from netbench.report.tables import swatch
 from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import known_interval
 from netbench.statistics.lost_frames import Drop, GroupOutcome, LossPlace, Side
 
 SENT = "#767676"
@@ -109,9 +110,9 @@ def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[int, list[GroupOutcome]]:
 
 def _offered(outcome: GroupOutcome) -> float:
     """Mbit/s (L1), the mean over the trials that make up the outcome."""
-    trials = outcome.group.suspicious if outcome.doubtful else outcome.group.valid
-    known = [one.offered_mbps for one in trials if one.offered_mbps is not None]
-    return sum(known) / len(known) if known else 0.0
+    group = outcome.group
+    offered = known_interval(one.offered_mbps for one in group.suspicious) if outcome.doubtful else group.offered_mbps
+    return 0.0 if offered is None else offered.mean
 
 
 def _name(drop: Drop) -> str:

@@ -29,14 +29,16 @@ class Counted(Generic[OfTrial]):
         Where all trials counted the same number of events, they do not tell how it scatters: the interval is then at
         least as wide as that of a Poisson number of them, or of the other frames where those are fewer.
         """
-        known = [one for one in trials if self.read(one) is not None]
-        return known_interval((self.read(one) for one in known), self._least(known))
+        known = [(one, value) for one in trials if (value := self.read(one)) is not None]
+        return known_interval((value for _, value in known), self._least([one for one, _ in known]))
 
     def _least(self, trials: list[OfTrial]) -> float:
         events = [self.events(one) for one in trials]
-        counted, among = total(events), total(self.among(one) for one in trials)
-        scale = total(self.scale(one) for one in trials)
-        if counted is None or not among or scale is None or len(set(events)) > 1:
+        counted = total(events)
+        if counted is None or len(set(events)) > 1:
+            return 0.0
+        among, scale = total(map(self.among, trials)), total(map(self.scale, trials))
+        if not among or scale is None:
             return 0.0
         rarer = max(0, min(counted, among - counted))
         return counting_error(rarer) / among * scale / len(trials)

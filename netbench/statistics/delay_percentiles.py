@@ -40,7 +40,9 @@ def mean_time(group: Group, spread: ReadSpread, time: ReadTime) -> Interval | No
     That of a trial is the mean over its streams. Percentiles of all frames together cannot be had from those of the
     trials. None where no trial knows it of all its streams.
     """
-    return known_interval(_of_trial(one.streams, spread, time) for one in group.valid)
+    return group.once(
+        (spread, time), lambda: known_interval(_of_trial(one.streams, spread, time) for one in group.valid)
+    )
 
 
 def least_time(group: Group, spread: ReadSpread, time: ReadTime) -> float | None:

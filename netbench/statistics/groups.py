@@ -106,7 +106,17 @@ class Repetitions:
 
     def cpu_share(self, whose: str) -> Interval | None:
         """CPU time ÷ the time it was counted over, the mean of the shares of the repetitions."""
-        return known_interval(one.cpu_share(whose) for one in self.valid)
+        return self.once(("CPU share", whose), lambda: known_interval(one.cpu_share(whose) for one in self.valid))
+
+    def once(self, what: Hashable, computed: Callable[[], Interval | None]) -> Interval | None:
+        """An interval that others ask for again and again; `what` tells it from all others over these repetitions."""
+        if what not in self._intervals:
+            self._intervals[what] = computed()
+        return self._intervals[what]
+
+    @cached_property
+    def _intervals(self) -> dict[Hashable, Interval | None]:
+        return {}
 
     def _in(self, mbps: Callable[[float, int], float | None], fps: Interval | None) -> Interval | None:
         factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
@@ -156,12 +166,12 @@ class Group(Repetitions):
         """All its trials, the valid ones first."""
         return (*self.valid, *self.suspicious, *self.invalid)
 
-    @property
+    @cached_property
     def valid_at_once(self) -> int:
         """How many of its trials are valid, and were so at the first attempt."""
         return sum(one.trial.valid_at_once for one in self.everything)
 
-    @property
+    @cached_property
     def saturated(self) -> int:
         """How many of its valid trials are saturated: their offered load is below the intended one."""
         return sum(one.trial.is_saturated for one in self.valid)
@@ -171,7 +181,7 @@ class Group(Repetitions):
         """How many attempts at its trials are not among them, because the same trial was made again."""
         return sum(len(one.trial.thrown_away) for one in self.everything)
 
-    @property
+    @cached_property
     def counts_as_maximum(self) -> bool:
         """Whether its mean may be called a maximum."""
         return counts_as_maximum([one.trial for one in self.everything])

@@ -1,10 +1,9 @@
 """Repetitions to a mean, and two means to their ratio, each with its confidence interval."""
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, floor, log, log10, sqrt
+from math import ceil, floor, fsum, log, log10, sqrt
 
 CONFIDENCE = 0.95
 _MOST_DECIMALS = 6
@@ -39,10 +38,11 @@ def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     n = len(values)
     if n == 0:
         raise ValueError("no repetitions, no mean")
-    mean = float(statistics.mean(values))  # exact: equal values have themselves as their mean
+    mean = float(values[0]) if min(values) == max(values) else fsum(values) / n
     if n == 1:
         return Interval(mean, None, 1)
-    return Interval(mean, max(least, _student_t(n - 1) * statistics.stdev(values) / sqrt(n)), n)
+    deviation = sqrt(fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return Interval(mean, max(least, _student_t(n - 1) * deviation / sqrt(n)), n)
 
 
 def known_interval(values: Iterable[float | None], least: float = 0.0) -> Interval | None:

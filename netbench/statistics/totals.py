@@ -209,9 +209,12 @@ def cpu_of_victim(trial: TrialResult) -> dict[str, float]:
 
 def total(numbers: Iterable[Number | None]) -> Number | None:
     """The sum of some numbers; None for none, or where one is unknown."""
-    everything = list(numbers)
-    known = [number for number in everything if number is not None]
-    return sum(known[1:], start=known[0]) if known and len(known) == len(everything) else None
+    known = []
+    for number in numbers:
+        if number is None:
+            return None
+        known.append(number)
+    return sum(known) if known else None
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import ClockOffset, LossRuns
+from netbench.model.counts import ClockOffset, LossRuns, Spread
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles
 from netbench.report.tester_section import selftest_page
-from netbench.statistics.delay_percentiles import greatest_time, least_time, mean_time, refusals
+from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals
 from netbench.statistics.frame_order import Order, order_of
 from netbench.statistics.groups import group_trials
 from tests.unit.report_page import Page, page_of
@@ -72,6 +72,18 @@ def test_the_bound_of_the_clocks_stands_beside_the_delay() -> None:
     assert "50.0 7.3" in text
     unknown = replace(worse, clock_offset=None)
     assert "50.0 –" in page_of(campaign([trial(known, unknown)])).text
+
+
+def test_a_time_that_is_asked_for_again_is_not_computed_again() -> None:
+    (group,) = group_trials(campaign([trial(stream_counts(delay=spread(1, 2, 3)), repetition=n) for n in (1, 2)]))
+    read = []
+
+    def median(delay: Spread) -> int | None:
+        read.append(delay)
+        return delay.median_ns
+
+    found = [mean_time(group, delay_of, median) for _ in range(2)]
+    assert (found[0], len(read)) == (found[1], 2)
 
 
 def test_a_stream_without_delay_makes_that_of_its_trial_unknown() -> None:
