@@ -1,6 +1,8 @@
 """The report: one HTML page that needs no network, made from the results of a campaign alone."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
@@ -38,8 +40,9 @@ def write_report(results: CampaignResults, out: Path) -> None:
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
     counted = Counted()
-    results = replace(results, trials=tuple(map(counted.noted, results.trials)))
-    groups = group_trials(results)
+    with _no_collection():
+        results = replace(results, trials=tuple(map(counted.noted, results.trials)))
+        groups = group_trials(results)
     looks = styles([*results.uuts, *(group.uut for group in groups)], results.emulated)
     sections = [
         *(_result_sections(groups, looks, results, counted) if groups else ()),
@@ -62,6 +65,18 @@ def report_page(results: CampaignResults) -> str:
         plotly_js=get_plotlyjs(),
         sections=join((section.html for section in sections), "\n"),
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage is looked for in the block: what stays of many trials is all in use, and looking takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _result_sections(
