@@ -10,6 +10,8 @@ NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
+DEMO_TOOLS := ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
+
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # Guests and virtual machines, which take their time where the CPU is emulated.
@@ -39,8 +41,9 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 demo: ## measure real traffic in network namespaces and write a report (root)
 	@tools/require-root 'make demo'
 	@$(MAKE) --no-print-directory setup
+	@tools/system-packages $(DEMO_TOOLS)
 	@rm -rf results/demo
-	@$(VENV)/bin/netbench run netns quick -o results/demo
+	@$(VENV)/bin/netbench run netns-demo demo -o results/demo
 
 guest: setup ## install QEMU and build the guest image: what guests, VMs and neighbours need
 	@tools/system-packages $$($(NEEDED) guest)

@@ -159,6 +159,25 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
             assert "between" not in row["lost_at"], f"a counter says where: {row}"
 
 
+@needs_ovs
+def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_work(results):
+    told = settings(loads="20kfps,450kfps", repetitions=1, duration="300ms")
+    done = netbench("run", "netns-demo", "demo", "-o", results, *told)
+    measured = {(row["uut"], row["scenario"], float(row["intended_fps"])): row for row in rows(results)}
+    assert len(measured) == 3 * 2 * 2, done.stderr
+    for (uut, scenario, fps), row in measured.items():
+        sent, received, lost, unexplained = (
+            int(row[key]) for key in ("sent_frames", "received_frames", "lost_frames", "unexplained_frames")
+        )
+        assert (sent, unexplained) == (received + lost, 0), row
+        if fps == 20_000 and scenario == "dedicated":
+            assert (row["verdict"], lost, received) == ("valid", 0, 6000), row
+        if fps == 450_000 and uut == "ovs-userspace":
+            assert "Open vSwitch (socket full)" in row["lost_at"]
+        computed_s = float(row["neighbours_cpu"].removeprefix("noisy: load=") or 0)
+        assert (computed_s > 0) == (scenario == "cpu-heavy"), row
+
+
 @pytest.mark.parametrize("way", ["xdp", pytest.param("ovs", marks=needs_ovs)])
 def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, way):
     wanted = topology(1, [described(way)], name="nbt-ways").model_dump(mode="json", exclude_none=True)

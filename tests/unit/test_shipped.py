@@ -16,6 +16,7 @@ SHIPPED_TOPOLOGIES = [
     "netns",
     "netns-3",
     "netns-datapaths",
+    "netns-demo",
     "netns-isolation",
     "netns-neighbour",
     "netns-qemu-e1000",
@@ -25,6 +26,7 @@ SHIPPED_TOPOLOGIES = [
     "two-nics",
 ]
 SHIPPED_PROFILES = [
+    "demo",
     "interference",
     "quick",
     "schlosser2011",
