@@ -86,9 +86,11 @@ def all_counted(trial: Sequence[Evidence]) -> bool:
 
 
 def _counted(evidence: Evidence, placed: Placed) -> int:
-    """How many frames a NIC dropped, or one counter that is known."""
+    """How many frames a NIC or its ring dropped, or one counter that is known."""
     counters = {(one.point.name, one.counter) for one in evidence.growths if one.frames}
-    return sum(one.frames for one in placed.losses if not one.cause or (one.point, one.cause) in counters)
+    return sum(
+        one.frames for one in placed.losses if one.cause in ("", RING_FULL) or (one.point, one.cause) in counters
+    )
 
 
 def _in_order(found: Iterable[Loss]) -> tuple[Loss, ...]:

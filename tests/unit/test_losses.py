@@ -10,7 +10,7 @@ from netbench.model.paths import stream_paths
 from netbench.model.points import CountingPoint, Where, whole_path
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.evidence import REMOVED, RESET, UNCOUNTED, Evidence, Growth, NicDelta
-from netbench.trial.losses import losses
+from netbench.trial.losses import all_counted, losses
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND, THROUGH_GUEST, at, growth
@@ -59,6 +59,7 @@ def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
     full = replace(given_, path=path, nics=nics)
     assert lost(full) == {"ingress NIC (receive ring full)": 300, "bridge (nft drop rule)": 70}
     assert (account(full).unexplained_frames, account(full).foreign_frames) == (0, 0)
+    assert all_counted([full]), "nobody waits for them"
     # The sink's backlog was full, which is no backlog of the UUT's.
     growths = (*given_.growths, growth("softnet backlog", "dropped", "repeated", 40, along, shared=True))
     ends = {"egress": passed(tx=SENT - 410, tx_dropped=40), "sink": passed(rx=SENT - 410, rx_dropped=40)}
