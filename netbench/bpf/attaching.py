@@ -25,6 +25,10 @@ class Link:
 
     fd: int | None
 
+    def replace(self, program: int) -> None:
+        """Have another program of the kind there from now on: no frame passes none. BpfError when it is closed."""
+        libbpf()("bpf_link_update", -1 if self.fd is None else self.fd, program, None)
+
     def close(self) -> None:
         """Take it away; harmless when called twice."""
         fd, self.fd = self.fd, None

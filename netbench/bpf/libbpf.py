@@ -4,6 +4,7 @@ What is loaded stays for as long as its process holds it: no program, map or att
 """
 
 import ctypes
+import errno
 import mmap
 import os
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ def libbpf() -> Callable[..., int]:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError as error:
         raise MissingError(f"{_LIBRARY} cannot be loaded ({error}): install libbpf1, which iproute2 brings") from error
+    library.libbpf_set_print(None)  # what the kernel's verifier has to say is for who writes programs
 
     def call(name: str, *arguments: object) -> int:
         function = getattr(library, name)
@@ -92,7 +94,7 @@ class BpfMap:
 class Loaded:
     """An object in the kernel; its programs and maps are gone once it is closed, unless somebody else holds them."""
 
-    def __init__(self, name: str, sizes: Mapping[str, int]) -> None:
+    def __init__(self, name: str, sizes: Mapping[str, int], only: str) -> None:
         call = libbpf()
         code = (_PROGRAMS / f"{name}.bpf.o").read_bytes()
         with ExitStack() as undo:
@@ -100,6 +102,8 @@ class Loaded:
             undo.callback(self.close)
             for map_name, entries in sizes.items():
                 call("bpf_map__set_max_entries", self._found("map", map_name), ctypes.c_uint32(entries))
+            if only:
+                call("bpf_program__set_autoload", self._found("program", only), ctypes.c_bool(True))
             try:
                 call("bpf_object__load", self._object)
             except BpfError as error:
@@ -135,12 +139,14 @@ class Loaded:
         return _Pointer(libbpf()(f"bpf_object__find_{what}_by_name", self._object, name.encode()))
 
 
-def load(name: str, sizes: Mapping[str, int] | None = None) -> Loaded:
+def load(name: str, sizes: Mapping[str, int] | None = None, only: str = "") -> Loaded:
     """Load `programs/NAME.bpf.o`, some of its maps with so many entries instead of those of the source.
+
+    `only`: the program to be loaded of an object that has one for each of several places (`?` in their sections).
 
     MissingError without libbpf, without the right to load programs, or where the kernel lacks what one needs.
     """
-    return Loaded(name, sizes or {})
+    return Loaded(name, sizes or {}, only)
 
 
 def is_own_program(number: int) -> bool:
@@ -160,7 +166,7 @@ def is_own_program(number: int) -> bool:
 def _explained(error: BpfError, name: str) -> MissingError:
     cause = error.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
-    if isinstance(cause, PermissionError):
+    if number == errno.EPERM:
         why = "loading BPF programs needs root (CAP_BPF, CAP_NET_ADMIN), which this process does not have here"
     elif number is not None:
         why = f"this kernel ({os.uname().release}) refuses it: {os.strerror(number)}"

@@ -52,6 +52,9 @@ class Received:
     Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
     StreamCounts, `clock_offset` is what the sink's clock adds to each delay, and `no_delay` says why they are unknown.
 
+    `by_ring`: at the end of a veth pair, it makes its NIC receive from a ring; what that has no room for, which the
+    kernel counts as dropped by the other end, is the tester's loss as well.
+
     `error` says why nothing is known, `no_room` that a full disk is to blame, and what to do; `unsettled` why the last
     frames to arrive may not have been counted. `counted_by` names what counted, for messages.
     """
@@ -80,6 +83,7 @@ class Received:
     no_room: str = ""
     unsettled: str = ""
     counted_by: str = "the sink"
+    by_ring: bool = False
 
 
 class Sink(Protocol):

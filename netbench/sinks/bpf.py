@@ -2,13 +2,10 @@
 
 import socket
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 
 from pydantic import BaseModel
 
-from netbench.bpf.attaching import attach_tc_ingress
-from netbench.bpf.libbpf import BpfError
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, kernel_of
@@ -20,6 +17,7 @@ from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
+from netbench.sinks.bpf_hooks import Attached, Wanted, attach
 from netbench.sinks.expected import expected_of, received_of, settled
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.sample import Every, write_sample
@@ -31,26 +29,23 @@ _WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
 
 def _probe(_: Bench) -> str:
     """Load the program and attach it."""
-    counter = None
     try:
-        counter = Counter(Room.wanted(1, 1, 0))
-        attach_tc_ingress(counter.program, socket.if_nametoindex("nbp1")).close()
-    except (MissingError, BpfError) as error:
+        attached = attach("nbp1", "auto", Room.wanted(1, 1, 0), by_napi=False)
+    except MissingError as error:
         raise ProbeError(str(error)) from error
-    finally:
-        if counter is not None:
-            counter.close()
-    return "loaded its program and attached it"
+    attached.close()
+    return f"loaded its program and attached it ({attached.hook.name})"
 
 
 class BpfOptions(BaseModel, extra="forbid"):
-    """Where captures are kept, one of so many frames is."""
+    """Where captures are kept, one of so many frames is; `hook`: where frames are counted."""
 
     sample: Every = 1000
+    hook: Wanted = "auto"
 
 
 class Bpf(SinkKind):
-    """A BPF program that counts frames in the kernel, at a fraction of tcpdump's cost; Linux 6.6 or newer."""
+    """A BPF program that counts frames in the kernel, at a fraction of tcpdump's cost; Linux 5.18 or newer."""
 
     Options = BpfOptions
     needs = frozenset({_FEATURE})
@@ -59,7 +54,7 @@ class Bpf(SinkKind):
             _FEATURE,
             "the sink bpf",
             ON_VETH,
-            "CONFIG_BPF_SYSCALL and CONFIG_NET_XGRESS (Linux 6.6)",
+            "CONFIG_BPF_SYSCALL (Linux 5.18)",
             "",
             _probe,
             optional=True,
@@ -82,14 +77,14 @@ class BpfSink(Sink):
 
     def __init__(self, options: BpfOptions) -> None:
         self._options = options
-        self._counter: Counter | None = None
-        self._attached = ExitStack()
+        self._attached: Attached | None = None
         self._speaker: socket.socket | None = None
         self._incoming: Incoming | None = None
         self._interface = self._kernel = ""
+        self._by_napi = False  # as UUTs receive, as far as it is known
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        return [f"# the program netbench/bpf/programs/sink.c, attached to the tc ingress (tcx) of {interface}"]
+        return [f"# the program netbench/bpf/programs/sink.c, attached to {interface} (hook: {self._options.hook})"]
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Attach the program; MissingError where the kernel does not take it."""
@@ -97,7 +92,10 @@ class BpfSink(Sink):
         self._attach(Room.wanted(1, 0.0, 0))
 
     def identity(self) -> Identity:
-        return Identity(NAME, self._kernel, {**options_text(self._options), "hook": "tcx ingress"}, cpus=())
+        said = options_text(self._options)
+        if self._attached is not None:
+            said["hook"] = f"{self._attached.hook.name} ({self._attached.why})"
+        return Identity(NAME, self._kernel, said, cpus=())
 
     def writes(self, incoming: Incoming) -> int:
         if not incoming.keep:
@@ -108,8 +106,13 @@ class BpfSink(Sink):
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._expected, self._clock = incoming, expected_of(incoming), read_clocks(SystemClock())
         room = self._room(incoming)
-        if not self._opened.room.fits(room):
+        by_napi = incoming.path.receive == "napi"
+        if by_napi != self._by_napi and self._options.hook == "auto":
+            self._by_napi = by_napi
             self._attach(room)
+        elif not self._opened.room.fits(room):
+            assert self._attached is not None, "it is opened"
+            self._attached = self._attached.with_room(room)
         network, every = incoming.path.src_network, self._options.sample if incoming.keep else 0
         self._opened.begin(self._expected, network, incoming.snap_length, self._clock, room, every)
 
@@ -137,7 +140,8 @@ class BpfSink(Sink):
     def received(self, sent: Sent) -> Received:
         assert self._incoming is not None, "arm() comes first"
         counter, incoming = self._opened, self._incoming
-        known = Received(matched=counter.matched, dropped=0, no_room=self._no_room, counted_by=NAME)
+        by_ring = self._attached is not None and self._attached.by_ring
+        known = Received(matched=counter.matched, dropped=0, no_room=self._no_room, counted_by=NAME, by_ring=by_ring)
         if sent.first_ns is None or sent.last_ns is None:
             return known
         expected = settled(self._expected, sent)
@@ -152,11 +156,14 @@ class BpfSink(Sink):
             found = replace(found, ipdv=None)
             if sent.stamped_early:
                 found = replace(found, delay=None, no_delay="frames came long after their successors")
-        return replace(found, matched=known.matched, dropped=0, no_room=self._no_room, counted_by=NAME)
+        return replace(found, matched=known.matched, dropped=0, no_room=self._no_room, counted_by=NAME, by_ring=by_ring)
 
     def close(self) -> None:
-        self._attached.close()
-        self._counter = self._speaker = None
+        if self._attached is not None:
+            self._attached.close()
+        if self._speaker is not None:
+            self._speaker.close()
+        self._attached = self._speaker = None
 
     def _room(self, incoming: Incoming) -> Room:
         every = self._options.sample if incoming.keep else 0
@@ -164,28 +171,23 @@ class BpfSink(Sink):
 
     @property
     def _opened(self) -> Counter:
-        if self._counter is None:
+        if self._attached is None:
             raise TestbedError(f"no capture is running on {self._interface}: open the sink bpf first")
-        return self._counter
+        return self._attached.counter
 
     def _attach(self, room: Room) -> None:
-        """Have a program with this room attached, instead of the one that is; MissingError where that cannot be."""
+        """Have a program with this room at the hook that suits; MissingError where there is none."""
         self.close()
-        with ExitStack() as stack:
-            counter = Counter(room)
-            stack.callback(counter.close)
 
-            def inside() -> socket.socket:
-                link = attach_tc_ingress(counter.program, socket.if_nametoindex(self._interface))
-                stack.callback(link.close)
-                speaker = stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-                speaker.bind((self._interface, 0))
-                return speaker
+        def inside() -> None:
+            self._attached = attach(self._interface, self._options.hook, room, by_napi=self._by_napi)
+            self._speaker = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._speaker.bind((self._interface, 0))
 
-            try:
-                self._speaker = within(namespace_path(self._netns), inside)
-            except BpfError as error:
-                raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}; {_WITHOUT}") from error
-            except OSError as error:
-                raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error
-            self._counter, self._attached = counter, stack.pop_all()
+        try:
+            within(namespace_path(self._netns), inside)
+        except MissingError as error:
+            raise MissingError(f"the sink bpf cannot work on {self._interface}: {error}; {_WITHOUT}") from error
+        except OSError as error:
+            self.close()
+            raise TestbedError(f"the sink bpf cannot work on {self._interface}: {error.strerror}") from error

@@ -83,11 +83,11 @@ class Room:
 class Counter:
     """The program with its maps in the kernel, for trials that need this room or less; gone once it is closed."""
 
-    def __init__(self, room: Room) -> None:
-        """As netbench.bpf.libbpf.load."""
-        self.room = room
+    def __init__(self, room: Room, program: str) -> None:
+        """Of the programs in its source, the one of this name; errors as of netbench.bpf.libbpf.load."""
+        self.room, self._program = room, program
         sizes = {"arrived": room.numbers // 64, "times": room.times, "samples": room.sampled}
-        self._loaded: Loaded = load("sink", sizes)
+        self._loaded: Loaded = load("sink", sizes, program)
         maps = {name: self._loaded.map(name) for name in ("settings", "counts", "history", *sizes)}
         self._maps: dict[str, BpfMap] = maps
         self._arrived = np.frombuffer(maps["arrived"].memory(), np.uint8)
@@ -99,7 +99,7 @@ class Counter:
     @property
     def program(self) -> int:
         """The file descriptor of the program."""
-        return self._loaded.program("sink")
+        return self._loaded.program(self._program)
 
     def begin(
         self, expected: Expected, network: str, snap_length: int, clock: ClockReading, room: Room, sample_every: int

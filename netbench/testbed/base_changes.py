@@ -31,6 +31,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
         # Without IPv6 the kernel sends nothing of its own accord that would be counted among our frames.
         changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
     nics: list[tuple[str | None, str]] = []
+    ports = {topology.interface(end) for end in ends if topology.is_port(end)}
     for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
         for end in link.ends:
             netns, interface = topology.netns(host_of(end)), topology.interface(end)
@@ -42,7 +43,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     for netns, interface in nics:
         if netns is None:
             changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
-        changes.append(OffloadsOff(netns, interface))
+        changes.append(OffloadsOff(netns, interface, tagging=interface not in ports))
     # By namespace: those of one are brought up by one command.
     namespaces = list(dict.fromkeys(netns for netns, _ in nics))
     return [*changes, *(SetUp(netns, nic) for one in namespaces for netns, nic in nics if netns == one)]

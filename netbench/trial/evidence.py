@@ -126,10 +126,18 @@ class Evidence:
 
         On a veth pair what the receiving end has no room for is a drop of the sending end. Of a path with a ring it has
         left the sender here and was dropped by the receiver, as with a cable between NICs: by the ring at the ingress
-        (the kernel tells that end only of XDP frames), by the backlog at the sink (it tells both).
+        (the kernel tells that end only of XDP frames), by the backlog at the sink (it tells both). So it is with what a
+        sink that has a ring had no room for, unless nothing came in at all: no ring is as small as that.
         """
         nic, source, sink = self._known(role), self._known("source"), self._known("sink")
-        if nic is None or source is None or sink is None or self.path.receive == "inline":
+        egress = self._known("egress")
+        if nic is None or source is None or sink is None:
+            return nic
+        if self.received.by_ring and egress is not None and sink.rx and role in ("egress", "sink"):
+            if role == "egress":
+                return _handed_over(nic, nic.tx_dropped)
+            return replace(nic, rx_dropped=max(nic.rx_dropped, egress.tx_dropped))
+        if self.path.receive == "inline":
             return nic
         match role:
             case "source":

@@ -140,7 +140,8 @@ def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
         cause = RING_FULL if evidence.path.receive == "napi" and ingress.rx else ""
         yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
         yield from _in_uut(evidence, ends, ingress, egress)
-        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink))
+        cause = RING_FULL if evidence.received.by_ring else ""
+        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), nic_cause=cause)
     else:
         missing = max(0, source.tx - (sink.rx - ends.copies))
         yield Segment(uut, missing, (), of_sink, _refused(sink), name=(uut, "source NIC to sink NIC"))

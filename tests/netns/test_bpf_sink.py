@@ -27,7 +27,9 @@ def test_every_count_and_every_place_of_loss_is_the_same_with_both_sinks(results
     assert found[0] == found[1]
     assert {row["lost_at"] for row in found[1]} == {"", "bridge (nft drop rule)=35"}
     manifest = json.loads((tmp_path / "bpf" / "manifest.json").read_text())
-    assert manifest["tester"][0]["streams"]["s1"]["sink"]["kind"] == "bpf"
+    counted_by = manifest["tester"][0]["streams"]["s1"]["sink"]
+    assert counted_by["kind"] == "bpf"
+    assert counted_by["options"]["hook"].startswith(("xdp, native (", "tcx ingress ("))
 
 
 def test_auto_takes_tcpdump_for_what_it_can_hold_and_a_sample_is_kept(results):
@@ -44,9 +46,12 @@ def test_auto_takes_tcpdump_for_what_it_can_hold_and_a_sample_is_kept(results):
     assert sample.streams[0].min_seq == 0
 
 
-def test_a_killed_controller_leaves_no_program(results, start):
+@pytest.mark.parametrize("hook", ["tcx", "xdp"])
+def test_a_killed_controller_leaves_no_program(results, start, hook):
     before = programs()
-    campaign = start("run", "netns", "quick", "-o", results, *settings(sink="bpf", duration="20s"))
+    campaign = start(
+        "run", "netns", "quick", "-o", results, *settings(sink={"kind": "bpf", "hook": hook}, duration="20s")
+    )
     wait_for(lambda: programs() - before)
     campaign.kill()
     campaign.wait()

@@ -1,5 +1,6 @@
-"""Two sinks on one NIC in one trial say the same of every frame: tcpdump, the reference, and bpf."""
+"""Two sinks, each at the end of a pair of its own, say the same of the same frames: tcpdump, the reference, and bpf."""
 
+import ctypes
 import os
 import random
 import socket
@@ -8,13 +9,16 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from netbench.bpf.libbpf import libbpf
 from netbench.capture.counting import analyze_capture
 from netbench.generators.frames import build_frame
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
+from netbench.linux.changes import OffloadsOff
 from netbench.linux.netns import namespace_path, within
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -31,23 +35,38 @@ IP, UDP, HEADER = 14, 34, 42
 PATH = stream_paths(topology(1))[0]
 USUAL = Stamps(first_sequence=0)
 # What depends on when a sink looked at a frame, and on what it is.
-OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched"))
+OF_EACH = dict.fromkeys(("first_ns", "last_ns", "window", "delay", "ipdv", "clock_offset", "matched", "by_ring"))
 
 
-@pytest.fixture
-def host():
-    """A namespace with a veth pair tx–rx that says nothing by itself."""
-    name = f"nbt-sinks-{os.getpid()}"
+# Which hook is taken at a NIC with so many receive queues, whose peer has two to send by: native XDP wants as many.
+HOOKS = {"tcx ingress": ("tcx", 2), "xdp, native": ("xdp", 2), "xdp, generic": ("xdp", 1)}
+
+
+class Wired(Namespaced):
+    """A namespace with the pairs; which hook its sink bpf is to ask for, and has then."""
+
+    wanted: Any = ""
+    taken = ""
+
+
+@pytest.fixture(params=HOOKS)
+def host(request):
+    """A namespace with the veth pairs tx0–rx0, for tcpdump, and tx1–rx1, which say nothing by themselves."""
+    name, (wanted, queues) = f"nbt-sinks-{os.getpid()}", HOOKS[request.param]
     subprocess.run(["ip", "netns", "add", name], check=True)
     try:
-        host = Namespaced(LocalHost("sinks", name), name)
-        for command in (
-            "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
-            "ip link add name tx mtu 2000 type veth peer name rx mtu 2000",
-            "ip link set dev tx up",
-            "ip link set dev rx up",
-        ):
-            assert host.run(command.split()).exit_code == 0, command
+        host = Wired(LocalHost("sinks", name), name)
+        host.run(["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"])
+        for n in range(2):
+            peer = f"peer name rx{n} mtu 2000 numrxqueues {queues} numtxqueues {queues}"
+            for command in (
+                f"ip link add name tx{n} mtu 2000 numtxqueues 2 numrxqueues 2 type veth {peer}",
+                f"ip link set dev tx{n} up",
+                f"ip link set dev rx{n} up",
+            ):
+                assert host.run(command.split()).exit_code == 0, command
+        OffloadsOff(name, "tx1", tagging=True).make(LocalHost("here", name))
+        host.wanted, host.taken = wanted, request.param
         yield host
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)
@@ -62,26 +81,32 @@ class Trial:
             "s1", "02:00:00:00:00:01", "02:00:00:00:00:02", PATH.src_ip, PATH.dst_ip, size, frames, 1, 1, 1
         )
         self.frame = build_frame(self.traffic)
-        self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1))
+        self.sinks = TcpdumpSink(), BpfSink(BpfOptions(sample=1, hook=host.wanted))
         self.started_ns = time.time_ns()
         self.incoming = [
             Incoming(PATH, self.traffic, stamps, self.started_ns, tmp_path / name, keep) for name in ("tcpdump", "bpf")
         ]
 
     def __enter__(self):
-        for sink, incoming in zip(self.sinks, self.incoming, strict=True):
-            sink.open(self.host, "rx", [])
+        for number, (sink, incoming) in enumerate(zip(self.sinks, self.incoming, strict=True)):
+            sink.open(self.host, f"rx{number}", [])
             sink.arm(incoming)
             assert sink.armed(10)
-        self.socket = within(
-            namespace_path(self.host.netns), lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        )
-        self.socket.bind(("tx", 0))
+        assert f"hook={self.host.taken} (" in self.sinks[1].identity().details
+        self.sockets = [self.opened(f"tx{number}") for number in range(2)]
         self.first_ns = time.time_ns()
         return self
 
+    def opened(self, interface):
+        """A socket that sends there."""
+        path = namespace_path(self.host.netns)
+        opened = within(path, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+        opened.bind((interface, 0))
+        return opened
+
     def __exit__(self, *_):
-        self.socket.close()
+        for one in self.sockets:
+            one.close()
         for sink in self.sinks:
             sink.close()
 
@@ -93,7 +118,8 @@ class Trial:
         return frame
 
     def send(self, frame):
-        self.socket.send(frame)
+        for one in self.sockets:
+            one.send(frame)
 
     def received(self, sent=FRAMES, **more):
         """What both say."""
@@ -209,16 +235,39 @@ def test_times_and_order_are_those_of_a_capture_of_the_same_frames_at_the_same_m
         assert replace(theirs, **OF_EACH, counted_by="") == replace(ours, **OF_EACH, counted_by="")
         expected = settled(expected_of(trial.incoming[1]), trial.sent)
         captured = received_of(analyze_capture(tmp_path / "bpf.sample.pcap", [expected]), trial.sent, trial.traffic)
-    assert replace(captured, clock_offset=None, counted_by="", matched=0, dropped=0) == replace(
-        ours, clock_offset=None, counted_by="", matched=0, dropped=0
+    assert replace(captured, clock_offset=None, counted_by="", matched=0, dropped=0, by_ring=False) == replace(
+        ours, clock_offset=None, counted_by="", matched=0, dropped=0, by_ring=False
     )
     assert (ours.delay is None) == (not stamps.stamped)
     assert ours.window is not None
 
 
+@pytest.mark.parametrize("protocol", [0x8100, 0x88A8])
+def test_a_tag_that_the_kernel_keeps_beside_the_frame_is_seen(host, tmp_path, protocol):
+    """As bridges and VLAN interfaces put it on; here a program of five instructions at the egress does."""
+    move, call, leave, push, goes_on, egress = 0xB7, 0x85, 0x95, 18, -1, 47  # linux/bpf.h
+    code = ((move, 2, socket.htons(protocol)), (move, 3, 5), (call, 0, push), (move, 0, goes_on), (leave, 0, 0))
+    packed = b"".join(struct.pack("=BBhi", *one[:2], 0, one[2]) for one in code)
+    program = libbpf()("bpf_prog_load", 3, b"nbt_tag", b"GPL", packed, ctypes.c_size_t(len(code)), None)
+    with Trial(host, tmp_path) as trial:
+        trial.send(trial.test_frame(0))
+
+        def tagging(interface):
+            return libbpf()("bpf_link_create", program, socket.if_nametoindex(interface), egress, None)
+
+        links = within(namespace_path(host.netns), lambda: [tagging(f"tx{number}") for number in range(2)])
+        trial.send(trial.test_frame(1))
+        for fd in (*links, program):
+            os.close(fd)
+        trial.send(trial.test_frame(2))
+        said = trial.received()
+    assert [(one.frames, one.foreign) for one in said] == [(2, 1)] * 2
+
+
 def test_several_cpus_count_no_frame_twice_and_forget_none(host, tmp_path):
     """Two senders with frames of many flows, spread over all CPUs; order is then whatever it happens to be."""
-    host.write("/sys/class/net/rx/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
+    for number in range(2):
+        host.write(f"/sys/class/net/rx{number}/queues/rx-0/rps_cpus", f"{(1 << (os.cpu_count() or 1)) - 1:x}")
     with Trial(host, tmp_path, frames=20_000) as trial:
 
         def send(numbers):

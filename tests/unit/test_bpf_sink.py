@@ -1,5 +1,6 @@
 """What the sink bpf makes of the maps of its program, and what `sink: auto` takes; the program itself needs root."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,16 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from netbench.bpf.libbpf import BpfError
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
+from netbench.linux.xdp_devices import XdpDevice
 from netbench.model.paths import stream_paths
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
-from netbench.sinks import auto
+from netbench.sinks import auto, bpf_hooks
 from netbench.sinks.auto import Auto
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions
@@ -33,7 +36,7 @@ def incoming(fps: float | None, **more: Any) -> Incoming:
 
 def test_a_part_of_all_frames_is_read_and_written_as_people_write_it():
     assert BpfOptions.model_validate({"sample": "1/20"}).sample == 20
-    assert BpfOptions().model_dump(mode="json") == {"sample": "1/1000"}
+    assert BpfOptions().model_dump(mode="json") == {"sample": "1/1000", "hook": "auto"}
     for wrong in ("1/0", "2/3", "1000", 0.5, True):
         with pytest.raises(ValidationError, match="sample"):
             BpfOptions.model_validate({"sample": wrong})
@@ -65,6 +68,35 @@ def test_steps_and_times_that_the_kernel_kept_say_what_all_values_would(monkeypa
 
 def extremes(values):
     return int(values.min()), int(values.max())
+
+
+NATIVE, GENERIC, TCX = "xdp, native", "xdp, generic", "tcx ingress"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "by_napi", "refusing", "taken", "why"),
+    [
+        ("auto", "veth", True, (), NATIVE, "costs least where frames come in by NAPI"),
+        ("auto", "veth", False, (), TCX, "costs least where frames come in without NAPI"),
+        ("auto", "veth", False, (TCX,), NATIVE, "tcx ingress: no"),
+        ("auto", "veth", True, (NATIVE, TCX), GENERIC, "xdp, native: no; tcx ingress: no"),
+        ("auto", "ixgbe", True, (TCX,), GENERIC, "tcx ingress: no"),
+        ("xdp", "ixgbe", False, (), NATIVE, "as the profile says"),
+        ("tcx", "veth", True, (), TCX, "as the profile says"),
+        ("tcx", "veth", True, (TCX,), "", "tcx ingress: no"),
+    ],
+)
+def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, by_napi, refusing, taken, why):
+    def attached(hook, device, room, said):
+        if hook.name in refusing:
+            raise BpfError(f"{hook.name}: no")
+        return hook.name, said
+
+    monkeypatch.setattr(bpf_hooks, "_attached", attached)
+    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, kind, None, None))
+    with nullcontext() if taken else pytest.raises(MissingError, match=why):
+        found: Any = bpf_hooks.attach("rx1", wanted, Room.wanted(1, 1, 0), by_napi=by_napi)
+        assert found == (taken, why)
 
 
 class FakeBpf:

@@ -65,6 +65,9 @@ EACH = {
     SetSysctl(None, "net.ipv4.ip_forward", "1", True): "sysctl -w net.ipv4.ip_forward=1",
     OffloadsOff("nb-a", "eth1", old=("gro on",)): "ip netns exec nb-a ethtool -K eth1 gro off gso off tso off lro off",
     OffloadsOff(None, "eth1"): "ethtool -K eth1 gro off gso off tso off lro off",
+    OffloadsOff(None, "eth1", tagging=True): (
+        "ethtool -K eth1 gro off gso off tso off lro off tx-vlan-offload off tx-vlan-stag-hw-insert off"
+    ),
     ReceiveByNapi("nb-a", "nb-x"): (
         "ip netns exec nb-a ethtool -K nb-x rx-gro-list off rx-udp-gro-forwarding off gro on && "
         "ip netns exec nb-a sh -c 'echo 1 >/sys/class/net/nb-x/threaded'"

@@ -73,6 +73,16 @@ def test_what_a_ring_had_no_room_for_was_lost_at_the_ingress(told):
     assert lost(replace(nothing, nics={**nothing.nics, **nics})) == {"ingress NIC": SENT}
 
 
+@pytest.mark.parametrize("receive", ["inline", "napi"])
+def test_what_the_ring_of_a_sink_had_no_room_for_is_the_tester_s_loss(receive):
+    given_ = evidence(SENT, SENT - 300, stack="bridge", egress_dropped=300)
+    full = replace(given_, path=replace(PATH, receive=receive))
+    assert lost(full) == {"egress NIC": 300}
+    by_ring = replace(full, received=replace(full.received, by_ring=True))
+    assert lost(by_ring) == {"sink NIC (receive ring full)": 300}
+    assert account(by_ring).unexplained_frames == 0
+
+
 @dataclass(frozen=True)
 class ThroughGuest:
     """What becomes of frames on the way through a guest, in frames: those with a counter, and those without."""

@@ -70,8 +70,10 @@ def test_counters_of_ports_are_read_once_their_drivers_have_looked(monkeypatch, 
 def test_every_nic_loses_its_offloads_before_it_comes_up(lab):
     nics = [nic.place for path in stream_paths(lab) for nic in path.nics.values()]
     changes = base_changes(lab)
+    is_veth = bool(kinds(lab, AddVeth))  # tags go into the frames of those
     for _, netns, interface in nics:
-        assert changes.index(OffloadsOff(netns, interface)) < changes.index(SetUp(netns, interface))
+        off = OffloadsOff(netns, interface, tagging=is_veth)
+        assert changes.index(off) < changes.index(SetUp(netns, interface))
     assert len(kinds(lab, OffloadsOff)) == len(kinds(lab, SetUp)) == len(nics)
 
 

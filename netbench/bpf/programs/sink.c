@@ -1,5 +1,6 @@
 // Counts the frames of one stream where they come in, as netbench/capture does those of a capture: which they are, their
-// order, their delays. Frames that have been counted end here; all others go their way.
+// order, their delays. Frames that have been counted end here; all others go their way. Two programs do that, of which one
+// is loaded (`?`: none unasked): in the driver or right behind it (XDP), or where rules at the ingress are (tcx).
 //
 // All that is counted is behind one lock: whichever CPUs receive, the numbers are exact.
 #include <linux/bpf.h>
@@ -104,11 +105,16 @@ struct pktgen {
 	__be32 magic, sequence, seconds, microseconds;
 };
 
+// Behind the addresses of a frame with a tag and its first EtherType: what there is of the tag, and the next EtherType.
+struct vlan {
+	__be16 control, protocol;
+};
+
 // What is to be known of a frame before it is counted.
 struct seen {
-	__u32 length, tag; // both in bytes: without FCS, with a tag that the kernel has taken out
-	__u32 is_test, source, sequence;
+	__u64 length, tag; // both in bytes: without FCS, with a tag that the kernel has taken out
 	__u64 stamp_us, at_ns;
+	__u32 is_test, source, sequence;
 };
 
 static __always_inline __u32 step_of(__s64 value)
@@ -274,38 +280,38 @@ static __always_inline int count_it(struct counts *to, struct history *past, con
 	return 1;
 }
 
-static __always_inline int is_control(const struct ethhdr *ethernet, __u32 tag, int *is_flush)
+static __always_inline int is_control(const struct ethhdr *ethernet, __be16 protocol, __u32 tag, int *is_flush)
 {
 	const __be16 *address = (const void *)ethernet->h_dest;
 	__u32 first = bpf_ntohs(address[0]) << 16 | bpf_ntohs(address[1]);
 
 	*is_flush = first == LINK_LOCAL && bpf_ntohs(address[2]) == FLUSH;
 	return (first == LINK_LOCAL && bpf_ntohs(address[2]) <= FLUSH) ||
-	       (ethernet->h_proto == bpf_htons(ETH_P_LLDP) && !tag);
+	       (protocol == bpf_htons(ETH_P_LLDP) && !tag);
 }
 
-// Whether it is a frame for this sink, whosever. `sampled`: where its first bytes are to go, if anywhere.
-static __always_inline int receive(void *data, void *end, struct seen *it, struct sample **sampled)
+// Whether it is a frame for this sink, whosever, of which `ip` is what comes behind Ethernet's header and a tag.
+// `sampled`: where its first bytes are to go, if anywhere.
+static __always_inline int receive(const struct ethhdr *ethernet, __be16 protocol, const struct iphdr *ip, void *end,
+				   struct seen *it, struct sample **sampled)
 {
 	const struct settings *set = bpf_map_lookup_elem(&settings, &(__u32){0});
 	struct counts *to = bpf_map_lookup_elem(&counts, &(__u32){0});
 	struct history *past = bpf_map_lookup_elem(&history, &(__u32){0});
-	const struct ethhdr *ethernet = data;
 	int is_flush, is_new;
 	__u64 place;
 	__u32 sample_at = 0, wants_sample = 0;
 
-	if (!set || !to || !past || (void *)(ethernet + 1) > end)
+	if (!set || !to || !past)
 		return 0;
-	if (is_control(ethernet, it->tag, &is_flush)) {
+	if (is_control(ethernet, protocol, it->tag, &is_flush)) {
 		bpf_spin_lock(&to->lock);
 		to->matched++;
 		to->control += !is_flush;
 		bpf_spin_unlock(&to->lock);
 		return 0;
 	}
-	const struct iphdr *ip = (void *)(ethernet + 1);
-	if (ethernet->h_proto != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->protocol != IPPROTO_UDP ||
+	if (protocol != bpf_htons(ETH_P_IP) || (void *)(ip + 1) > end || ip->protocol != IPPROTO_UDP ||
 	    (bpf_ntohl(ip->saddr) & set->netmask) != set->network || bpf_ntohl(ip->daddr) != set->destination)
 		return 0;
 
@@ -344,8 +350,8 @@ static __always_inline int receive(void *data, void *end, struct seen *it, struc
 	return 1;
 }
 
-SEC("tc")
-int sink(struct __sk_buff *skb)
+SEC("?tc")
+int nb_sink_tcx(struct __sk_buff *skb)
 {
 	struct seen it = {.tag = skb->vlan_present ? TAG : 0};
 	struct sample *sampled = 0;
@@ -353,7 +359,11 @@ int sink(struct __sk_buff *skb)
 	it.length = skb->len + it.tag;
 	if ((void *)(long)skb->data + MOST_HEADERS > (void *)(long)skb->data_end && skb->len > skb->data_end - skb->data)
 		bpf_skb_pull_data(skb, skb->len < MOST_HEADERS ? skb->len : MOST_HEADERS);
-	if (!receive((void *)(long)skb->data, (void *)(long)skb->data_end, &it, &sampled))
+	void *end = (void *)(long)skb->data_end;
+	const struct ethhdr *ethernet = (void *)(long)skb->data;
+	if ((void *)(ethernet + 1) > end)
+		return TC_ACT_UNSPEC;
+	if (!receive(ethernet, ethernet->h_proto, (void *)(ethernet + 1), end, &it, &sampled))
 		return TC_ACT_UNSPEC;
 	if (sampled) {
 		__u32 captured = skb->len < SAMPLE_BYTES ? skb->len : SAMPLE_BYTES;
@@ -363,6 +373,37 @@ int sink(struct __sk_buff *skb)
 			bpf_skb_load_bytes(skb, 0, sampled->bytes, captured);
 	}
 	return TC_ACT_SHOT;
+}
+
+SEC("?xdp.frags")
+int nb_sink_xdp(struct xdp_md *frame)
+{
+	void *end = (void *)(long)frame->data_end;
+	const struct ethhdr *ethernet = (void *)(long)frame->data;
+	const struct vlan *vlan = (void *)(ethernet + 1);
+	struct seen it = {.length = bpf_xdp_get_buff_len(frame)};
+	struct sample *sampled = 0;
+
+	if ((void *)(ethernet + 1) > end)
+		return XDP_PASS;
+	__be16 protocol = ethernet->h_proto;
+	// As the kernel takes out the outermost tag before tc and captures see a frame.
+	if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
+		if ((void *)(vlan + 1) > end)
+			return XDP_PASS;
+		protocol = vlan->protocol;
+		it.tag = TAG;
+	}
+	if (!receive(ethernet, protocol, (void *)(ethernet + 1) + it.tag, end, &it, &sampled))
+		return XDP_PASS;
+	if (sampled) {
+		__u64 captured = it.length < SAMPLE_BYTES ? it.length : SAMPLE_BYTES;
+		sampled->at_ns = it.at_ns;
+		sampled->length = it.length;
+		if (captured)
+			bpf_xdp_load_bytes(frame, 0, sampled->bytes, captured);
+	}
+	return XDP_DROP;
 }
 
 char _license[] SEC("license") = "GPL";

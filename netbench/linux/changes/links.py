@@ -23,6 +23,8 @@ _OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "lro": "large-receive-offload",
 }
+# What would keep the VLAN tag of a frame beside it, over a veth pair too: there no XDP program sees it.
+_TAGGING = {name: name for name in ("tx-vlan-offload", "tx-vlan-stag-hw-insert")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +182,17 @@ class Enslave(RequestInNamespace):
 class OffloadsOff(InNamespace):
     """GRO, GSO, TSO and LRO switched off and verified; `old` are all that go with them, as they were wanted: `gro on`.
 
-    To switch TSO on is to switch on all of its kinds, of which some may have been off.
+    To switch TSO on is to switch on all of its kinds, of which some may have been off. With `tagging`, VLAN
+    tags are put into frames as well, where all can see them.
     """
 
     interface: str
     old: tuple[str, ...] = ()
+    tagging: bool = False
 
     @property
     def command(self) -> str:
-        words = (word for name in _OFFLOADS for word in (name, "off"))
+        words = (word for name in self._names for word in (name, "off"))
         return shlex.join(self._argv("ethtool", "-K", self.interface, *words))
 
     def found(self, look: Look) -> Self:
@@ -216,15 +220,19 @@ class OffloadsOff(InNamespace):
             words = [word for one in told for word in one.split()]
             run_checked(self._within(host), ["ethtool", "-K", self.interface, *words])
 
+    @property
+    def _names(self) -> dict[str, str]:
+        return {**_OFFLOADS, **(_TAGGING if self.tagging else {})}
+
     def _states(self, host: Host) -> dict[str, str]:
         """The state of each: `on`, `off`, `off [fixed]`, …"""
         states = {name.strip(): state for name, state in self._listed(host)}
-        return {short: states[long] for short, long in _OFFLOADS.items() if long in states}
+        return {short: states[long] for short, long in self._names.items() if long in states}
 
     def _wanted(self, host: Host) -> list[str]:
         """What is wanted of each that can be switched, and of the kinds of TSO instead of TSO itself."""
         wanted, group = [], ""
-        short = {long: name for name, long in _OFFLOADS.items()}
+        short = {long: name for name, long in self._names.items()}
         for name, state in self._listed(host):
             if not name.startswith("\t"):
                 group = name
