@@ -119,7 +119,7 @@ def report(
 
     found = ResultDirectory(directory)
     target = output or found.report
-    write_report(found.results(), target)
+    write_report(found.results(counters=False), target)
     say(f"report: {target}")
 
 
@@ -139,7 +139,7 @@ def export(
     from netbench.results.export import export as write
 
     target = None if output == Path("-") else output
-    write(ResultDirectory(directory).results(), form.value, aggregate, target)
+    write(ResultDirectory(directory).results(counters=False), form.value, aggregate, target)
 
 
 @app.command()

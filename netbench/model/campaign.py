@@ -1,6 +1,6 @@
 """Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.trial import TrialResult
@@ -51,7 +51,9 @@ class CampaignResults:
     `planned_trials` tells how many there should be.
     `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
     what each UUT said of itself once it was ready; none of a UUT that never was. `maxima` are what loads of neighbours
-    that are a share of one refer to. `ended_sweeps` left out some of the planned trials.
+    that are a share of one refer to. `ended_sweeps` left out some of the planned trials. `trials` need not have what
+    their counters said: `added_up` has trials whose counters are those of several with the same ones added up, the
+    verdict and UUT the same too, and of how many.
     """
 
     topology: str
@@ -64,6 +66,7 @@ class CampaignResults:
     facts: Mapping[str, Mapping[str, str]]
     maxima: tuple[Maximum, ...] = ()
     ended_sweeps: tuple[EndedSweep, ...] = ()
+    added_up: Iterable[tuple[TrialResult, int]] = ()
 
     @property
     def skipped_trials(self) -> int:

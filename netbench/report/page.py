@@ -29,6 +29,7 @@ from netbench.report.tester_section import failed_selftest, tester_line, tester_
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import write_atomically
 from netbench.statistics.groups import Group, group_trials, grouped
+from netbench.statistics.lost_frames import uuts_with_guest
 from netbench.statistics.uut_counters import Counted
 
 
@@ -40,9 +41,12 @@ def write_report(results: CampaignResults, out: Path) -> None:
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
     counted = Counted()
+    for one, times in results.added_up:
+        counted.add(one, times)
     with _no_collection():
-        results = replace(results, trials=tuple(map(counted.noted, results.trials)))
+        results = replace(results, trials=tuple(trial.without_counters for trial in results.trials))
         groups = group_trials(results)
+    counted.guests |= uuts_with_guest(results.trials)
     looks = styles([*results.uuts, *(group.uut for group in groups)], results.emulated)
     sections = [
         *(_result_sections(groups, looks, results, counted) if groups else ()),

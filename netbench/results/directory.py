@@ -19,7 +19,7 @@ from netbench.model.topology import Topology
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
 from netbench.results.manifest import ManifestHead, ended_sweeps_of
-from netbench.results.store import Store, StoredTrials, is_empty
+from netbench.results.store import Store, StoredCounters, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch
 
 
@@ -197,13 +197,16 @@ class ResultDirectory:
                 )
             yield store
 
-    def results(self) -> CampaignResults:
-        """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read."""
+    def results(self, *, counters: bool = True) -> CampaignResults:
+        """Everything the directory says, for reports, exports and comparisons; UsageError when it cannot be read.
+
+        Without `counters` trials are read faster; those added up are there all the same.
+        """
         manifest = self.read_manifest()
-        trials = StoredTrials(self.store)
+        trials = StoredTrials(self.store, counters)
         with self.complete_store(Store.read) as store:
             maxima = MaximumSearch()
-            if any(store.trials(scenario=SHARED_IDLE)):  # nothing else is a maximum
+            if any(store.trials(scenario=SHARED_IDLE, counters=False)):  # nothing else is a maximum
                 for trial in trials:
                     maxima.add(trial)
             return CampaignResults(
@@ -217,6 +220,7 @@ class ResultDirectory:
                 facts=store.facts(),
                 maxima=maxima.referred_to(),
                 ended_sweeps=ended_sweeps_of(manifest),
+                added_up=StoredCounters(self.store),
             )
 
 

@@ -1,7 +1,7 @@
 """The store: one SQLite file a campaign, one transaction and one JSON document a trial, raw counts as integers."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from netbench.errors import TestbedError, UsageError
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
+from netbench.results.counters import added_up, without_counters
 
 SCHEMA_VERSION = 5  # of the tables, and of the documents in them; there is no way from one to another
 # Beside its document a trial has columns for what it is looked up and sorted by.
@@ -155,10 +156,13 @@ class Store:
             row = db.execute("SELECT document FROM trials WHERE key = ?", (key,)).fetchone()
             return _TRIAL.validate_json(row[0], strict=True)
 
-    def trials(self, *, uut: str | None = None, scenario: str | None = None) -> Iterator[TrialResult]:
+    def trials(
+        self, *, uut: str | None = None, scenario: str | None = None, counters: bool = True
+    ) -> Iterator[TrialResult]:
         """Trials in plan order, one in memory at a time: all, or those of a UUT, of a scenario.
 
-        UsageError at the trial of which the file does not hold what it should.
+        Without `counters` it takes a fraction of the time. UsageError at the trial of which the file does not hold what
+        it should.
         """
         query = (
             "SELECT key, document FROM trials WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) "
@@ -167,11 +171,24 @@ class Store:
         with self._reading() as db:
             for key, document in db.execute(query, (uut, scenario)):
                 try:
-                    yield _TRIAL.validate_json(document, strict=True)
+                    if counters:
+                        yield _TRIAL.validate_json(document, strict=True)
+                    else:
+                        yield _TRIAL.validate_json(without_counters(document), strict=True)
                 except ValidationError as error:
                     first = error.errors()[0]
                     field = ".".join(map(str, first["loc"]))
                     raise ValueError(f"trial {key}: {field or 'the whole'}: {first['msg']}") from error
+
+    def added_up(self) -> Iterator[tuple[TrialResult, int]]:
+        """Trials of a UUT and verdict that have the same counters as one, and how many they are.
+
+        It is the first of them, its counters those of all added up. UsageError as of `trials`.
+        """
+        with self._reading() as db:
+            documents = db.execute("SELECT uut || ' ' || verdict, document FROM trials ORDER BY plan_index")
+            for document, number in added_up(documents):
+                yield _TRIAL.validate_json(document, strict=True), number
 
     def close(self) -> None:
         """Close the file."""
@@ -249,14 +266,15 @@ def is_empty(path: Path) -> bool:
 class StoredTrials(Sequence[TrialResult]):
     """The trials of a store in plan order, read anew each time they are gone through: none stays in memory.
 
-    UsageError as of `Store.read` and `Store.trials`.
+    They are without what their counters said, unless `counters`. UsageError as of `Store.read` and `Store.trials`.
     """
 
     path: Path
+    counters: bool = True
 
     def __iter__(self) -> Iterator[TrialResult]:
         with closing(Store.read(self.path)) as store:
-            yield from store.trials()
+            yield from store.trials(counters=self.counters)
 
     def __len__(self) -> int:
         with closing(Store.read(self.path)) as store:
@@ -270,3 +288,14 @@ class StoredTrials(Sequence[TrialResult]):
 
     def __getitem__(self, place: int | slice) -> TrialResult | tuple[TrialResult, ...]:
         return tuple(self)[place]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCounters(Iterable[tuple[TrialResult, int]]):
+    """What `Store.added_up` has, read anew each time; UsageError as of `Store.read` and `Store.trials`."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[tuple[TrialResult, int]]:
+        with closing(Store.read(self.path)) as store:
+            yield from store.added_up()

@@ -32,16 +32,16 @@ class CounterSums:
     trials: int = 0
     _growths: dict[tuple[int, str, str, str], tuple[int, int]] = field(default_factory=dict)  # frames, trials
 
-    def add(self, trial: TrialResult) -> None:
-        """Add a trial's."""
-        self.trials += 1
+    def add(self, trial: TrialResult, times: int = 1) -> None:
+        """Add a trial's, which may have them of so many added up."""
+        self.trials += times
         of_trial: Counter[tuple[int, str, str, str]] = Counter()
         for one in _counted_by_uut(trial):
             if one.grew is not None:
                 of_trial[one.order, one.point, one.counter, one.role] += one.grew
         for key, grew in of_trial.items():
             frames, trials = self._growths.get(key, (0, 0))
-            self._growths[key] = frames + grew, trials + 1
+            self._growths[key] = frames + grew, trials + times
 
     def counters(self) -> list[UutCounter]:
         """The sums, from source to sink."""
@@ -68,14 +68,13 @@ class Counted:
     sums: dict[tuple[str, str], CounterSums] = field(default_factory=dict)
     guests: set[str] = field(default_factory=set)
 
-    def noted(self, trial: TrialResult) -> TrialResult:
-        """The trial without its counters, which were added to the sums."""
+    def add(self, trial: TrialResult, times: int = 1) -> None:
+        """Add those of a trial, which may have them of so many added up."""
         uut = trial.spec.uut
         if uut not in self.guests:
             self.guests |= uuts_with_guest([trial])
         if trial.verdict is Verdict.VALID:
-            self.sums.setdefault((uut, ""), CounterSums()).add(trial)
+            self.sums.setdefault((uut, ""), CounterSums()).add(trial, times)
             for one in trial.neighbours:
                 own = replace(trial, guests=(one,))
-                self.sums.setdefault((uut, one.name), CounterSums()).add(own)
-        return trial.without_counters
+                self.sums.setdefault((uut, one.name), CounterSums()).add(own, times)

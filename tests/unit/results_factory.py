@@ -174,6 +174,7 @@ def campaign(
         MANIFEST if manifest is None else manifest,
         facts or {},
         maxima,
+        added_up=[(one, 1) for one in kept],
     )
 
 
@@ -243,7 +244,10 @@ def guests() -> CampaignResults:
         for uut, nic in zip(GUESTS, ("virtio-net-pci", "e1000", "vmxnet3"), strict=True)
     }
     facts["virtio"]["vhost"] = "off: no /dev/vhost-net"
-    return replace(results, trials=tuple(trials), facts={"raw": {"kernel": "6.1.0-31-amd64"}, **facts})
+    added_up = [(one, 1) for one in trials]
+    return replace(
+        results, trials=tuple(trials), added_up=added_up, facts={"raw": {"kernel": "6.1.0-31-amd64"}, **facts}
+    )
 
 
 def _of_guest(one: TrialResult) -> TrialResult:

@@ -28,6 +28,7 @@ from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import SCHEMA_VERSION, Store
+from netbench.statistics.uut_counters import Counted
 from tests.unit.points import count
 from tests.unit.results_factory import neighbour, spread, stream_counts, trial
 
@@ -126,6 +127,42 @@ def test_a_trial_comes_back_as_it_was(result):
             assert store.keys() == {result.spec.key}
         (again,) = read(path)
         assert repr(again) == repr(result), "1.0 is not 1"
+
+
+def sums(added_up):
+    counted = Counted()
+    for one, times in added_up:
+        counted.add(one, times)
+    return {guest: (own.trials, own.counters()) for guest, own in counted.sums.items()}, counted.guests
+
+
+@settings(max_examples=60)
+@given(st.lists(trial_results(), min_size=1, max_size=3), st.integers(1, 3))
+def test_counters_are_left_out_or_added_up_whatever_they_are_called(results, times):
+    kept = [
+        replace(one, spec=replace(one.spec, uut=f"{one.spec.uut}{place}", repetition=repetition, index=repetition))
+        for repetition in range(times)
+        for place, one in enumerate(results)
+    ]
+    with tempfile.TemporaryDirectory() as directory, closing(Store.create(Path(directory) / "s.sqlite")) as store:
+        for one in kept:
+            store.add(one)
+        assert [one.without_counters for one in store.trials(counters=False)] == [one.without_counters for one in kept]
+        # A trial that broke may have lost frames elsewhere than the first with the same counters.
+        added = [*store.added_up(), *((one.without_counters, 0) for one in kept)]
+        assert sums(added) == sums((one, 1) for one in kept)
+
+
+def test_trials_with_the_same_counters_are_read_as_one(store):
+    def of(growth, name="rx", uut="raw"):
+        counters = (count("ingress tap", name, "passed", growth), count("guest softnet", "dropped", "repeated", None))
+        return trial(stream_counts(counters=counters), uut=uut, repetition=growth, index=growth)
+
+    for one in (of(1), of(20), of(300), of(4, 'a "bracket]'), of(5, uut="kvm")):
+        store.add(one)
+    found = [(one.spec.uut, one.streams[0].counters[0].grew, times) for one, times in store.added_up()]
+    assert found == [("raw", 4, 1), ("raw", 321, 3), ("kvm", 5, 1)]
+    assert [len(one.streams[0].counters) for one in store.trials(counters=False)] == [0, 2, 0, 0, 0]
 
 
 def test_only_what_is_asked_for_is_read(store):
