@@ -101,6 +101,10 @@ class AutoSource(Source):
         self._sending = self._source_for(traffic.fps)
         self._sending.prepare(traffic)
 
+    @property
+    def start_ahead_ns(self) -> int:
+        return self._prepared.start_ahead_ns
+
     def start(self, at_monotonic_ns: int) -> None:
         self._prepared.start(at_monotonic_ns)
 

@@ -51,6 +51,11 @@ class Source(Protocol):
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial; nothing is sent yet. Returns when the source is ready."""
 
+    @property
+    def start_ahead_ns(self) -> int:
+        """How far in the future start() is to be told, for all sources of a trial to be waiting when the time comes."""
+        return 5_000_000
+
     def start(self, at_monotonic_ns: int) -> None:
         """Send from `at_monotonic_ns` (CLOCK_MONOTONIC of the source's host) on; returns at once."""
 

@@ -8,9 +8,6 @@ from netbench.hosts.clock import Clock
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.setup import Endpoints, TrialGuest
 
-# Sources are told to start this far in the future, so that all of them are waiting when the time comes.
-_START_AHEAD_NS = 5_000_000
-
 NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
 
@@ -38,6 +35,6 @@ def send(clock: Clock, guests: Sequence[TrialGuest], settle_s: float = 0.0) -> d
 
 
 def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
-    at_ns = clock.monotonic_ns() + _START_AHEAD_NS
+    at_ns = clock.monotonic_ns() + max((ends.source.start_ahead_ns for ends in endpoints), default=0)
     for ends in endpoints:
         ends.source.start(at_ns)

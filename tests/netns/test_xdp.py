@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import dpkt
 import pytest
@@ -14,6 +15,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.frames import build_frame
 from netbench.generators.xdp.xdp import XdpSource
 from netbench.hosts.clock import wait_until
+from netbench.linux.changes.napi import threads_of
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
 from tests.netns.watching import programs
 
@@ -79,6 +81,24 @@ def test_the_stamp_is_the_time_of_day_and_paced_to_the_microsecond(lab, opened, 
     assert captured.send_us[-1] == sent.last_ns // 1000
     gaps = [later - earlier for earlier, later in pairwise(captured.send_us)]
     assert min(gaps) >= 2, "frames that are overdue are not sent back to back"
+
+
+def test_a_high_rate_is_kept_on_a_cpu_that_another_session_wants_too(lab, opened):
+    """Sessions share a CPU evenly, whatever the nice values within; and what is overdue leaves as fast as it may."""
+    command = ["taskset", "-c", "0", sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(command, start_new_session=True) as other:
+        try:
+            source = opened(kind="xdp", cpus=(0,))
+            lab.write("/sys/class/net/rx0/threaded", "1")
+            for thread in threads_of(lab, "rx0"):
+                os.sched_setaffinity(thread, {1})
+            Path(f"/proc/{other.pid}/autogroup").write_text("0")  # one like any other
+            sent = run(source, traffic(1_800_000.0, 0.5))
+        finally:
+            other.kill()
+
+    assert (sent.error, sent.frames) == ("", 900_000)
+    assert sent.duration_s == pytest.approx(0.5, rel=0.01)
 
 
 def test_as_fast_as_it_can_is_a_sequence_whose_losses_the_device_counts(lab, opened, tmp_path):

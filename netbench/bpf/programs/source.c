@@ -21,7 +21,8 @@ struct trial {
 	__u64 frames;
 	__u64 gap_ns;
 	__u64 gap_fraction;
-	__u64 least_gap_ns;   // between frames that are overdue
+	__u64 least_gap_ns;   // between frames that are overdue, in the mean
+	__u64 ahead_ns;       // of that mean, so that as many leave together as the batch has
 	__u64 flows;
 	// What was done.
 	__u64 second_ns;      // when the second of CLOCK_REALTIME began that is now
@@ -29,7 +30,7 @@ struct trial {
 	__u64 stamp;
 	__u64 due_ns;         // of the next frame
 	__u64 due_fraction;
-	__u64 earliest_ns;    // of the next frame, whenever it was due
+	__u64 earliest_ns;    // of the next frame but for `ahead_ns`, whenever it was due
 	__u64 sent;
 	__u64 flow;
 	__u64 first_ns;
@@ -118,7 +119,7 @@ int paced(struct xdp_md *frame)
 
 	if (!trial)
 		return XDP_ABORTED;
-	if (now < trial->due_ns || now < trial->earliest_ns || trial->done) {
+	if (now < trial->due_ns || now + trial->ahead_ns < trial->earliest_ns || trial->done) {
 		trial->burst = 0;
 		return XDP_DROP;
 	}
@@ -133,7 +134,9 @@ int paced(struct xdp_md *frame)
 	if (!trial->sent)
 		trial->first_ns = now;
 	trial->last_ns = now;
-	trial->earliest_ns = now + trial->least_gap_ns;
+	if (trial->earliest_ns < now)
+		trial->earliest_ns = now;
+	trial->earliest_ns += trial->least_gap_ns;
 	trial->due_fraction += trial->gap_fraction;
 	trial->due_ns += trial->gap_ns + (trial->due_fraction >> 32);
 	trial->due_fraction = (__u32)trial->due_fraction;

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
@@ -36,6 +38,7 @@ class LiveRun(threading.Thread):
                 # moves to others: as it never sleeps, it would get no more of its CPU than whatever comes by.
                 os.sched_setaffinity(0, self._cpus[:1])
                 os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
+                _put_session_first()
             while not self._is_done():
                 run_live(self._program, self._frame, _SLOTS, self._batch)
         except (NetbenchError, OSError) as error:
@@ -55,3 +58,13 @@ class LiveRun(threading.Thread):
             assert self.ident is not None
             signal.pthread_kill(self.ident, signal.SIGUSR1)
         self._may_end.set()
+
+
+def _put_session_first() -> None:
+    """Before other sessions too, which share a CPU evenly whatever the nice values within (sched(7), autogroups).
+
+    Not one that others belong to.
+    """
+    if os.getsid(0) == os.getpid():
+        with suppress(FileNotFoundError):  # a kernel that does not group sessions
+            Path("/proc/self/autogroup").write_text(str(_FIRST))

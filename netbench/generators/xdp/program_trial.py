@@ -11,8 +11,9 @@ from netbench.model.traffic import Sent, Traffic
 _HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
 _CLOCK_EVERY = 16  # frames, without a rate
 _FRACTION = 2**32  # in so many parts the program divides a ns
-# Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself up to 1.
-_BATCHES = ((250_000.0, 1), (2_000_000.0, 4), (4_000_000.0, 16))
+# Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself 2, where
+# a thread on another CPU is woken for it.
+_BATCHES = ((250_000.0, 1), (1_000_000.0, 4), (2_500_000.0, 16))
 _LARGEST_BATCH = 64
 
 
@@ -24,8 +25,8 @@ class Shared(ctypes.Structure):
         *(
             (name, ctypes.c_uint64)
             for name in (
-                *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "flows"),
-                *("second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns", "sent", "flow"),
+                *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
+                *("flows", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns", "sent", "flow"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
             )
         ),
@@ -39,7 +40,7 @@ class Trial:
         self.frame = build_frame(traffic)
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.fps or float("inf")
-        self.batch = next((batch for below, batch in _BATCHES if fps < below), _LARGEST_BATCH)
+        self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
         self._traffic, self._shared = traffic, shared
         ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
         shared.done = 1  # until it begins
@@ -55,6 +56,8 @@ class Trial:
             limit_s = traffic.longest_s
             shared.gap_ns, shared.gap_fraction = divmod(round(1e9 / traffic.fps * _FRACTION), _FRACTION)
             shared.least_gap_ns = round(1e9 / catch_up_fps(traffic.fps))
+            # One by one they would cost a whole call of the driver each, and a high rate would never be caught up with.
+            shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
             shared.frames = traffic.frames
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
