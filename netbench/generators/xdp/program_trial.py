@@ -12,9 +12,10 @@ _HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps 
 _CLOCK_EVERY = 16  # frames, without a rate
 _FRACTION = 2**32  # in so many parts the program divides a ns
 # Frames that leave together are as few as the rate allows: giving one back takes 0.1 µs, sending one by itself 2, where
-# a thread on another CPU is woken for it.
-_BATCHES = ((250_000.0, 1), (1_000_000.0, 4), (2_500_000.0, 16))
+# a thread on another CPU is woken for it, and twice that for long ones: then as many more leave together.
+_BATCHES = ((100_000.0, 1), (400_000.0, 4), (1_000_000.0, 8))
 _LARGEST_BATCH = 64
+_LONG_BYTES = 512
 
 
 class Shared(ctypes.Structure):
@@ -41,6 +42,8 @@ class Trial:
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.fps or float("inf")
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
+        if self.batch > 1 and traffic.frame_size > _LONG_BYTES:
+            self.batch = min(2 * self.batch, _LARGEST_BATCH)
         self._traffic, self._shared = traffic, shared
         ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
         shared.done = 1  # until it begins
