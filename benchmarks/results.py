@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from itertools import islice, product
 from pathlib import Path
 
-from netbench.model.counts import LossRuns, StreamCounts
+from netbench.model.counts import StreamCounts
+from netbench.model.distributions import LossRuns
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netbench.capture.arrival_times import ArrivalTimes
-from netbench.model.counts import ClockOffset, Extent, LossRuns, Spread
+from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
-from netbench.model.counts import ClockOffset
+from netbench.model.distributions import ClockOffset
 
 
 class FlushFrames(NamedTuple):

@@ -15,9 +15,9 @@ from netbench.capture.distribution import Distribution
 from netbench.capture.headers import LINKS, PairFrames, decode
 from netbench.capture.pcap import FrameBatch, PcapReader
 from netbench.capture.reading import open_file, read_stream
-from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped
+from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
 from netbench.errors import UsageError
-from netbench.model.paths import PREFIX_LENGTH
+from netbench.model.addresses import PREFIX_LENGTH
 
 _HOST_BITS = 32 - PREFIX_LENGTH
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
@@ -111,7 +111,7 @@ class _StreamTally:
             batch = arrivals(frames.sequence, self._sequence.expected)
             copies = self._sequence.add(batch)
             self._reordering.add(batch.without(copies) if len(copies) else batch)
-            self._arrived.add(np.delete(frames.times_ns, copies) if len(copies) else frames.times_ns)
+            self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
             if self._expected is None or self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
@@ -127,11 +127,11 @@ class _StreamTally:
         if self._early is None:
             delays = times_ns - sent_ns
             if len(copies):
-                sequence, delays = np.delete(sequence, copies), np.delete(delays, copies)
+                sequence, delays = without(sequence, copies), without(delays, copies)
             self._delays.add(delays)
         else:
             sequence, delays = self._early.add(
-                np.delete(sequence, copies), np.delete(sent_ns, copies), np.delete(times_ns, copies)
+                without(sequence, copies), without(sent_ns, copies), without(times_ns, copies)
             )
             self._delays.add(delays)
             is_known = delays > 0

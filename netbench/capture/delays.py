@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
-from netbench.capture.sequences import run_places
-from netbench.model.counts import Spread
+from netbench.capture.sequences import run_places, without
+from netbench.model.distributions import Spread
 
 Values = NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class Successors:
         ends = np.append(starts[1:], len(sequence)) - 1
         numbers, values = sequence[:-1], self._combine(of_frame[:-1], of_successor[1:])
         if len(starts) > 1:
-            numbers, values = np.delete(numbers, ends[:-1]), np.delete(values, ends[:-1])
+            numbers, values = without(numbers, ends[:-1]), without(values, ends[:-1])
         first, last = sequence[starts], sequence[ends]
         self._for_successor.put(last + 1, of_frame[ends])
         found, theirs = self._for_successor.take(first)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from netbench.model.counts import Extent, Spread
+from netbench.model.distributions import Extent, Spread
 
 # Each doubling is cut into 2^_STEP_BITS steps of equal width. What is in the middle of a step is off by at most
 # 2^-(_STEP_BITS + 1), 0.05 %, of any number in it; below 2^(_STEP_BITS + 1), steps are single integers.
@@ -124,6 +124,7 @@ def _steps(values: NDArray[np.int64], least: int) -> NDArray[np.int64]:
     steps -= _BITS_OF_ONE - 1
     if least <= 0:
         np.maximum(steps, 0, out=steps)
+    if least < 0:
         np.negative(steps, out=steps, where=values < 0)
     return steps
 

@@ -28,6 +28,7 @@ NO_LIMIT = 2**32 - 1
 _FCS_KNOWN = 0x04000000  # in the link type field; the length is in its top four bits, in 16-bit words
 _CAPTURED_AT = 8
 _ORIGINAL_AT = 12
+_BOTH_LENGTHS = np.dtype(np.uint64)  # compared only, whatever their order
 
 # libpcap's MAXIMUM_SNAPLEN and Wireshark's WTAP_MAX_PACKET_SIZE_STANDARD: no Ethernet capture has more.
 _MAX_CAPTURED = 262_144
@@ -179,22 +180,28 @@ class PcapReader:
                 return
             if not window.fill(self._header + captured):
                 break
-            batch, consumed = self._run(captured) or self._walk()
+            batch, consumed = self._run(captured, original) or self._walk()
             yield batch
             window.consume(consumed)
         self.ending = Ending(leftover_bytes=window.available)
 
-    def _run(self, captured: int) -> tuple[FrameBatch, int] | None:
-        """The records from here on that have this captured length; None for a few."""
+    def _run(self, captured: int, original: int) -> tuple[FrameBatch, int] | None:
+        """The records from here on that have this captured length; None for a few.
+
+        The first one, which is known to be good, has the `original` length.
+        """
         stride = self._header + captured
         most = self._window.available // stride
         rows = self._window.records(stride, most)
+        lengths = field(rows, _BOTH_LENGTHS, _CAPTURED_AT)
+        if (lengths == lengths[0]).all():
+            return self._batch(rows, captured, np.full(most, original, np.uint32)), most * stride
         count = _leading(field(rows, self._word, _CAPTURED_AT) == captured)
         if count < min(most, _SHORTEST_RUN):
             return None
-        original = field(rows[:count], self._word, _ORIGINAL_AT).astype(np.uint32)
-        count = _sensible(captured, original)
-        return self._batch(rows[:count], captured, original[:count]), count * stride
+        originals = field(rows[:count], self._word, _ORIGINAL_AT).astype(np.uint32)
+        count = _sensible(captured, originals)
+        return self._batch(rows[:count], captured, originals[:count]), count * stride
 
     def _walk(self) -> tuple[FrameBatch, int]:
         """Records of any length, followed one by one; the first is known to be good."""

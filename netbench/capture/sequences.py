@@ -7,13 +7,13 @@ made of the order of arrival is made of runs, and so costs next to nothing for f
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.distribution import Distribution
-from netbench.model.counts import Extent, LossRuns
+from netbench.model.distributions import Extent, LossRuns
 
 PAGE_NUMBERS = 1 << 16
 _FIELD = 1 << 32  # the numbers that a frame's header has room for: the one after the last is 0 again
@@ -21,6 +21,8 @@ _HALF = _FIELD >> 1
 # Breaks in the order that are remembered. An extent that goes back beyond them is counted as far as they go: by at
 # least as many frames.
 _BREAKS = 1 << 16
+# To copy what is between so few values costs less than to look at each.
+_FEW = 256
 
 
 class Arrivals(NamedTuple):
@@ -58,12 +60,18 @@ def unwrapped(sequence: NDArray[np.int64], highest: int | None, within: range) -
     the batch that are `within` what the stream can have sent. Until there is one, they are the 2³² from where that
     begins.
     """
-    around = within.start + _HALF if highest is None else highest
-    numbers: NDArray[np.int64] = ((sequence - (around - _HALF)) & (_FIELD - 1)) + (around - _HALF)
-    if len(numbers) < 2:
-        return numbers
-    most = int(numbers.max())
-    if (most if highest is None else max(most, highest)) - int(numbers.min()) < _HALF:
+    if not len(sequence):
+        return sequence
+    lowest = (within.start + _HALF if highest is None else highest) - _HALF
+    least, most = int(sequence.min()), int(sequence.max())
+    wraps = (least - lowest) >> 32
+    if wraps == (most - lowest) >> 32:
+        numbers: NDArray[np.int64] = sequence - wraps * _FIELD
+        least, most = least - wraps * _FIELD, most - wraps * _FIELD
+    else:
+        numbers = ((sequence - lowest) & (_FIELD - 1)) + lowest
+        least, most = int(numbers.min()), int(numbers.max())
+    if len(numbers) < 2 or (most if highest is None else max(most, highest)) - least < _HALF:
         return numbers
     middle = len(sequence) // 2
     first = unwrapped(sequence[:middle], highest, within)
@@ -96,6 +104,14 @@ def arrivals(sequence: NDArray[np.int64], expected: int) -> Arrivals:
         late=late,
         late_places=late_places,
     )
+
+
+def without(values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
+    """The values, of shape (n,), but for those at these places, which are in ascending order."""
+    if len(places) > _FEW:
+        return np.delete(values, places)
+    edges = pairwise([-1, *places.tolist(), len(values)])
+    return np.concatenate([values[before + 1 : place] for before, place in edges])
 
 
 def run_places(sequence: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from netbench.capture.captured import CaptureCounts, Rate, Span, StreamCapture
-    from netbench.model.counts import Spread
+    from netbench.model.distributions import Spread
 
 _NOTES = """\
 Missing and loss runs lie between the lowest and the highest sequence number seen: what was lost before

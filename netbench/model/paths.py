@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from netbench.model.addresses import PREFIX_LENGTH
 from netbench.model.topology import StreamSpec, Topology, host_of
 from netbench.model.traffic import Receive
 
-# RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
-# sinks in 198.19.n.0/24, n being the stream's number from 1. The source of each trial has another address, so that late
-# frames of an earlier one can be told; .1 is the router's, .255 would be a broadcast.
-PREFIX_LENGTH = 24
+# The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
+# .255 would be a broadcast.
 _FIRST_SOURCE = 2
 _SOURCES = 253
 

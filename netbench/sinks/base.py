@@ -11,7 +11,8 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
-from netbench.model.counts import ClockOffset, Extent, LossRuns, Spread, Window
+from netbench.model.counts import Window
+from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
 from netbench.model.paths import StreamPath
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity

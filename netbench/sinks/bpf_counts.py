@@ -17,7 +17,7 @@ from netbench.capture.distribution import Distribution
 from netbench.capture.sequences import losses_of
 from netbench.errors import UsageError
 from netbench.hosts.clock import ClockReading
-from netbench.model.counts import ClockOffset
+from netbench.model.distributions import ClockOffset
 
 SAMPLE_BYTES = 240
 

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from statistics import fmean
 
-from netbench.model.counts import Spread, StreamCounts
+from netbench.model.counts import StreamCounts
+from netbench.model.distributions import Spread
 from netbench.model.trial import TrialResult
 from netbench.statistics.groups import Group
 from netbench.statistics.intervals import Interval, known_interval

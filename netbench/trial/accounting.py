@@ -7,7 +7,8 @@ the counters on both sides of it; whatever they do not explain stays visible as 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from netbench.model.counts import PointCount, Spread, StreamCounts
+from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.distributions import Spread
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint
 from netbench.model.traffic import Sent

@@ -28,8 +28,9 @@ from netbench.linux.changes import (
 )
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
+from netbench.model.addresses import PREFIX_LENGTH
 from netbench.model.names import PREFIX
-from netbench.model.paths import PREFIX_LENGTH, Nic, Place, StreamPath
+from netbench.model.paths import Nic, Place, StreamPath
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
 # What makes a kernel a router: frames are addressed to it, and not to the sink.

@@ -15,7 +15,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
-from netbench.model.counts import Spread
+from netbench.model.distributions import Spread
 from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.scenario import VICTIM

@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from netbench.model.campaign import CampaignResults, Maximum
-from netbench.model.counts import PointCount, Spread, StreamCounts
+from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.distributions import Spread
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, line_rate_fps

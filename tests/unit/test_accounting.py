@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netbench.model.counts import ClockOffset, Extent, Spread, StreamCounts
+from netbench.model.counts import StreamCounts
+from netbench.model.distributions import ClockOffset, Extent, Spread
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Sent, Traffic

@@ -340,6 +340,13 @@ finally:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_analysis_of_a_capture_loads_nothing_that_it_does_not_need():
+    """It would take longer than to count a million frames."""
+    script = "import sys, netbench.cli.analyze, netbench.sinks.pcapng; print({'pydantic', 'scipy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.parametrize("target", ["", "-o -", "-o /dev/stdout"])
 def test_an_export_that_nobody_reads_or_that_cannot_be_written(results, target):
     export = f"set -o pipefail; {sys.executable} -m netbench export {results.path} {target}"

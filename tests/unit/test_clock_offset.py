@@ -6,7 +6,7 @@ import pytest
 
 from netbench.capture.counting import analyze_capture
 from netbench.cli.analyze import analyze_command
-from netbench.model.counts import ClockOffset
+from netbench.model.distributions import ClockOffset
 from netbench.sinks import flush
 from tests.unit.capture_files import FLUSH_MAC, START_NS, Frame, ethernet, pcap
 

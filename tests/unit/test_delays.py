@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netbench.capture.delays import _MOST_WAITING, EarlyStamps, Successors, VariationTally
 from netbench.capture.distribution import Distribution
-from netbench.model.counts import Spread
+from netbench.model.distributions import Spread
 
 START_NS = 1_700_000_000_000_000_000
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netbench.capture.distribution import Distribution
-from netbench.model.counts import Spread
+from netbench.model.distributions import Spread
 
 BATCHES = st.lists(st.lists(st.integers(-(2**40), 2**50) | st.integers(-3000, 3000), max_size=50), max_size=6)
 PERCENTILES = (1, 500, 900, 990, 999, 1000)

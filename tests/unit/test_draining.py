@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netbench.linux.nics import NicCounters
-from netbench.model.counts import Spread
+from netbench.model.distributions import Spread
 from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult

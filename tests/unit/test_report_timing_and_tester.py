@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import ClockOffset, LossRuns, Spread
+from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from netbench.model.counts import ClockOffset, LossRuns, Spread, Window
+from netbench.model.counts import Window
+from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.scenario import Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind

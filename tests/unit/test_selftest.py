@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.model.counts import ClockOffset
+from netbench.model.distributions import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.in_the_way import Attached, judge_attached

@@ -19,8 +19,9 @@ from netbench.capture.sequences import (
     arrivals,
     losses_of,
     unwrapped,
+    without,
 )
-from netbench.model.counts import Extent, LossRuns
+from netbench.model.distributions import Extent, LossRuns
 
 LAST = 2**32 - 1
 
@@ -250,3 +251,9 @@ def test_losses_by_somebody_elses_bits_are_those_of_the_numbers(first, count, lo
     bits = np.zeros(4 * PAGE_NUMBERS, np.bool_)
     bits[[number % len(bits) for number in seen]] = True
     assert losses_of(np.packbits(bits, bitorder="little"), numbers) == model_losses(seen, first, first + count)
+
+
+@pytest.mark.parametrize("places", [[0], [999], [0, 1, 2, 500, 998, 999], list(range(0, 1000, 3))])
+def test_what_is_left_without_some_values(places):
+    left = [value for value in range(1000) if value not in places]
+    assert without(np.arange(1000), np.array(places)).tolist() == left

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
-from netbench.model.counts import ClockOffset, Loss, LossRuns, PointCount, Spread, StreamCounts, Window
+from netbench.model.counts import Loss, PointCount, StreamCounts, Window
+from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
 from netbench.model.tester import Identity, StreamEnds

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.model.counts import Spread
+from netbench.model.distributions import Spread
 from netbench.model.traffic import Sent, Stamps
 from netbench.sinks import tcpdump
 from netbench.sinks.base import Received

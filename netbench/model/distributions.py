@@ -1,0 +1,93 @@
+"""How what arrived of a stream is distributed: times, runs of loss, reordering; and how far clocks can be trusted.
+
+Loads next to nothing: a short capture is analysed in less time than it takes to load what describes a testbed.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How times of a stream's frames are distributed, ns; a time of some is None where it cannot be told.
+
+    A percentile is the least time that as large a part of all does not exceed (nearest rank), right within 0.05 %;
+    all else is exact. `p999_ns` is the 99.9 % one: None for fewer than 1,000 times, as are the others for fewer than
+    100 and 10, of which they would only be the largest.
+    """
+
+    smallest_ns: int | None
+    mean_ns: float | None
+    median_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
+    p999_ns: int | None
+    largest_ns: int | None
+
+    @property
+    def above_smallest(self) -> "Spread | None":
+        """How the distances from the smallest of these times are distributed; None where that one is not known."""
+        least = self.smallest_ns
+        if least is None:
+            return None
+        return Spread(*(None if time is None else time - least for time in self._times))
+
+    @property
+    def without_zero(self) -> "Spread":
+        """The same where 0 stands for less than can be told: None in its place, and for a mean that has such times."""
+        known = Spread(*(time or None for time in self._times))
+        return known if known.smallest_ns else replace(known, mean_ns=None)
+
+    @property
+    def _times(self) -> tuple[Any, ...]:
+        return (
+            self.smallest_ns,
+            self.mean_ns,
+            self.median_ns,
+            self.p90_ns,
+            self.p99_ns,
+            self.p999_ns,
+            self.largest_ns,
+        )
+
+
+# Clocks that differ by less are taken for one: time stamps in frames and captures have a resolution of 1 µs.
+_ONE_CLOCK_NS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """By how much later than it was captures are stamped, by the clock that stamps frames: at least and at most, ns."""
+
+    least_ns: int
+    most_ns: int
+
+    @property
+    def bound_ns(self) -> int:
+        """By how much delays may be too long or too short for it."""
+        return max(abs(self.least_ns), abs(self.most_ns))
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is certain that these are two clocks."""
+        return self.least_ns > _ONE_CLOCK_NS or self.most_ns < -_ONE_CLOCK_NS
+
+
+@dataclass(frozen=True, slots=True)
+class LossRuns:
+    """How many loss runs have at least `from_frames`, a power of two, and less than twice as many frames."""
+
+    from_frames: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """By how many frames reordered ones came after the first frame with a higher number (RFC 4737, section 4.2).
+
+    The median is right within 0.05 %, all else is exact.
+    """
+
+    median: int
+    mean: float
+    largest: int
