@@ -69,9 +69,9 @@ def test_what_a_campaign_needs_is_what_its_scenarios_need():
     ("placement", "uut", "victim", "neighbour"),
     [
         (None, {}, (), ()),
-        ("same-cpu", {}, (0,), (0,)),
+        ("same-cpu", {}, (1,), (1,)),
         ("same-cpu", {"host_cpus": [1]}, (1,), (1,)),
-        ("other-core", {}, (0,), (1,)),
+        ("other-core", {}, (1,), (0,)),
         ([1], {}, (), (1,)),
     ],
 )
