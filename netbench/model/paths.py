@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.addresses import PREFIX_LENGTH
 from netbench.model.topology import StreamSpec, Topology, host_of
-from netbench.model.traffic import Receive
+from netbench.model.traffic import PREFIX_LENGTH, Receive
 
 # The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
 # .255 would be a broadcast.

@@ -26,7 +26,7 @@ from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import Place, stream_paths
 from netbench.model.traffic import Traffic
-from netbench.sinks.auto import Auto, AutoSink
+from netbench.sinks.auto_sink import Auto, AutoSink
 from netbench.sinks.base import Sink, SinkKind
 from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.tcpdump import TcpdumpSink

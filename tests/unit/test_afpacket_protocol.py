@@ -96,7 +96,7 @@ def test_a_trial_is_prepare_start_and_what_was_sent(opened):
 
 def test_the_worker_is_told_interface_threads_and_cpus(opened):
     _, host = opened("say(READY); sys.stdin.read()", cpus=[2, 5], options=AfPacketSource.Options(threads=3))
-    assert host.argv[-5:] == ["netbench.generators.afpacket.worker", "veth0", "3", "2", "5"]
+    assert host.argv[-5:] == ["netbench.generators.afpacket.afpacket_worker", "veth0", "3", "2", "5"]
     assert sys.executable in host.argv
 
 

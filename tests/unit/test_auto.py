@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators import auto
-from netbench.generators.auto import Auto
+from netbench.generators import auto_source as auto
+from netbench.generators.auto_source import Auto
 from netbench.model.paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
@@ -157,5 +157,5 @@ def test_a_dry_run_shows_all(monkeypatch):
     lines = Auto().source().commands("nb-tx1", (0,))
     assert lines[:2] == ["# where pktgen works:", "tee /proc/net/pktgen/kpktgend_0 <<< 'add_device nb-tx1@0'"]
     assert lines[-4] == "# elsewhere:"
-    assert "afpacket.worker nb-tx1" in lines[-3]
-    assert "xdp.worker nb-tx1 0 0" in lines[-1]
+    assert "afpacket.afpacket_worker nb-tx1" in lines[-3]
+    assert "xdp.xdp_worker nb-tx1 0 0" in lines[-1]

@@ -17,8 +17,9 @@ from netbench.model.paths import stream_paths
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
-from netbench.sinks import auto, bpf_hooks
-from netbench.sinks.auto import Auto
+from netbench.sinks import auto_sink as auto
+from netbench.sinks import bpf_hooks
+from netbench.sinks.auto_sink import Auto
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions
 from netbench.sinks.bpf_counts import Room

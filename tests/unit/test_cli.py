@@ -146,7 +146,7 @@ def test_a_dry_run_needs_no_root_and_touches_nothing(command, monkeypatch, tmp_p
     for inside in (
         "numgen inc mod 100 < 7 counter name nb-s1 drop",
         "tcpdump -i nb-rx1",
-        "netbench.generators.afpacket.worker nb-tx1",
+        "netbench.generators.afpacket.afpacket_worker nb-tx1",
     ):
         assert inside in out
     trials = lines[lines.index("# trials, in order") + 1 : -1]

@@ -110,7 +110,7 @@ def test_what_is_chosen_only_later_is_told_in_every_way():
     assert remarks[:2] == ["# where pktgen works:", "# elsewhere:"]
     assert remarks[2].startswith("# for loads above 200,000 frames/s")
     assert sources[0] == remarks[0]
-    assert ["afpacket.worker" in sources[-3], "xdp.worker" in sources[-1]] == [True, True]
+    assert ["afpacket.afpacket_worker" in sources[-3], "xdp.xdp_worker" in sources[-1]] == [True, True]
 
 
 def test_only_the_chosen_uuts_are_told():

@@ -8,7 +8,7 @@ from netbench.config.loading import load_profile, load_topology
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.generators.afpacket.afpacket import AfPacket
-from netbench.generators.auto import Auto
+from netbench.generators.auto_source import Auto
 from netbench.model.profile import NoOptions
 from netbench.uut.external import ExternalOptions
 from netbench.uut.ovs import OvsOptions

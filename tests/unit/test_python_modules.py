@@ -30,7 +30,7 @@ def hostile(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
-        ("netbench.generators.afpacket.worker", ["no-such-nic", "1"]),
+        ("netbench.generators.afpacket.afpacket_worker", ["no-such-nic", "1"]),
         ("netbench.sinks.flush", ["no-such-nic"]),
         ("netbench.uut.forwarder_process", ["no-such-nic", "no-such-nic", Impairments().model_dump_json()]),
         ("netbench.vmm.reception", ["no-such-nic", "02:00:00:00:00:01"]),

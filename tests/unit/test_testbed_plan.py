@@ -227,4 +227,4 @@ def test_uuts_and_sources_are_made_as_described():
     assert (type(raw), type(reference)) == (Raw, Reference)
     generator, _ = make_backends(profile(generator={"kind": "afpacket", "threads": 3}))
     threads = generator.source().commands("nb-tx1", (4, 5))
-    assert threads[0].endswith("netbench.generators.afpacket.worker nb-tx1 3 4 5")
+    assert threads[0].endswith("netbench.generators.afpacket.afpacket_worker nb-tx1 3 4 5")

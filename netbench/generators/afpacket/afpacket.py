@@ -43,7 +43,7 @@ class AfPacketSource(WorkerSource):
 
     def __init__(self, options: AfPacketOptions | None = None) -> None:
         self._threads = (options or AfPacketOptions()).threads
-        super().__init__("afpacket", "netbench.generators.afpacket.worker", str(self._threads))
+        super().__init__("afpacket", "netbench.generators.afpacket.afpacket_worker", str(self._threads))
 
     def stamps(self, traffic: Traffic) -> Stamps:
         return Stamps(first_sequence=0)

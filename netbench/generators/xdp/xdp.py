@@ -50,7 +50,7 @@ class XdpSource(WorkerSource):
     def __init__(self, *, attach: bool = True) -> None:
         """`attach`: a program that passes all on, at a NIC whose driver takes frames only then."""
         self._kernel = "the kernel of its host"
-        super().__init__("xdp", "netbench.generators.xdp.worker", str(int(attach)))
+        super().__init__("xdp", "netbench.generators.xdp.xdp_worker", str(int(attach)))
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """As of every worker; MissingError when the kernel or the interface lacks what it needs."""

@@ -1,4 +1,4 @@
-"""The process of an `afpacket` source: `python -m netbench.generators.afpacket.worker IFACE THREADS [CPU…]`.
+"""The process of an `afpacket` source: `python -m netbench.generators.afpacket.afpacket_worker IFACE THREADS [CPU…]`.
 
 Only numpy and the standard library are imported here: it starts quickly.
 """

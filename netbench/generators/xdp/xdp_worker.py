@@ -1,4 +1,4 @@
-"""The process of an `xdp` source: `python -m netbench.generators.xdp.worker IFACE ATTACH [CPU…]`, ATTACH 0 or 1."""
+"""The process of an `xdp` source: `python -m netbench.generators.xdp.xdp_worker IFACE ATTACH [CPU…]`, ATTACH 0 or 1."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from netbench.bpf.libbpf import BpfError, load
 from netbench.bpf.live_frames import run_live
 from netbench.generators.frames import flow_ports
 from netbench.generators.worker_process import Worker, serve
-from netbench.generators.xdp.device import claim, refusal
+from netbench.generators.xdp.claiming import claim, refusal
 from netbench.generators.xdp.live_run import LiveRun
 from netbench.generators.xdp.program_trial import Shared, Trial
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
