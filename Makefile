@@ -10,7 +10,11 @@ NEEDED = $(PYTHON) -m netbench.testbed.requirements
 TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
-DEMO_TOOLS := ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
+# What tests of libvirt start and talk to: found by path, as none of it is a command that users need.
+LIBVIRT := /usr/sbin/libvirtd:libvirt-daemon /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
+    /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so:libvirt-daemon-driver-qemu
+
+DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
@@ -56,7 +60,7 @@ test: guest ## all tests but those of guests and VMs (root, or the parts that ne
 	    $(PYTHON) -m pytest $(patsubst %,--ignore=%,$(SIDE_BY_SIDE) $(PLATFORMS)); exit $$((side_by_side | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
-	@tools/system-packages $(TEST_TOOLS)
+	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT)
 	@$(PYTHON) -m pytest $(PLATFORMS)
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds

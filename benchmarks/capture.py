@@ -29,12 +29,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-NETBENCH = """
-import sys
-from pathlib import Path
-from netbench.cli.analyze import analyze_command
-print(analyze_command(Path(sys.argv[1]), as_json=True))
-"""
+NETBENCH = ["-m", "netbench", "analyze", "--json"]
 DPKT = """
 import sys, dpkt
 with open(sys.argv[1], "rb") as file:
@@ -192,7 +187,7 @@ def records(numbers: NDArray[np.int64], delays_ns: NDArray[np.int64], captured: 
 def tools(path: Path, with_tshark: bool) -> dict[str, list[str]]:
     file = str(path)
     commands = {
-        "netbench": [sys.executable, "-c", NETBENCH, file],
+        "netbench": [sys.executable, *NETBENCH, file],
         "capinfos": ["capinfos", file],
         "capinfos -c": ["capinfos", "-c", file],
         "tcpdump --count": ["tcpdump", "-r", file, "--count"],
@@ -212,7 +207,7 @@ def installed(argv: Sequence[str]) -> bool:
 
 def measure(argv: Sequence[str]) -> Cost:
     """One run of a process, which must succeed; only what netbench writes is kept."""
-    kept = NETBENCH in argv
+    kept = argv[1:-1] == NETBENCH
     begin = time.perf_counter()
     process = subprocess.Popen(argv, stdout=subprocess.PIPE if kept else subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     output = process.stdout.read().decode() if process.stdout else ""

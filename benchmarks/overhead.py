@@ -1,8 +1,9 @@
 """How much longer a campaign takes than what was asked for, and where that time goes.
 
 Runs one-second trials on the topology `netns`, as a user would, and divides the time from the start of the command to
-its end, report included, by the sum of the trials' durations and settling times. Where the rest went is read from the
-campaign's own events and from the steps of its trials.
+its end, report included, by the sum of the trials' durations and settling times; and likewise the time from the first
+trial's start to the last one's end, with all that lies between them. Where the rest went is read from the campaign's
+own events and from the steps of its trials.
 
     sudo python benchmarks/overhead.py [--repetitions N] [--duration SECONDS] [--check]
 """
@@ -26,8 +27,9 @@ from netbench.model.profile import Profile
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
 
-# At most so many times what was asked for.
-LIMIT = 1.4
+# At most so many times what was asked for: the command with 54 trials, and the trials alone. On a virtual machine with
+# two CPUs, beside other work, they took 1.13 and 1.07.
+LIMIT, TRIALS_LIMIT = 1.25, 1.15
 PROFILE = """
 frame_sizes: [64, 1500]
 loads: [1kfps, 10kfps, 50kfps]
@@ -67,16 +69,17 @@ def main() -> None:
         run(file, results.path)
         ended_ns = time.time_ns()
         trials = tuple(results.results().trials)
-        parts = list(breakdown(trials, load_profile(file, profile_kinds()), times(results, began_ns, ended_ns)))
-    ratio = report(parts, len(trials))
-    sys.exit(1 if options.check and ratio > LIMIT else 0)
+        happened = list(times(results, began_ns, ended_ns))
+        parts = list(breakdown(trials, load_profile(file, profile_kinds()), happened))
+    ratio, of_trials = report(parts, len(trials), trials_s(happened))
+    sys.exit(1 if options.check and (ratio > LIMIT or of_trials > TRIALS_LIMIT) else 0)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="what a campaign takes beside what was asked for")
     parser.add_argument("--repetitions", type=int, default=3, help="of 18 trials (default: 3)")
     parser.add_argument("--duration", type=float, default=1.0, help="of a trial, in seconds (default: 1)")
-    parser.add_argument("--check", action="store_true", help=f"exit with 1 when the ratio is above {LIMIT}")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is above its limit")
     options = parser.parse_args()
     if options.repetitions < 1 or not 0.1 <= options.duration <= 60:
         parser.error("at least 1 repetition, 0.1–60 seconds")
@@ -99,7 +102,14 @@ def times(results: ResultDirectory, began_ns: int, ended_ns: int) -> Iterator[tu
         yield kind, (later_ns - earlier_ns) / 1e9
 
 
-def breakdown(trials: Sequence[TrialResult], profile: Profile, times: Iterator[tuple[str, float]]) -> Iterator[Part]:
+def trials_s(times: Sequence[tuple[str, float]]) -> float:
+    """What passed from the first trial's start until the last one was stored, UUTs brought up meanwhile included."""
+    kinds = [kind for kind, _ in times]
+    first, last = kinds.index("trial-started"), len(kinds) - 1 - kinds[::-1].index("trial-stored")
+    return sum(seconds for _, seconds in times[first + 1 : last + 1])
+
+
+def breakdown(trials: Sequence[TrialResult], profile: Profile, times: Sequence[tuple[str, float]]) -> Iterator[Part]:
     """All of a campaign's time, part by part."""
     until: defaultdict[str, float] = defaultdict(float)
     for kind, seconds in times:
@@ -118,15 +128,16 @@ def breakdown(trials: Sequence[TrialResult], profile: Profile, times: Iterator[t
     yield Part("anything else", sum(until.values()))
 
 
-def report(parts: Sequence[Part], trials: int) -> float:
-    """Print the parts; the ratio of what all of them took to what was asked for."""
+def report(parts: Sequence[Part], trials: int, trials_s: float) -> tuple[float, float]:
+    """Print the parts; the ratio of what all of them took, and of what the trials took, to what was asked for."""
     took, asked = sum(part.took_s for part in parts), sum(part.asked_s for part in parts)
     print(f"{'':58}{'took s':>9}{'asked s':>9}{'more s':>9}{'ms a trial':>12}")
     for part in (*parts, Part("all", took, asked)):
         more = part.took_s - part.asked_s
         print(f"{part.name:58}{part.took_s:9.2f}{part.asked_s:9.2f}{more:9.2f}{1e3 * more / trials:12.1f}")
     print(f"\n{trials} trials took {took / asked:.3f} times what was asked for (limit: {LIMIT})")
-    return took / asked
+    print(f"from the first one's start to the last one's end: {trials_s / asked:.3f} (limit: {TRIALS_LIMIT})")
+    return took / asked, trials_s / asked
 
 
 if __name__ == "__main__":

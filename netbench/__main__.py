@@ -1,5 +1,5 @@
 """`python -m netbench`."""
 
-from netbench.cli.commands import main
+from netbench.cli.main import main
 
 main()

@@ -11,6 +11,7 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.vmm.qemu_command import qemu_program
 from tests.commands import netbench
 from tests.commands import start as start_command
+from tests.held_up import RUNS_AGAIN, HeldUp, LeftBehindError
 from tests.machine import machine_state
 
 # Machines are shared: how long an example takes says nothing.
@@ -18,9 +19,22 @@ settings.register_profile("netbench", deadline=None)
 settings.load_profile("netbench")
 
 
-def pytest_collection_modifyitems(items):
-    """Skip, with what is missing, the tests that cannot run here."""
+HELD_UP = pytest.StashKey[HeldUp]()
+
+
+def pytest_configure(config):
+    config.stash[HELD_UP] = HeldUp()
+
+
+def pytest_unconfigure(config):
+    config.stash[HELD_UP].stop()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Skip, with what is missing, the tests that cannot run here; those that measure may be run again."""
     for item in items:
+        if item.get_closest_marker("root") or item.get_closest_marker("vm"):
+            item.add_marker(pytest.mark.flaky(reruns=RUNS_AGAIN, condition=config.stash[HELD_UP].excuses))
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo make test"))
         if item.get_closest_marker("vm") and (lacking := _lacking_for_guests()):
@@ -49,9 +63,12 @@ def nothing_left_behind(request):
     if not any(request.node.get_closest_marker(marker) for marker in ("root", "vm")):
         yield
         return
+    request.config.stash[HELD_UP].start()
     before = machine_state()
     yield
-    assert machine_state() == before
+    after = machine_state()
+    if after != before:
+        raise LeftBehindError({what: (before[what], after[what]) for what in before if before[what] != after[what]})
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,7 @@ from typing import Self
 
 from netbench.errors import MissingError, TestbedError
 
-_LIBRARY = "libbpf.so.1"
+_LIBRARY, PACKAGE = "libbpf.so.1", "libbpf1"  # Debian's
 _PROGRAMS = files("netbench.bpf") / "programs"
 _Pointer = ctypes.c_void_p
 _OWN_NAMES = b"nb_"
@@ -37,7 +37,9 @@ def libbpf() -> Callable[..., int]:
     try:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError as error:
-        raise MissingError(f"{_LIBRARY} cannot be loaded ({error}): install libbpf1, which iproute2 brings") from error
+        raise MissingError(
+            f"{_LIBRARY} cannot be loaded ({error}): install {PACKAGE}, which iproute2 brings"
+        ) from error
     library.libbpf_set_print(None)  # what the kernel's verifier has to say is for who writes programs
 
     def call(name: str, *arguments: object) -> int:

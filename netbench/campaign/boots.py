@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netbench.campaign.record import Record
 from netbench.errors import NeighbourError, UutError
+from netbench.model.campaign import Boot
 from netbench.model.events import (
     CapturesFull,
     NeighboursFailed,
@@ -88,6 +89,7 @@ class Boots:
             while not why and next_trial() is not None:
                 with self.testbed.uut(uut) as up, ActiveGuests(self.testbed, uut, up) as guests:
                     boot = next(self.numbers)
+                    self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
                     self.record.keep_facts(uut.name, guests.facts())
                     self.record.tell(UutReady(uut.name))
                     failure = yield from self._measure_on(guests, boot, progress)

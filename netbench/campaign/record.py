@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.campaign import EndedSweep
+from netbench.model.campaign import Boot, EndedSweep
 from netbench.model.events import CampaignDisturbed, Event, Observer, SweepEnded, TrialRejudged, TrialStored
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
@@ -126,12 +126,16 @@ class Record:
                 self.directory.write_manifest(self.manifest)
                 self.tell(SweepEnded(one))
 
+    def keep_boot(self, boot: Boot) -> None:
+        """Note how long a UUT took to come up, and what it takes."""
+        self.store.keep_boot(boot)
+
     def keep_facts(self, uut: str, facts: Mapping[str, str]) -> None:
         """Note what a UUT and the neighbours beside it say of themselves."""
         self.store.keep_facts(uut, facts)
-        if "emulated" in facts:
+        if why := facts.get("emulated", facts.get("vm_emulated")):
             text = (
-                f"The CPU of UUT {uut} is emulated ({facts['emulated']}): its numbers describe the emulator, not the "
+                f"The CPU of UUT {uut} is emulated ({why}): its numbers describe the emulator, not the "
                 "virtual machine monitor. Use a host where KVM works for numbers to be quoted."
             )
             self.store.keep_warnings([Warning(WarningKind.CPU_IS_EMULATED, text)])

@@ -33,6 +33,7 @@ from netbench.results.event_log import EventLog, attempts_without_result
 from netbench.results.manifest import (
     begin_manifest,
     digests,
+    ended_sweeps_of,
     finished,
     first_difference,
     resumed,
@@ -143,7 +144,7 @@ def start(
     """
     profile = request.profile
     with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed:
-        own = fingerprint(request.topology, profile.generator, testbed.sends(), profile.sink)
+        own = fingerprint(request.topology, profile.generator, testbed.sends(), testbed.receives(), profile.sink)
         manifest = begin_manifest(
             request.topology,
             profile,
@@ -231,7 +232,8 @@ def _walk(
 def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     expected_s = request.schedule.expected_s(store.keys())
-    skipped = sum(one.skipped_trials for one in request.schedule.ended_sweeps)  # known of a campaign that goes on
+    # Of a campaign that goes on. One that was stopped before it had told of a sweep's end tells it yet.
+    skipped = sum(one.skipped_trials for one in ended_sweeps_of(record.manifest))
     planned = None if request.planned is None else request.planned - skipped
     record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), expected_s))
     record.keep_others(testbed.others())
@@ -241,7 +243,8 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     ceilings = selftest.known_ceilings if selftest else Ceilings()
-    with_tcpdump = latest_record(fingerprint(topology, profile.generator, testbed.sends(), SinkSpec()))
+    like_this = testbed.sends(), testbed.receives()
+    with_tcpdump = latest_record(fingerprint(topology, profile.generator, *like_this, SinkSpec()))
     boots = Boots(
         testbed,
         profile,

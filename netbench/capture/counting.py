@@ -224,6 +224,11 @@ class CaptureTally:
         """How many frames so far were the sink's own, sent to push out those before them."""
         return self._flush
 
+    @property
+    def late_from(self) -> Counter[str]:
+        """How many frames so far were of earlier trials, by their source's address."""
+        return self._late
+
     def add(self, batch: FrameBatch) -> None:
         """Count the frames of a batch; UsageError for one of another link type, or of too many streams."""
         if batch.link_type not in LINKS:

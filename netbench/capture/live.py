@@ -7,15 +7,17 @@ import struct
 import termios
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netbench.capture.captured import CaptureCounts, Expected
 from netbench.capture.counting import CaptureTally
-from netbench.capture.pcap import PcapReader
+from netbench.capture.pcap import FrameBatch, PcapReader
 from netbench.capture.reading import read_stream
 from netbench.errors import UsageError
 
@@ -98,9 +100,14 @@ class LiveCapture:
     What only the end of a trial tells (how many frames were sent, and until when) is made up for by `counts`.
     """
 
-    def __init__(self, awaited: Expected) -> None:
+    def __init__(self, awaited: Expected, from_ns: int = 0) -> None:
+        """Of what was captured before `from_ns` (CLOCK_REALTIME) only the frames of earlier trials count, as late."""
         self._name = f"the capture of {awaited.stream}"
-        self._tally = CaptureTally(self._name, [awaited])
+        self._tally, self._earlier = CaptureTally(self._name, [awaited]), CaptureTally(self._name, [awaited])
+        self._from_ns = from_ns
+        self._read_frames = 0
+        self._is_whole = False  # nothing is added any more
+        self._added = threading.Condition()
         self._pipe: GatheringPipe | None = None
         self._reader: PcapReader | None = None
         self._failure = ""
@@ -121,30 +128,44 @@ class LiveCapture:
         self._news.wait(timeout_s)
         return self._tally.flush_frames > 0
 
+    def await_frames(self, frames: int, timeout_s: float) -> bool:
+        """Whether just so many frames are read within a time; then what comes after them is left out of the counts."""
+        with self._added:
+            self._added.wait_for(lambda: self._read_frames >= frames, timeout_s)
+            self._is_whole = self._read_frames == frames
+        return self._is_whole
+
     def end(self) -> None:
         """Say that the writer has ended."""
         if self._pipe is not None:
             self._pipe.end()
 
     def counts(self, expected: Expected) -> CaptureCounts:
-        """What `analyze_capture` says of the same bytes, once the writer has ended; to be asked once.
+        """What `analyze_capture` says of the same bytes, once the writer has ended or `await_frames`; to be asked once.
 
         UsageError when they are no capture, and when a frame that could have been the stream's turns out not to be:
         what it has spoiled, loss runs and delays among others, cannot be taken back.
         """
         assert self._thread is not None, "begin() comes first"
-        self._thread.join(_END_S)
-        if self._thread.is_alive():
-            raise UsageError(f"{self._name}: not read to its end {_END_S:g} s after the capture ended")
-        if self._failure:
-            raise UsageError(self._failure)
+        if not self._is_whole:
+            self._thread.join(_END_S)
+            if self._thread.is_alive():
+                raise UsageError(f"{self._name}: not read to its end {_END_S:g} s after the capture ended")
+            if self._failure:
+                raise UsageError(self._failure)
         assert self._reader is not None
         if not self._tally.settle([expected]):
             raise UsageError(
                 f"{self._name}: frames with the stream's addresses bear numbers it did not send or times it did not "
                 "send at: the clock was set, or somebody else sent them; keep_captures: invalid tells them apart"
             )
-        return self._tally.counts(self._reader)
+        counts = self._tally.counts(self._reader)
+        return replace(counts, late_from=dict(Counter(counts.late_from) + self._earlier.late_from))
+
+    @property
+    def frames(self) -> int:
+        """How many frames of any kind were read."""
+        return self._read_frames
 
     def _read(self, pipe: GatheringPipe, cpus: Sequence[int]) -> None:
         """The life of the thread."""
@@ -167,6 +188,18 @@ class LiveCapture:
     def _count(self, reader: PcapReader) -> None:
         self._reader = reader
         for batch in reader.batches():
-            self._tally.add(batch)
+            with self._added:
+                if not self._is_whole:
+                    self._add(batch)
+                self._added.notify_all()
             if self._tally.flush_frames:
                 self._news.set()
+
+    def _add(self, batch: FrameBatch) -> None:
+        self._read_frames += len(batch.times_ns)
+        earlier = batch.times_ns < self._from_ns
+        if earlier.any():
+            self._earlier.add(batch.only(earlier))
+            batch = batch.only(~earlier)
+        if len(batch.times_ns):
+            self._tally.add(batch)

@@ -66,6 +66,13 @@ class FrameBatch(NamedTuple):
     original: NDArray[np.uint32]
     times_ns: NDArray[np.int64]
 
+    def only(self, these: NDArray[np.bool_]) -> "FrameBatch":
+        """The batch without all other frames; `these` is of shape (count,)."""
+        captured = self.captured if isinstance(self.captured, int) else self.captured[these]
+        return self._replace(
+            frames=self.frames[these], captured=captured, original=self.original[these], times_ns=self.times_ns[these]
+        )
+
 
 class Ending(NamedTuple):
     """How reading ended.

@@ -1,6 +1,5 @@
-"""Commands and exit codes, no logic. Everything heavy is imported by the command that needs it."""
+"""The commands, no logic. Everything heavy is imported by the command that needs it."""
 
-import os
 import sys
 import time
 from enum import StrEnum
@@ -11,10 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated, cast
 import typer
 
 from netbench.cli.image import image_app
-from netbench.cli.output import LastingOutput, open_standard_streams, printable, say, visible
+from netbench.cli.output import LastingOutput, printable, say, visible
 from netbench.errors import ExitCode, NetbenchError
-from netbench.hosts.local import absolute_path
-from netbench.hosts.signals import Stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,8 +153,12 @@ def analyze(
 @app.command()
 def selftest(
     topology: Annotated[
-        str, typer.Argument(help="The testbed to test: a topology file, or the bare name of a shipped one.")
-    ] = "netns-3",
+        str | None,
+        typer.Argument(
+            help="The testbed to test: a topology file, or the bare name of a shipped one. Default: netns-3, or netns "
+            "with too few CPUs for that."
+        ),
+    ] = None,
     frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
     generator: Annotated[
         str, typer.Option(metavar="KIND", help="What sends, as profiles have it: a kind, or {kind: …, options}.")
@@ -176,14 +177,14 @@ def selftest(
     """Measure UUTs of known behaviour: can the tester be trusted here? Keep its own ceilings for later campaigns."""
     from rich.console import Console
 
-    from netbench.cli.selftest import ConsolePresenter
+    from netbench.cli.selftest import ConsolePresenter, usual_topology
     from netbench.config.loading import load_profile, load_topology
     from netbench.config.plugins import UUTS, option_models, profile_kinds
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
     from netbench.hosts.signals import stopping_on_signals
     from netbench.selftest.suite import Wanted, run_selftest
 
-    wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
+    wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
     # Any profile does to read what sends and receives.
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
@@ -215,11 +216,15 @@ def doctor(
 
 
 @app.command("list")
-def list_() -> None:
+def list_(
+    uuts: Annotated[
+        bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and how real it is on this machine.")
+    ] = False,
+) -> None:
     """List topologies, profiles, generators, sinks, schedules and UUTs."""
-    from netbench.cli.listing import listing
+    from netbench.cli import listing
 
-    say(listing())
+    say(listing.uut_listing() if uuts else listing.listing())
 
 
 @app.command()
@@ -290,27 +295,12 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
         raise typer.Exit(ExitCode.INVALID_RESULTS)
 
 
-def main() -> None:
-    """Run the command line; every expected error is one message on stderr and a documented exit code."""
-    open_standard_streams()
-    os.environ["PATH"] = absolute_path()  # for all that is run
-    code = _outcome()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        pass  # whoever read our output has gone
-    except NetbenchError as error:
-        code = code or _complain(str(error), error.exit_code)
-    LastingOutput(sys.stderr).flush()
-    sys.exit(code)
-
-
-def _outcome() -> int:
-    """The exit code of the command that was asked for."""
+def run_command_line(arguments: list[str]) -> int:
+    """Do what a command line asks for, and return its exit code; what goes wrong at a command itself is raised."""
     try:
         # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
         command = typer.main.get_command(app)
-        with command.make_context("netbench", sys.argv[1:]) as context:
+        with command.make_context("netbench", arguments) as context:
             command.invoke(context)
     except typer.Exit as leaving:
         return leaving.exit_code
@@ -319,22 +309,4 @@ def _outcome() -> int:
         error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
         print(printable(words.getvalue().rstrip()), file=LastingOutput(sys.stderr))
         return error.exit_code
-    except Stopped as stopped:
-        return 128 + stopped.signum
-    except NetbenchError as error:
-        return _complain(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        return ExitCode.SIGINT
-    except BrokenPipeError:  # whoever read our output has gone
-        return ExitCode.DONE
-    except Exception as error:  # a defect of ours: still one line for the user, who is told how to see more
-        if os.environ.get("NETBENCH_DEBUG"):
-            raise
-        message = f"unexpected {type(error).__name__}: {error}\nplease report it; NETBENCH_DEBUG=1 shows where it arose"
-        return _complain(message, ExitCode.BROKEN)
     return ExitCode.DONE
-
-
-def _complain(message: str, code: ExitCode) -> int:
-    print(f"netbench: {printable(message)}", file=LastingOutput(sys.stderr))
-    return code

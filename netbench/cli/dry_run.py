@@ -1,7 +1,7 @@
 """What a campaign would do, as text: every change, command and trial, and how long it takes. Touches nothing."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.resolved import cpus_of, make_backends
-from netbench.testbed.rings import planned_changes, wanted_rings
+from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
 from netbench.trial.setup import Endpoints
@@ -33,7 +33,7 @@ def describe(request: Request) -> Iterator[str]:
         changes = [*base_changes(topology, ground), *planned_changes(rings, ground)]
         yield from (f"  {_on(ground)}{change.command}" for change in changes)
     for uut in request.uuts:
-        yield from _guests(request, uut)
+        yield from _guests(request, uut, rings)
     yield from _neighbours(request)
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
@@ -82,7 +82,7 @@ def _trials(request: Request) -> Iterator[str]:
         yield f"# expected total time: {_clock(expected_s)} ({expected_s:.0f} s)"
 
 
-def _guests(request: Request, uut: str) -> Iterator[str]:
+def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:
     """What brings a UUT up, and each neighbour that any trial needs."""
     topology = request.topology
     for name, guest in request.resolved.guests[uut].items():
@@ -92,6 +92,9 @@ def _guests(request: Request, uut: str) -> Iterator[str]:
         yield f"# UUT {uut} ({kind})" if name == VICTIM else f"# neighbour {name} of UUT {uut} ({kind})"
         if cpus := guest.assignment.entitlement.cpus:
             yield f"  # on the CPUs {', '.join(map(str, cpus))} of the host"
+            own = [path.name for path in guest.assignment.paths]
+            for ring in (ring for ring in rings if ring.stream in own and ring.cpus):
+                yield f"  {_on(topology.uut_machine)}{ring.moved(cpus).command}"
         for step in guest.plan.steps:
             yield f"  {_on(topology.uut_machine)}{step.command}"
 

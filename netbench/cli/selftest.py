@@ -6,8 +6,14 @@ from rich.console import Console
 
 from netbench.model.selftest_record import Check, SelftestRecord
 from netbench.report.tester_section import selftest_sentence
+from netbench.testbed.cpus import receiving_cpus, usable_cpus
 
 _WORDS = {True: "pass", False: "FAIL", None: "----"}
+
+
+def usual_topology() -> str:
+    """What is tested where nothing is said: of three streams, where links can receive by NAPI with so many."""
+    return "netns-3" if all(receiving_cpus(3, usable_cpus())) else "netns"
 
 
 class ConsolePresenter:

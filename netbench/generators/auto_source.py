@@ -91,14 +91,14 @@ class AutoSource(Source):
         return self._why + self._opened.remarks()
 
     def nearest_fps(self, fps: float, frame_size: int) -> float:
-        return self._source_for(fps).nearest_fps(fps, frame_size)
+        return self._source_for(fps, frame_size).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return self._source_for(traffic.fps).stamps(traffic)
+        return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
         """With the source that the load is for."""
-        self._sending = self._source_for(traffic.fps)
+        self._sending = self._source_for(traffic.fps, traffic.frame_size)
         self._sending.prepare(traffic)
 
     @property
@@ -118,9 +118,10 @@ class AutoSource(Source):
         self._usual = self._fast = self._sending = None
         self._why = []
 
-    def _source_for(self, fps: float | None) -> Source:
+    def _source_for(self, fps: float | None, frame_size: int) -> Source:
         usual = self._opened
-        return self._fast if self._fast and (fps is None or fps > _HIGH_FPS) else usual
+        is_fast = (fps is None or fps > _HIGH_FPS) and frame_size <= Xdp.largest_frame
+        return self._fast if self._fast and is_fast else usual
 
     @property
     def _opened(self) -> Source:

@@ -71,6 +71,7 @@ class Generator(Protocol):
     """A kind of source. One object serves a whole campaign, so that sources that start as one know of each other."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
+    largest_frame: ClassVar[int | None] = None  # bytes with FCS that it can make; None: as much as a link takes
     may_need: ClassVar[tuple[Need, ...]] = ()  # what a machine may lack for it: how that is looked for, and added
 
     def __init__(self, options: BaseModel) -> None:

@@ -78,6 +78,11 @@ class Namespaced(FilesByCommand, _Inner):
     def netns(self) -> str | None:
         return self._netns
 
+    @property
+    def outside(self) -> Host:
+        """The host that it is a namespace of."""
+        return self._host
+
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         return replace(self._host.run(self._command(argv), stdin=stdin, timeout_s=timeout_s), argv=tuple(argv))
 
@@ -156,6 +161,11 @@ class Explained(_Inner):
             yield
         except GoneError as error:
             raise self._error(self._death() or str(error)) from error
+
+
+def outside(host: Host) -> Host:
+    """The machine of a host outside all network namespaces: for what asks a daemon of it, or makes links there."""
+    return host.outside if isinstance(host, Namespaced) else host
 
 
 def confined(argv: Sequence[str], cpus: Sequence[int], door: str) -> list[str]:

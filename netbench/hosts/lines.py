@@ -2,6 +2,7 @@
 
 import os
 import select
+import socket
 import subprocess
 import threading
 import time
@@ -50,12 +51,12 @@ class Lines:
 
 
 class Tail:
-    """What a pipe says, read by a thread as it comes, so that its writer never waits.
+    """What a pipe or a socket says, read by a thread as it comes, so that its writer never waits.
 
     Of more than 256 KiB the first quarter and what is new are kept.
     """
 
-    def __init__(self, pipe: IO[str]) -> None:
+    def __init__(self, pipe: IO[str] | socket.socket) -> None:
         self._descriptor = os.dup(pipe.fileno())
         self._first, self._last, self._left_out = b"", b"", 0
         # A daemon: whoever holds the other end, netbench can end.

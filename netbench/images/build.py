@@ -114,7 +114,7 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
 
 
 def _existing(order: Order) -> Image | None:
-    with suppress(MissingError):
+    with suppress(MissingError):  # then there is none
         return find_image(order.name, order.cache)
     return None
 

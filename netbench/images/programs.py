@@ -15,7 +15,7 @@ from netbench.images.tools import last_words, run_tool
 from netbench.images.tree import Directory, File, Link, Node, Tree, archive, follow, merged
 
 BUSYBOX = "usr/bin/busybox"
-_SHELF = "usr/lib/netbench"
+SHELF = "usr/lib/netbench"
 # Every file appears whole, and the command last: several of these may run at once.
 _UNPACK = """\
 #!/bin/sh -e
@@ -114,9 +114,9 @@ def packed(command: str, tree: Tree, busybox: Busybox) -> dict[str, Node]:
     """
     name = command.rpartition("/")[2]
     files = " ".join(sorted(tree, key=lambda path: (path == command, path)))
-    script = _UNPACK.format(name=name, shelf=_SHELF, files=files, command=command)
+    script = _UNPACK.format(name=name, shelf=SHELF, files=files, command=command)
     return {
-        f"{_SHELF}/{name}.cpio.gz": File(busybox.gzip(archive(tree))),
+        f"{SHELF}/{name}.cpio.gz": File(busybox.gzip(archive(tree))),
         command: File(script.encode(), executable=True),
     }
 

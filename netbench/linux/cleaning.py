@@ -6,6 +6,7 @@ from pathlib import Path
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
+from netbench.linux.running import forget_killed
 from netbench.linux.state import STATE_DIRECTORY
 
 
@@ -24,7 +25,10 @@ def clean(dry_run: bool = False, directory: Path = STATE_DIRECTORY) -> list[Clea
 
     With `dry_run` nothing is touched. MissingError when the state directory cannot be read or written.
     """
-    return [_clean_one(journal, dry_run) for journal in Journal.abandoned(directory)]
+    cleaned = [_clean_one(journal, dry_run) for journal in Journal.abandoned(directory)]
+    if not dry_run:
+        forget_killed(directory)
+    return cleaned
 
 
 def _clean_one(journal: Journal, dry_run: bool) -> Cleaned:

@@ -12,11 +12,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Self
 
 from netbench.errors import TestbedError
+from netbench.linux import changes
 from netbench.linux.changes import Change
 from netbench.linux.state import STATE_DIRECTORY, append, lock_file, state_is_written
 
@@ -158,13 +160,17 @@ class Journal(Record):
 
 
 def to_json(change: Change) -> dict[str, object]:
-    """A change as JSON-able data."""
-    return {"change": type(change).__name__, **asdict(change)}
+    """A change as JSON-able data; a plug-in's with its module, which whoever undoes it need not have loaded."""
+    kind = type(change)
+    module = {} if kind.__module__.startswith(changes.__name__) else {"module": kind.__module__}
+    return {"change": kind.__name__, **module, **asdict(change)}
 
 
 def from_json(data: dict[str, Any]) -> Change:
-    """The change that `to_json` made this of; KeyError or TypeError for anything else."""
+    """The change that `to_json` made this of; KeyError, TypeError or ImportError for anything else."""
     fields = dict(data)
+    if module := fields.pop("module", None):
+        import_module(str(module))
     kind = {kind.__name__: kind for kind in _kinds(Change)}[str(fields.pop("change"))]
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
 
@@ -204,6 +210,6 @@ def _read(file: IO[str], path: Path) -> tuple[dict[str, object], dict[int, Chang
                 pending.pop(entry["undone"], None)
             else:
                 header = dict(entry)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ImportError):
             return header, pending, f"{path}: line {number} is damaged; changes recorded from there on are not undone"
     return header, pending, ""

@@ -22,7 +22,10 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something of the kernel: tried by `probe` once everything in `requires` is there."""
+    """Something of the kernel: tried by `probe` once everything in `requires` is there.
+
+    Whoever needs one that is `dispensable` goes on without it, and says what that means for the numbers.
+    """
 
     name: str
     needed_for: str
@@ -32,6 +35,7 @@ class Feature:
     probe: Callable[[Bench], str]
     optional: bool = False
     otherwise: str = ""  # what does without it
+    dispensable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,22 @@ class Facility:
 
     `look`, with the name of a guest image that is there, returns what was found; it raises MissingError for what is
     not there, and another NetbenchError for what it could not find out. `refusal` is what to say to a user whose
-    topology needs it, around what was found.
+    topology needs it, around what was found. `recall` is like `look`, but quick and for everybody: it tries nothing,
+    and returns an empty text where only a try would tell.
     """
 
     name: str
     needed_for: str
-    remedy: str
+    remedy: str | Callable[[], str]
     look: Callable[[str], str]
     refusal: str = "{}"
     by_root: bool = False  # who alone can look
+    recall: Callable[[str], str] | None = None
+
+    @property
+    def what_to_do(self) -> str:
+        """The remedy, for this machine."""
+        return self.remedy if isinstance(self.remedy, str) else self.remedy()
 
 
 Need = Tool | Feature | Facility

@@ -20,6 +20,8 @@ from netbench.bpf.attaching import attach_xdp
 from netbench.bpf.libbpf import load
 from netbench.bpf.live_frames import run_live
 from netbench.errors import NetbenchError
+from netbench.hosts.local import LocalHost
+from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netlink import Generic
 from netbench.linux.xdp_devices import xdp_device
 
@@ -50,7 +52,7 @@ class Bench:
 
     def netns(self) -> str:
         """Make a network namespace and enter it."""
-        self._stack.enter_context(_probe_namespace())
+        self._netns = self._stack.enter_context(_probe_namespace())
         return "made one and entered it"
 
     def veth(self) -> str:
@@ -175,6 +177,19 @@ class Bench:
         socket.socket(_AF_XDP, socket.SOCK_RAW, 0).close()
         return "opened a socket"
 
+    def napi(self) -> str:
+        """Have one end of the pair receive by NAPI, in a kernel thread, and bind that to a CPU."""
+        host, cpu = LocalHost("local", "doctor"), min(os.sched_getaffinity(0))
+        others = threads_of(host, "nbp1")
+        try:
+            ReceiveByNapi(self._netns, "nbp1").make(host)
+            for number, name in threads_of(host, "nbp1").items():
+                if number not in others:
+                    BindThread(self._netns, name, (cpu,), number).make(host)
+        except NetbenchError as error:
+            raise ProbeError(str(error)) from error
+        return "had one end receive from a ring, by a kernel thread on a CPU of its own"
+
     def live_frames(self) -> str:
         """Run a program on a live frame, which it drops, and ask what interfaces take from programs."""
         try:
@@ -182,9 +197,11 @@ class Bench:
                 run_live(loaded.program("paced"), bytes(60), 1)
         except NetbenchError as error:
             raise ProbeError(str(error)) from error
-        if xdp_device("nbp0").takes_frames is None:
+        takes = xdp_device("nbp0").takes_frames
+        if takes is None:
             raise ProbeError("does not tell which interfaces take frames from programs, as Linux 6.3 and newer do")
-        return "ran a program on a live frame"
+        where = "links that are `receive: napi`, and" if takes else "no links here, only"
+        return f"ran a program on a live frame; it can be sent over {where} NICs whose driver takes it"
 
     def _nft(self, ruleset: str) -> None:
         self._tell(["nft", "-f", "-"], ruleset)
@@ -240,15 +257,15 @@ def is_loadable(which: _Which, module: str) -> bool:
 
 
 @contextmanager
-def _probe_namespace() -> Iterator[None]:
-    """This thread within a new network namespace, which goes with all it holds, whatever happens."""
+def _probe_namespace() -> Iterator[str]:
+    """This thread within a new network namespace of this name, which goes with all it holds, whatever happens."""
     _remove_stale_namespaces()
     name = f"{PROBE_PREFIX}{os.getpid()}"
     try:
         namespaces.create(name)
         namespaces.pushns(name)
         try:
-            yield
+            yield name
         finally:
             namespaces.popns()
     finally:

@@ -45,6 +45,11 @@ class ProcessStat(NamedTuple):
         """`ticks` in seconds."""
         return self.ticks / USER_HZ
 
+    @property
+    def children_s(self) -> float:
+        """`children_ticks` in seconds."""
+        return self.children_ticks / USER_HZ
+
 
 def parse_cpu_ticks(stat: str, cpu: int | None = None) -> CpuTicks:
     """Those of one CPU, or of all, from /proc/stat; ValueError or IndexError where that does not tell."""
@@ -69,6 +74,25 @@ def busy_s(stat: str) -> float:
     """
     ticks = parse_cpu_ticks(stat)
     return (ticks.user + ticks.nice + ticks.system + ticks.irq + ticks.softirq) / USER_HZ
+
+
+def memory_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Memory of a process and of all that descend from it, on this machine; None where the kernel does not tell.
+
+    What several processes share counts in parts (Pss of /proc/PID/smaps_rollup, proc_pid_smaps(5)).
+    """
+    try:
+        rollup = (proc / str(pid) / "smaps_rollup").read_text()
+        (kib,) = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
+        children = [int(child) for task in (proc / str(pid) / "task").iterdir() for child in _children(task)]
+    except (OSError, ValueError):
+        return None
+    # A child that has ended meanwhile takes none.
+    return kib * 1024 + sum(memory_bytes(child, proc) or 0 for child in children)
+
+
+def _children(task: Path) -> list[str]:
+    return (task / "children").read_text().split()
 
 
 def parse_process(line: str) -> ProcessStat:

@@ -85,6 +85,12 @@ def when_alone(tell: Callable[[Other], object], directory: Path = STATE_DIRECTOR
         yield
 
 
+def forget_killed(directory: Path = STATE_DIRECTORY) -> None:
+    """Remove the files of killed ones; MissingError as of `lock_testbed`."""
+    with state_is_written(_folder(directory)):
+        _measuring(directory)
+
+
 def _measuring(directory: Path) -> dict[Path, Other]:
     """Those that measure now, by their files; the files of killed ones are removed."""
     found: dict[Path, Other] = {}

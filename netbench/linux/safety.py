@@ -21,6 +21,7 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.netns import every_namespace, namespace_path, within
 from netbench.linux.proc import lines_of
 from netbench.linux.ssh_sessions import Address, ssh_sessions
+from netbench.model.units import USUAL_MTU
 
 _ARPHRD_ETHER = 1
 _IFF_LOOPBACK = 0x8
@@ -89,16 +90,24 @@ class Snapshot:
     wireless: frozenset[int] = frozenset()
 
 
-def refuse_unsafe_port(name: str, allowed_addresses: Collection[str] = (), netns: str | None = None) -> None:
-    """Return when the interface `name` is free to be a port of a testbed.
+def refuse_unsafe_port(
+    name: str, allowed_addresses: Collection[str] = (), netns: str | None = None, mtu: int = USUAL_MTU
+) -> None:
+    """Return when the interface `name` is free to be a port of a testbed, and takes frames as large as are wanted.
 
-    `allowed_addresses` are those the user knows it carries, with or without a prefix length. Raises
+    `allowed_addresses` are those the user knows it carries, with or without a prefix length. `mtu` is never set, as a
+    driver may restart its NIC for that; one of 1500 is taken for granted. Raises
     UsageError with every reason against it, MissingError when the namespace may not be looked into.
     """
     ports = {port.name: port for port in read_ports(netns, allowed_addresses)}
     if name not in ports:
         there = ", ".join(sorted(ports)) or "none at all"
         raise UsageError(f"port {name}: this host has no interface of that name; there are: {there}")
+    if ports[name].mtu < mtu > USUAL_MTU:
+        raise UsageError(
+            f"port {name}: its MTU is {ports[name].mtu}, and the topology's link says `mtu: {mtu}`; set it with "
+            f"`ip link set dev {name} mtu {mtu}`, or leave that out"
+        )
     if ports[name].in_use:
         reasons = "; ".join(ports[name].in_use)
         raise UsageError(
@@ -119,8 +128,8 @@ def read_ports(netns: str | None = None, allowed_addresses: Collection[str] = ()
         Port(
             name=link.name,
             mac=link.mac,
-            driver=_driver(link.name) if netns is None else None,
-            speed_mbps=_speed_mbps(link.name) if netns is None else None,
+            driver=driver_of(link.name) if netns is None else None,
+            speed_mbps=speed_mbps_of(link.name) if netns is None else None,
             mtu=link.mtu,
             carrier=link.carrier,
             kind=link.kind,
@@ -184,15 +193,24 @@ def _allowed_address(text: str) -> Address:
         ) from None
 
 
-def _read_snapshot(netns: str | None) -> Snapshot:
+def read_links(netns: str | None = None) -> tuple[Link, ...]:
+    """The interfaces that `read_ports` has, without what uses them, which takes long to find out; raises as that."""
+    with _opened(netns) as iproute:
+        return tuple(_link(message) for message in iproute.get_links())
+
+
+def _opened(netns: str | None) -> IPRoute:
     try:
         # Without flags=0 pyroute2 would create the namespace it does not find.
-        iproute = IPRoute(netns=netns, flags=0) if netns else IPRoute()
+        return IPRoute(netns=netns, flags=0) if netns else IPRoute()
     except FileNotFoundError:
         raise UsageError(f"there is no network namespace {netns!r}; see `ip netns`") from None
     except PermissionError:
         raise MissingError(f"looking into the network namespace {netns!r} needs root; use sudo") from None
-    with iproute:
+
+
+def _read_snapshot(netns: str | None) -> Snapshot:
+    with _opened(netns) as iproute:
         links = tuple(_link(message) for message in iproute.get_links())
         addresses: dict[int, list[str]] = defaultdict(list)
         subnets: dict[int, list[_Network]] = defaultdict(list)
@@ -348,14 +366,16 @@ def _is_wireless(name: str) -> bool:
     return (interface / "wireless").exists() or (interface / "phy80211").exists()
 
 
-def _driver(name: str) -> str | None:
+def driver_of(name: str) -> str | None:
+    """The driver of an interface of netbench's own namespace; None where /sys does not tell."""
     try:
         return Path("/sys/class/net", name, "device/driver").readlink().name
     except OSError:
         return None
 
 
-def _speed_mbps(name: str) -> int | None:
+def speed_mbps_of(name: str) -> int | None:
+    """Its speed, likewise."""
     try:
         speed = int(Path("/sys/class/net", name, "speed").read_text())
     except (OSError, ValueError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning
+from netbench.model.virtualisation import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,20 @@ class EndedSweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Boot:
+    """One start of a UUT; None is unknown.
+
+    `start_s` is from when netbench began to set it up until it forwarded, in seconds; `memory_bytes` what its own
+    processes took of its machine then.
+    """
+
+    uut: str
+    number: int  # as of its trials
+    start_s: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignResults:
     """A campaign as stored, finished or not.
 
@@ -67,6 +82,7 @@ class CampaignResults:
     maxima: tuple[Maximum, ...] = ()
     ended_sweeps: tuple[EndedSweep, ...] = ()
     added_up: Iterable[tuple[TrialResult, int]] = ()
+    boots: tuple[Boot, ...] = ()
 
     @property
     def skipped_trials(self) -> int:
@@ -76,7 +92,12 @@ class CampaignResults:
     @property
     def emulated(self) -> frozenset[str]:
         """The UUTs whose CPU is emulated: their numbers describe the emulator."""
-        return frozenset(uut for uut, facts in self.facts.items() if "emulated" in facts)
+        return frozenset(uut for uut, setting in self.settings.items() if setting.emulators)
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Where each UUT that said anything of itself ran."""
+        return {uut: Setting.of(facts) for uut, facts in self.facts.items()}
 
     @property
     def scenarios(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from netbench.model.topology import StreamSpec, Topology, host_of
 from netbench.model.traffic import PREFIX_LENGTH, Receive
+from netbench.model.units import USUAL_MTU
 
 # The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
 # .255 would be a broadcast.
@@ -44,7 +45,8 @@ class Nic:
 class StreamPath:
     """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure.
 
-    `receive` is how frames come in at the ingress NIC, as the topology wants it, or as it is once the testbed is up.
+    `receive` is how frames come in over the link of the source: at the ingress NIC, or at the sink's where that link
+    leads right to it; as the topology wants it, or as it is once the testbed is up. `mtu` is the smallest of its links.
     """
 
     name: str
@@ -55,6 +57,7 @@ class StreamPath:
     sink: Nic
     link_bps: float
     receive: Receive = "inline"
+    mtu: int = USUAL_MTU
 
     @property
     def src_ip(self) -> str:
@@ -84,6 +87,11 @@ class StreamPath:
     def dst_ip(self) -> str:
         """The sink's address. No interface carries it: a sink only captures and never answers."""
         return f"198.19.{self.number}.2"
+
+    @property
+    def receiver(self) -> tuple[str, Nic]:
+        """The NIC that takes in what the source sends, and its role; of outside ways, the first that is known."""
+        return ("ingress", self.ingress) if self.ingress else ("sink", self.sink)
 
     @property
     def leads_outside(self) -> bool:
@@ -116,6 +124,7 @@ def veth_mac(topology: Topology, end: str) -> str:
 
 
 def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
+    link = topology.stream_link(stream)
     return StreamPath(
         name=stream.name,
         number=number,
@@ -123,8 +132,9 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
         ingress=_nic(topology, stream.ingress) if stream.ingress else None,
         egress=_nic(topology, stream.egress) if stream.egress else None,
         sink=_nic(topology, stream.sink),
-        link_bps=topology.stream_link(stream).rate,
-        receive=topology.stream_link(stream).receive if stream.ingress else "inline",
+        link_bps=link.rate,
+        receive=link.receive if stream.ingress or stream.sink in link.ends else "inline",
+        mtu=min(one.mtu_bytes for one in topology.links_of(stream)),
     )
 
 

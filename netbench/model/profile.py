@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from netbench.model.fields import LoadField, Mebibytes, Seconds, listed, parse_percent, percent_text
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
-from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE
+from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, largest_frame
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -38,7 +38,7 @@ def _kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=MAX_FRAME_SIZE)]
+FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=largest_frame(MAX_MTU))]
 Count = Annotated[int, Field(strict=True, ge=1, le=1000)]
 
 

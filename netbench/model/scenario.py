@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from netbench.model.fields import listed
 from netbench.model.names import Name, NicName
-from netbench.model.units import MAX_FRAME_SIZE, MIN_FRAME_SIZE, Load, LoadKind
+from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, LoadKind, largest_frame
 
 VICTIM = "victim"  # the guest that is measured; all others are its neighbours
 DEDICATED = "dedicated"
@@ -120,8 +120,8 @@ def _stress(value: object) -> Stress:
 
 
 def _network(rate: object, frame_size: object) -> Network:
-    if type(frame_size) is not int or not MIN_FRAME_SIZE <= frame_size <= MAX_FRAME_SIZE:
-        raise ValueError(f"frame_size: bytes with FCS, {MIN_FRAME_SIZE} to {MAX_FRAME_SIZE}")
+    if type(frame_size) is not int or not MIN_FRAME_SIZE <= frame_size <= largest_frame(MAX_MTU):
+        raise ValueError(f"frame_size: bytes with FCS, {MIN_FRAME_SIZE} to {largest_frame(MAX_MTU)}")
     if not isinstance(rate, str):
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
     share = _SHARE.fullmatch(rate.strip())

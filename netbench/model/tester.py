@@ -89,19 +89,22 @@ class HostIdentity:
 class LinkIdentity:
     """How the UUT takes in the frames of a stream: `receive` as of a link, by which kernel `thread`, bound to `cpus`.
 
-    `remark` says what could not be had as the topology wants it.
+    `remark` says what could not be had as the topology wants it. While a UUT of `cpus_of_uuts` is up, by name, the
+    thread is bound to these CPUs instead.
     """
 
     receive: Receive
     thread: str = field(default="", compare=False)  # another each time
     cpus: tuple[int, ...] | None = None
     remark: str = ""
+    cpus_of_uuts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def details(self) -> str:
-        """In one line: `napi; kernel thread napi/nb-in1-8193; CPU 1`."""
+        """In one line: `napi; kernel thread napi/nb-in1-8193; CPU 1; with UUT bridge CPU 0`."""
         thread = f"kernel thread {self.thread}" if self.thread else ""
-        return "; ".join(part for part in (self.receive, thread, cpus_text(self.cpus)) if part)
+        uuts = (f"with UUT {uut} {cpus_text(cpus)}" for uut, cpus in self.cpus_of_uuts.items())
+        return "; ".join(part for part in (self.receive, thread, cpus_text(self.cpus), *uuts) if part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
-from netbench.model.units import format_bit_rate, parse_bit_rate
+from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
 
 MAX_STREAMS = 250
 
@@ -125,11 +125,18 @@ class LinkSpec(_Strict):
     Two ends that are not ports become a veth pair; two ports are a cable that is already there; one
     end alone is a port cabled to something netbench does not control. `receive` is how a UUT takes frames in at its
     end of a veth pair: `inline`, within the source's own call, or `napi`, from a ring, by a kernel thread of its own.
+    `mtu` is given to both ends of a veth pair, and a port must have it already; None is the usual one.
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
     rate: BitRate
     receive: Receive = "inline"
+    mtu: Annotated[int, Field(strict=True, ge=USUAL_MTU, le=MAX_MTU)] | None = None
+
+    @property
+    def mtu_bytes(self) -> int:
+        """The MTU that it has."""
+        return self.mtu or USUAL_MTU
 
 
 class StreamSpec(_Strict):
@@ -333,6 +340,12 @@ class Topology(_Strict):
         return port.nic if port else PREFIX + nic
 
     @property
+    def port_mtus(self) -> dict[str, int]:
+        """The ports it borrows, and the MTU that each must have."""
+        ends = [(end, link.mtu_bytes) for link in self.links for end in link.ends]
+        return {self.interface(end): mtu for end, mtu in ends if self.is_port(end)}
+
+    @property
     def port_addresses(self) -> dict[str, tuple[str, ...]]:
         """The ports it borrows, and the addresses each may carry."""
         return {port.nic: port.addresses for host in self.hosts.values() for port in host.ports.values()}
@@ -352,6 +365,10 @@ class Topology(_Strict):
     def stream_link(self, stream: StreamSpec) -> LinkSpec:
         """The link a stream's source sends on; its rate is what a share of line rate refers to."""
         return next(link for link in self.links if stream.source in link.ends)
+
+    def links_of(self, stream: StreamSpec) -> tuple[LinkSpec, ...]:
+        """Those that a stream goes over."""
+        return tuple(link for link in self.links if set(link.ends) & set(stream.nics))
 
     def machine(self, host: str) -> str | None:
         """The VM a host is, or is on; None for this machine."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField
@@ -165,7 +166,7 @@ class TrialResult:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of its reasons; valid without any."""
-        return worst([reason.kind.verdict for reason in self.reasons])
+        return worst([reason.kind.verdict for reason in self.reasons]) if self.reasons else Verdict.VALID
 
     @property
     def valid_at_once(self) -> bool:
@@ -185,7 +186,10 @@ class TrialResult:
     @property
     def without_counters(self) -> "TrialResult":
         """The same without what its guests' counters said, and without its ends."""
-        return replace(self, guests=tuple(guest.without_counters for guest in self.guests), ends={})
+        guests = tuple([guest.without_counters for guest in self.guests])
+        if not self.ends and all(map(is_, guests, self.guests)):
+            return self
+        return replace(self, guests=guests, ends={})
 
     @property
     def victim(self) -> GuestResult:

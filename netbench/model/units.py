@@ -15,8 +15,16 @@ from typing import Self
 
 FCS_BYTES = 4
 WIRE_OVERHEAD_BYTES = 20
+_ETHERNET_HEADER_BYTES = 14
 MIN_FRAME_SIZE = 64
-MAX_FRAME_SIZE = 1518
+USUAL_MTU = 1500
+MAX_MTU = 9216  # of switches and NICs that take jumbo frames
+
+
+def largest_frame(mtu: int) -> int:
+    """Bytes of the largest frame that a link of this MTU takes, FCS included."""
+    return _ETHERNET_HEADER_BYTES + mtu + FCS_BYTES
+
 
 _SI = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 # More digits than anybody means, and fewer than would overflow.

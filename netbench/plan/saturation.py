@@ -57,7 +57,12 @@ class EarlyEnds:
                 skipped_loads=tuple(map(str, loads[place:])),
                 skipped_trials=len(left),
             )
-        return str(trial.load) in self.found[sweep].skipped_loads
+        return self.has_left_out(trial)
+
+    def has_left_out(self, trial: TrialSpec) -> bool:
+        """Whether it is of a sweep that was found to be over, and above its end."""
+        ended = self.found.get(Sweep.of(trial))
+        return ended is not None and str(trial.load) in ended.skipped_loads
 
     def _is_saturated(self, key: str, results: Mapping[str, TrialResult]) -> bool:
         if key not in self._saturated:

@@ -1,7 +1,7 @@
 """The schedule of a profile's own lists: every scenario, frame size and load, known before the first frame is sent."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from pydantic import BaseModel
@@ -66,6 +66,11 @@ class StaticPlan(Schedule):
     def ended_sweeps(self) -> tuple[EndedSweep, ...]:
         """Those that were saturated."""
         return tuple(self._early.found.values()) if self._early else ()
+
+    def expected_s(self, done: Collection[str]) -> float:
+        """As of any schedule, without what is left out as far as that is known."""
+        left_out = {one.key for one in self._planned if self._early and self._early.has_left_out(one)}
+        return self.wanted.costs.expected_s(one for one in self._planned if one.key not in left_out | set(done))
 
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))

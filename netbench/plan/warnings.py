@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from itertools import product
 
 from netbench.model.profile import KindSpec, Profile, SinkSpec
 from netbench.model.scenario import Network
@@ -14,6 +15,7 @@ from netbench.plan.choice import loads_above_line_rate, most_sources
 
 _SHORT_S = 1.0
 _FEW = 3
+_ONE_FRAME = 1 - 1e-9  # rate × duration, which are rounded
 
 
 def expected_warnings(topology: Topology, profile: Profile, cpus: int) -> list[Warning]:
@@ -109,7 +111,18 @@ def _streams_of_neighbours(topology: Topology, profile: Profile) -> int:
 
 
 def refused_loads(topology: Topology, profile: Profile) -> str:
-    """Why a load is impossible on a real cable, which cannot carry more than its line rate; empty if none is."""
+    """Why a load is impossible; empty if none is.
+
+    No trial has time for a frame of one that is too small, and a real cable cannot carry more than its line rate.
+    """
+    for stream in topology.own_streams:
+        for load, size in product(profile.loads, profile.frame_sizes):
+            fps = load.fps(size, topology.stream_link(stream).rate)
+            if fps is not None and fps * profile.duration < _ONE_FRAME:
+                return (
+                    f"profile {profile.name}: loads: {load} at {size} bytes is a frame every {1 / fps:,.6g} s: not one "
+                    f"is due within the duration ({profile.duration:g} s); raise the load or the duration"
+                )
     cables = all(topology.is_port(stream.source) for stream in topology.streams)
     above = loads_above_line_rate(topology, profile) if cables else []
     return f"profile {profile.name}: loads: above line rate: {above[0]}" if above else ""

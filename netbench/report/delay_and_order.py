@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from html import escape
 from math import log10
 
-import plotly.graph_objects as go
-
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.axes import OFFERED, end_of_axis
+from netbench.report.chart import Chart
 from netbench.report.formats import UNKNOWN, count, frames, mbps, mean, microseconds, rough_percent
 from netbench.report.markup import Column, Html, element, folded, table
 from netbench.report.panels import GREY, Panels, Point, groups_by_size, groups_by_uut, size_titles
-from netbench.report.sections import Section, View, chosen, drawn, note, section
+from netbench.report.sections import Section, View, chosen, drawn_apart, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import by_size_title, uut_label
 from netbench.statistics.delay_percentiles import (
@@ -87,14 +86,14 @@ def delay_sections(
         )
 
 
-def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
+def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
     known = [group for group in groups if _has_delay(group)]
     by_size = groups_by_size(known)
     panels = Panels(size_titles(by_size), (group.uut for group in known), looks, OFFERED, "Delay [ms]")
     panels.legend()
     for name, dash in (("median", "solid"), (_SLOW.title, "dot")):
-        panels.figure.add_scatter(x=[None], y=[None], mode="lines", line={"color": GREY, "dash": dash}, name=name)
+        panels.show_in_legend(mode="lines", line={"color": GREY, "dash": dash}, name=name)
     for size, members in by_size.items():
         times = [own.mean for group in members for time in (_MEDIAN, _SLOW) if (own := _ms(group, time)) and own.mean]
         reach = [log10(min(times)) - 0.1, log10(max(times)) + 0.1] if times else [0.0, 1.0]
@@ -102,7 +101,8 @@ def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -
         for uut, own_groups in groups_by_uut(members).items():
             for time, dash in ((_MEDIAN, looks[uut].dash), (_SLOW, "dot")):
                 panels.line_on_logarithm(size, uut, _points(own_groups, looks[uut], time), dash)
-    panels.figure.update_yaxes(type="log", dtick="D2", exponentformat="none", tickformat=",.9~g")
+    for axis in panels.figure.axes("y"):
+        axis.update(type="log", dtick="D2", exponentformat="none", tickformat=",.9~g")
     return panels.figure
 
 
@@ -141,7 +141,7 @@ def _delays(view: View, looks: Mapping[str, Style]) -> Html:
         *(Column(time.title, time.of, "number") for time in _VARIATIONS),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
     )
-    figure = drawn(delay_against_offered(known, looks), f"delay-{view.name}")
+    figure = drawn_apart(known, lambda group: group.uut, looks, delay_against_offered, f"delay-{view.name}")
     whole = table(columns, by_size_title(known), css="results")
     return element("div", figure, folded(count(len(known), "measurement"), len(known), whole))
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from textwrap import wrap
 
-import plotly.graph_objects as go
-
 from netbench.model.verdict import Verdict
 from netbench.report.axes import (
     LOSS,
@@ -24,6 +22,7 @@ from netbench.report.axes import (
     rows_of_zero,
     uneven_error_bars,
 )
+from netbench.report.chart import Chart, Trace
 from netbench.report.formats import count, kfps, kfps_interval, mbps, mbps_interval, percent, percent_interval
 from netbench.report.panels import (
     GREY,
@@ -44,7 +43,7 @@ from netbench.statistics.intervals import Interval, statement
 from netbench.statistics.totals import TrialTotals
 
 
-def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
+def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
     panels, by_size = _panels_of_lines(groups, looks, THROUGHPUT)
     for size, members in by_size.items():
@@ -58,7 +57,7 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
     return panels.figure
 
 
-def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> go.Figure:
+def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: loss against offered load, logarithmic with a band where zero is zero."""
     panels, by_size = _panels_of_lines(groups, looks, LOSS)
     for size, members in by_size.items():
@@ -74,7 +73,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
     return panels.figure
 
 
-def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_scenario: bool = False) -> go.Figure:
+def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_scenario: bool = False) -> Chart:
     """A panel per frame size: the most throughput at any load, a bar per UUT, by number of sources or by scenario."""
     in_order = groups if by_scenario else sorted(groups, key=lambda group: group.sources)
     categories = list(dict.fromkeys(_category(group, by_scenario) for group in in_order))
@@ -95,11 +94,12 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
             panels.bars(size, uut, categories, bars, error_bars(INK, widths))
     panels.arrange_bars(categories)
     if by_scenario:
-        panels.figure.update_xaxes(tickfont_size=11)  # names are long, and stand upright on a telephone
+        for axis in panels.figure.axes("x"):
+            axis["tickfont"] = {"size": 11}  # names are long, and stand upright on a telephone
     return panels.figure
 
 
-def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> go.Figure:
+def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the most throughput by frame size, in percent of the baseline's, a bar per UUT."""
     sizes = sorted({one.victim.frame_size for one in maxima}, reverse=True)
     categories = [f"{size:,}" for size in sizes]
@@ -120,7 +120,7 @@ def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Styl
             there = [of_size.get(size) for size in sizes]
             bars = [_bar_of_change(one, looks[uut]) for one in there]
             panels.bars(scenario, uut, categories, bars, uneven_error_bars(INK, map(_reach_of_change, there)))
-        panels.figure.add_hline(y=100, line={"color": GREY, "dash": "dot", "width": 1.5}, **panels.place(scenario))
+        panels.rule(scenario, 100)
     panels.arrange_bars(categories)
     return panels.figure
 
@@ -130,7 +130,7 @@ def baselines_named(maxima: Iterable[RelativeMaximum]) -> str:
     return " or ".join(dict.fromkeys(one.baseline for one in maxima))
 
 
-def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
+def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size of the victim: its throughput against what its neighbours are offered, a line per UUT."""
     panels, by_size = _panels_of_curves(curves, looks, THROUGHPUT)
     for size, members in by_size.items():
@@ -143,7 +143,7 @@ def curves_of_throughput(curves: Sequence[Curve], looks: Mapping[str, Style]) ->
     return panels.figure
 
 
-def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> go.Figure:
+def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart:
     """The same for the victim's loss, logarithmic with a band where zero is zero."""
     panels, by_size = _panels_of_curves(curves, looks, LOSS)
     for size, members in by_size.items():
@@ -204,7 +204,7 @@ def _points_of_curve(
     ]
 
 
-def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals], float | None]) -> list[go.Scatter]:
+def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals], float | None]) -> list[Trace]:
     """Unconnected markers: a trace for the suspicious trials, one for the invalid ones, none for none."""
     traces = []
     for verdict, trials in (
@@ -215,32 +215,34 @@ def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals
         known = [(one, x, y) for one, x, y in places if x is not None and y is not None]
         if known:
             traces.append(
-                go.Scatter(
-                    x=[x for _, x, _ in known],
-                    y=[y for _, _, y in known],
-                    mode="markers",
-                    marker=mark(verdict, style.colour, style.symbol, style.size),
-                    hovertext=[_trial_hover(one, style) for one, _, _ in known],
-                    hovertemplate=HOVER,
-                    name=f"{escape(style.label)}, {verdict.value}",
-                    legendgroup=style.uut,
-                    showlegend=False,
-                )
+                {
+                    "type": "scatter",
+                    "x": [x for _, x, _ in known],
+                    "y": [y for _, _, y in known],
+                    "mode": "markers",
+                    "marker": mark(verdict, style.colour, style.symbol, style.size),
+                    "hovertext": [_trial_hover(one, style) for one, _, _ in known],
+                    "hovertemplate": HOVER,
+                    "name": f"{escape(style.label)}, {verdict.value}",
+                    "legendgroup": style.uut,
+                    "showlegend": False,
+                }
             )
     return traces
 
 
-def _diagonal(end: float, *, named: bool) -> go.Scatter:
-    return go.Scatter(
-        x=[0, end],
-        y=[0, end],
-        mode="lines",
-        line={"color": GREY, "dash": "dot", "width": 1.5},
-        hoverinfo="skip",
-        name="throughput = offered",
-        legendgroup="y = x",
-        showlegend=named,
-    )
+def _diagonal(end: float, *, named: bool) -> Trace:
+    return {
+        "type": "scatter",
+        "x": [0, end],
+        "y": [0, end],
+        "mode": "lines",
+        "line": {"color": GREY, "dash": "dot", "width": 1.5},
+        "hoverinfo": "skip",
+        "name": "throughput = offered",
+        "legendgroup": "y = x",
+        "showlegend": named,
+    }
 
 
 def _category(group: Group, by_scenario: bool) -> str:

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-import plotly.graph_objects as go
-
 from netbench.report.axes import LOSS, OFFERED, end_of_axis
+from netbench.report.chart import Chart, Trace
 from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.markup import Html, element, join
 from netbench.report.panels import HOVER, INK, Panels, size_titles
@@ -55,7 +54,7 @@ def _mixed_with_white(colour: str, share: float) -> str:
     return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
-def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) -> go.Figure:
+def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size with a loss: loss against offered load, areas of places one on the other along the path.
 
     `outcomes` are those of one UUT, scenario and number of sources. The upper edge of all areas is the loss. Hollow
@@ -72,33 +71,41 @@ def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) 
         for place in places:
             panels.add(size, _area(place, own, colours[place.place], named=size == max(by_size)))
     panels.leave_room_for([_name(place) for place in places])
-    panels.figure.update_layout(legend_traceorder="normal")
+    panels.figure.layout["legend"]["traceorder"] = "normal"
     return panels.figure
 
 
-def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: bool) -> go.Scatter:
+def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: bool) -> Trace:
     there = [next((drop for drop in outcome.drops if drop.place == place.place), None) for outcome in outcomes]
-    return go.Scatter(
-        x=[_offered(outcome) for outcome in outcomes],
-        y=[0.0 if drop is None else 100 * outcome.ratio(drop) for outcome, drop in zip(outcomes, there, strict=True)],
-        mode="lines+markers",
-        stackgroup="places",
-        line={"color": colour, "width": 1},
-        fillcolor=colour,
-        fillpattern={"shape": "/" if place.side is Side.UNKNOWN else "", "bgcolor": colour, "fgcolor": INK, "size": 6},
-        marker={
+    return {
+        "type": "scatter",
+        "x": [_offered(outcome) for outcome in outcomes],
+        "y": [
+            0.0 if drop is None else 100 * outcome.ratio(drop) for outcome, drop in zip(outcomes, there, strict=True)
+        ],
+        "mode": "lines+markers",
+        "stackgroup": "places",
+        "line": {"color": colour, "width": 1},
+        "fillcolor": colour,
+        "fillpattern": {
+            "shape": "/" if place.side is Side.UNKNOWN else "",
+            "bgcolor": colour,
+            "fgcolor": INK,
+            "size": 6,
+        },
+        "marker": {
             "color": colour,
             "size": [0 if drop is None else 6 for drop in there],
             "symbol": ["circle-open" if outcome.doubtful else "circle" for outcome in outcomes],
         },
-        hovertext=[
+        "hovertext": [
             "" if drop is None else _hover(outcome, drop) for outcome, drop in zip(outcomes, there, strict=True)
         ],
-        hovertemplate=HOVER,
-        name=_name(place),
-        legendgroup=place.place.name,
-        showlegend=named,
-    )
+        "hovertemplate": HOVER,
+        "name": _name(place),
+        "legendgroup": place.place.name,
+        "showlegend": named,
+    }
 
 
 def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[int, list[GroupOutcome]]:

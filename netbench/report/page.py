@@ -5,24 +5,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
-
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Verdict
 from netbench.report import figures, tables
+from netbench.report.chart import Chart, plotly_js
 from netbench.report.delay_and_order import delay_sections, order_sections
 from netbench.report.environment_section import environment_section
 from netbench.report.formats import count
 from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
+from netbench.report.platforms_section import in_order, platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
-from netbench.report.sections import Section, View, by_title, chosen, drawn, note, section, views
+from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
@@ -40,6 +40,13 @@ def write_report(results: CampaignResults, out: Path) -> None:
 
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
+    content = _content(results)  # first, so that no trial is in memory any more when the page is put together
+    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
+    return template.substitute(content, plotly_js=plotly_js())
+
+
+def _content(results: CampaignResults) -> dict[str, str]:
+    """What the template leaves open, but for plotly.js."""
     counted = Counted()
     for one, times in results.added_up:
         counted.add(one, times)
@@ -47,9 +54,12 @@ def report_page(results: CampaignResults) -> str:
         results = replace(results, trials=tuple(trial.without_counters for trial in results.trials))
         groups = group_trials(results)
     counted.guests |= uuts_with_guest(results.trials)
-    looks = styles([*results.uuts, *(group.uut for group in groups)], results.emulated)
+    uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
+    groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
+    looks = styles(uuts, results.settings)
     sections = [
         *(_result_sections(groups, looks, results, counted) if groups else ()),
+        *platforms_section(results, looks),
         _verdicts(results, looks),
         section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),
         tester_section(results),
@@ -59,16 +69,14 @@ def report_page(results: CampaignResults) -> str:
             "reading", "How to read this", definitions(neighbours=any(trial.neighbours for trial in results.trials))
         ),
     ]
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=html(f"{results.topology} × {results.profile}"),
-        version=html(_text(results.manifest.get("netbench"))),
-        byline=_byline(results.manifest),
-        verdict=_verdict_line(results),
-        contents=join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
-        plotly_js=get_plotlyjs(),
-        sections=join((section.html for section in sections), "\n"),
-    )
+    return {
+        "title": html(f"{results.topology} × {results.profile}"),
+        "version": html(_text(results.manifest.get("netbench"))),
+        "byline": _byline(results.manifest),
+        "verdict": _verdict_line(results),
+        "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
+        "sections": join((section.html for section in sections), "\n"),
+    }
 
 
 @contextmanager
@@ -156,22 +164,26 @@ def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
     """By number of sources where a scenario has several, and scenario beside scenario where there are several."""
     by_scenario = grouped(groups, lambda group: group.scenario)
     if len(by_scenario) == 1:
-        return drawn(figures.most_throughput(groups, looks), "maximum")
+        return drawn_apart(groups, _uut, looks, figures.most_throughput, "maximum")
     parts = [
-        (scenario, drawn(figures.most_throughput(own, looks), f"maximum-{place}"))
+        (scenario, drawn_apart(own, _uut, looks, figures.most_throughput, f"maximum-{place}"))
         for place, (scenario, own) in enumerate(by_scenario.items())
         if len({group.sources for group in own}) > 1
     ]
     fewest = min(group.sources for group in groups)
     beside = [group for group in groups if group.sources == fewest]
-    figure = figures.most_throughput(beside, looks, by_scenario=True)
-    return by_title([*parts, (f"By scenario, {count(fewest, 'source')}", drawn(figure, "maximum-scenarios"))])
+    figure = drawn_apart(beside, _uut, looks, partial(figures.most_throughput, by_scenario=True), "maximum-scenarios")
+    return by_title([*parts, (f"By scenario, {count(fewest, 'source')}", figure)])
 
 
 def _figure(
-    name: str, looks: Mapping[str, Style], draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure]
+    name: str, looks: Mapping[str, Style], draw: Callable[[Sequence[Group], Mapping[str, Style]], Chart]
 ) -> Callable[[View], Html]:
-    return lambda view: drawn(draw(view.groups, looks), f"{name}-{view.name}")
+    return lambda view: drawn_apart(view.groups, _uut, looks, draw, f"{name}-{view.name}")
+
+
+def _uut(group: Group) -> str:
+    return group.uut
 
 
 def _verdict_line(results: CampaignResults) -> Html:

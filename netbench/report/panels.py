@@ -8,12 +8,9 @@ from string import ascii_lowercase
 from textwrap import wrap
 from typing import Any, Generic, TypeVar
 
-import plotly.graph_objects as go
-from plotly.basedatatypes import BaseTraceType
-from plotly.subplots import make_subplots
-
 from netbench.model.verdict import Verdict
 from netbench.report.axes import NO_BAR, LossScale, error_bars, half_widths, uneven_error_bars
+from netbench.report.chart import Chart, Trace
 from netbench.report.styles import SMALLEST_MARKER, Style, emulation_note
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
@@ -103,16 +100,12 @@ class Panels(Generic[Key]):
         self._columns = min(2, len(self._keys))
         rows = ceil(len(self._keys) / self._columns)
         drawn = rows * _PANEL_HEIGHT + (rows - 1) * _BETWEEN_PANELS
-        self.figure = make_subplots(
-            rows=rows,
-            cols=self._columns,
-            subplot_titles=[
-                f"({letter}) {title}" if len(titles) > 1 else title
-                for letter, title in zip(_letters(), titles.values(), strict=False)
-            ],
-            horizontal_spacing=0.075,
-            vertical_spacing=_BETWEEN_PANELS / drawn,
-        )
+        lettered = [
+            f"({letter}) {title}" if len(titles) > 1 else title
+            for letter, title in zip(_letters(), titles.values(), strict=False)
+        ]
+        of_title = {"font": {"size": 14, "color": INK, "weight": "bold"}, "yshift": 4}
+        self.figure = Chart.of_panels(lettered, self._columns, _BETWEEN_PANELS / drawn, of_title)
         axis = {
             "showline": True,
             "linecolor": GREY,
@@ -122,15 +115,10 @@ class Panels(Generic[Key]):
             "zeroline": False,
             "tickformat": ",",
         }
-        # Each axis as a whole: plotly takes many times as long to update it.
-        for name, own in self.figure.layout.to_plotly_json().items():
-            if name.startswith(("xaxis", "yaxis")):
-                title = x_title if name.startswith("xaxis") else y_title
-                whole = {"title": {"text": title, "standoff": 8, "font": {"size": 13}}, **axis}
-                self.figure.layout[name] = own | whole
-        self.figure.update_annotations(font={"size": 14, "color": INK, "weight": "bold"}, yshift=4)
-        self.figure.update_layout(
-            template=go.layout.Template(),
+        for direction, title in (("x", x_title), ("y", y_title)):
+            for own in self.figure.axes(direction):
+                own.update(axis, title={"text": title, "standoff": 8, "font": {"size": 13}})
+        self.figure.layout.update(
             font={"family": _FONT, "size": 13, "color": INK},
             paper_bgcolor="white",
             plot_bgcolor="white",
@@ -144,9 +132,9 @@ class Panels(Generic[Key]):
         )
         self._note_emulation()
 
-    def add(self, key: Key, trace: BaseTraceType) -> None:
+    def add(self, key: Key, trace: Trace) -> None:
         """Draw a trace in a panel."""
-        self.figure.add_trace(trace, **self.place(key))
+        self.figure.add(trace, self._keys.index(key))
 
     def line(self, key: Key, uut: str, points: Sequence[Point], end: float) -> None:
         """The line of a UUT through its means, with their error bars; the x axis ends at `end`."""
@@ -184,63 +172,64 @@ class Panels(Generic[Key]):
         style = self._looks[uut]
         self.add(
             key,
-            go.Bar(
-                x=categories,
-                y=[bar.height for bar in bars],
-                error_y=error_y,
-                text=[bar.text for bar in bars],
-                textposition=["inside" if bar.height else "outside" for bar in bars],
-                insidetextanchor="middle",
-                hovertext=[bar.hover for bar in bars],
-                hovertemplate=HOVER,
-                marker={
+            {
+                "type": "bar",
+                "x": categories,
+                "y": [bar.height for bar in bars],
+                "error_y": error_y,
+                "text": [bar.text for bar in bars],
+                "textposition": ["inside" if bar.height else "outside" for bar in bars],
+                "insidetextanchor": "middle",
+                "hovertext": [bar.hover for bar in bars],
+                "hovertemplate": HOVER,
+                "marker": {
                     "color": style.colour,
                     "pattern": {"shape": style.pattern, "fillmode": "overlay", "solidity": 0.15},
                 },
-                name=escape(style.label),
-                legendgroup=uut,
-                offsetgroup=uut,
-                showlegend=uut not in self._in_legend,
-            ),
+                "name": escape(style.label),
+                "legendgroup": uut,
+                "offsetgroup": uut,
+                "showlegend": uut not in self._in_legend,
+            },
         )
         self._in_legend.add(uut)
 
     def arrange_bars(self, categories: Sequence[str]) -> None:
         """Bars of the UUTs side by side in each category, categories in the order given."""
-        self.figure.update_layout(
+        self.figure.layout.update(
             barmode="group",
             bargap=0.25 if len(categories) > 1 else 0.5,
             bargroupgap=0.06,
             uniformtext={"mode": "hide", "minsize": 10},
         )
-        self.figure.update_xaxes(type="category", categoryorder="array", categoryarray=categories, showgrid=False)
+        for axis in self.figure.axes("x"):
+            axis.update(type="category", categoryorder="array", categoryarray=categories, showgrid=False)
 
     def scale(self, key: Key, x: list[float] | None, y: list[float]) -> None:
         """Set what the axes of a panel span."""
-        self.figure.update_xaxes(range=x, **self.place(key))
-        self.figure.update_yaxes(range=y, **self.place(key))
+        for direction, reach in (("x", x), ("y", y)):
+            if reach is not None:
+                self.figure.axis(direction, self._keys.index(key))["range"] = reach
 
     def scale_of_loss(self, key: Key, x: list[float], ratios: Iterable[float]) -> LossScale:
         """Set what the x axis of a panel spans, and make its y axis a scale of losses, the band for zero shaded."""
         loss = LossScale.over(ratios)
         self.scale(key, x, [loss.bottom, loss.top])
         heights, labels = loss.ticks()
-        self.figure.update_yaxes(tickvals=heights, ticktext=labels, **self.place(key))
-        self.figure.add_hrect(
-            y0=loss.bottom,
-            y1=loss.border,
-            fillcolor="#f0f0f0",
-            line_width=0,
-            layer="below",
-            exclude_empty_subplots=False,
-            **self.place(key),
-        )
+        panel = self._keys.index(key)
+        self.figure.axis("y", panel).update(tickvals=heights, ticktext=labels)
+        band = {"type": "rect", "fillcolor": "#f0f0f0", "line": {"width": 0}, "layer": "below"}
+        self.figure.add_shape(panel, loss.bottom, loss.border, band)
         return loss
 
-    def place(self, key: Key) -> dict[str, int]:
-        """Row and column of a panel, as plotly counts them."""
-        row, column = divmod(self._keys.index(key), self._columns)
-        return {"row": row + 1, "col": column + 1}
+    def rule(self, key: Key, y: float) -> None:
+        """A dotted line across a panel."""
+        line = {"color": GREY, "dash": "dot", "width": 1.5}
+        self.figure.add_shape(self._keys.index(key), y, y, {"type": "line", "line": line})
+
+    def show_in_legend(self, **trace: object) -> None:
+        """A trace that shows in the legend alone."""
+        self.figure.add({"type": "scatter", "x": [None], "y": [None]} | trace)
 
     def legend(self, verdicts: Iterable[Verdict] = (), *, rings: bool = False) -> None:
         """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels.
@@ -249,9 +238,7 @@ class Panels(Generic[Key]):
         """
         for uut in self._uuts:
             style = self._looks[uut]
-            self.figure.add_scatter(
-                x=[None],
-                y=[None],
+            self.show_in_legend(
                 mode="lines+markers",
                 line={"color": style.colour, "dash": style.dash},
                 marker={"symbol": style.symbol, "size": style.size},
@@ -259,17 +246,13 @@ class Panels(Generic[Key]):
                 legendgroup=uut,
             )
         if rings:
-            self.figure.add_scatter(
-                x=[None],
-                y=[None],
+            self.show_in_legend(
                 mode="markers",
                 marker={"color": GREY, "size": SMALLEST_MARKER, "line": {"color": INK, "width": _RING}},
                 name="saturated: less offered than intended",
             )
         for verdict in verdicts:
-            self.figure.add_scatter(
-                x=[None],
-                y=[None],
+            self.show_in_legend(
                 mode="markers",
                 marker=mark(verdict, GREY, "circle", SMALLEST_MARKER),
                 name=f"{verdict.value} trial (not averaged)",
@@ -279,8 +262,8 @@ class Panels(Generic[Key]):
         """Make room above the panels for a legend of these names, which is set in columns as wide as the longest."""
         columns = max(1, _LEGEND_WIDTH // max(map(len, names), default=1))
         room = max(0, ceil(len(names) / columns) - _LEGEND_LINES) * _LEGEND_LINE
-        layout = self.figure.layout
-        self.figure.update_layout(height=layout.height + room, margin_t=layout.margin.t + room)
+        self.figure.layout["height"] += room
+        self.figure.layout["margin"]["t"] += room
 
     def _line(
         self,
@@ -295,24 +278,25 @@ class Panels(Generic[Key]):
         style = self._looks[uut]
         self.add(
             key,
-            go.Scatter(
-                x=[point.x.mean for point in points],
-                y=y,
-                error_x=error_x or {"visible": False},
-                error_y=error_y,
-                mode="lines+markers",
-                line={"color": style.colour, "dash": dash or style.dash, "width": 2},
-                marker={
+            {
+                "type": "scatter",
+                "x": [point.x.mean for point in points],
+                "y": y,
+                "error_x": error_x or {"visible": False},
+                "error_y": error_y,
+                "mode": "lines+markers",
+                "line": {"color": style.colour, "dash": dash or style.dash, "width": 2},
+                "marker": {
                     "symbol": style.symbol,
                     "size": style.size,
                     "line": {"color": INK, "width": [_RING if point.ringed else 0 for point in points]},
                 },
-                hovertext=[point.hover for point in points],
-                hovertemplate=HOVER,
-                name=escape(style.label),
-                legendgroup=uut,
-                showlegend=False,
-            ),
+                "hovertext": [point.hover for point in points],
+                "hovertemplate": HOVER,
+                "name": escape(style.label),
+                "legendgroup": uut,
+                "showlegend": False,
+            },
         )
 
     def _note_emulation(self) -> None:
@@ -320,25 +304,27 @@ class Panels(Generic[Key]):
         if not emulated:
             return
         lines = wrap(emulation_note(emulated), _NOTE_WIDTH, break_on_hyphens=False)
-        self.figure.add_annotation(
-            text="<br>".join(map(escape, lines)),
-            align="left",
-            showarrow=False,
-            font={"size": 12, "color": INK},
-            bgcolor="#fff3d6",
-            bordercolor="#e69f00",
-            borderpad=5,
-            xref="paper",
-            yref="paper",
-            x=0,
-            y=0,
-            xanchor="left",
-            yanchor="top",
-            xshift=12 - _LEFT,
-            yshift=-_BELOW - 6,
-        )
+        note = {
+            "text": "<br>".join(map(escape, lines)),
+            "align": "left",
+            "showarrow": False,
+            "font": {"size": 12, "color": INK},
+            "bgcolor": "#fff3d6",
+            "bordercolor": "#e69f00",
+            "borderpad": 5,
+            "xref": "paper",
+            "yref": "paper",
+            "x": 0,
+            "y": 0,
+            "xanchor": "left",
+            "yanchor": "top",
+            "xshift": 12 - _LEFT,
+            "yshift": -_BELOW - 6,
+        }
         room = len(lines) * _NOTE_LINE + _NOTE_FRAME
-        self.figure.update_layout(height=self.figure.layout.height + room, margin_b=_BELOW + room)
+        self.figure.layout["annotations"].append(note)
+        self.figure.layout["height"] += room
+        self.figure.layout["margin"]["b"] = _BELOW + room
 
 
 def mark(verdict: Verdict, colour: str, symbol: str, size: float) -> dict[str, Any]:

@@ -1,17 +1,17 @@
 """The parts that the page is made of: sections, figures in them, and content of which one is shown at a time."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-import plotly.graph_objects as go
-from plotly.io import to_html
-
+from netbench.report.chart import Chart
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, html, join
 from netbench.report.published import PublishedPaper
+from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 
-_BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +98,28 @@ def picked(name: str, label: str, options: Sequence[Option], parts: Sequence[Htm
     return join((pick, *shown))
 
 
-def drawn(figure: go.Figure, name: str) -> Html:
+def drawn(figure: Chart, name: str) -> Html:
     """A figure as markup; a single panel does not need the whole width of the page."""
-    markup = to_html(
-        figure,
-        full_html=False,
-        include_plotlyjs=False,
-        div_id=f"figure-{name}",
-        config={"responsive": True, "displaylogo": False, "modeBarButtons": _BUTTONS},
-    )
-    single = len(list(figure.select_xaxes())) == 1
-    return element("div", Html(markup), css="figure single" if single else "figure")
+    css = "figure single" if figure.panels == 1 else "figure"
+    return element("div", Html(figure.markup(f"figure-{name}")), css=css)
+
+
+def drawn_apart(
+    items: Sequence[Item],
+    uut_of: Callable[[Item], str],
+    looks: Mapping[str, Style],
+    draw: Callable[[Sequence[Item], Mapping[str, Style]], Chart],
+    name: str,
+) -> Html:
+    """A figure of what UUTs in the same setting did, for each setting: a reader compares what is in one figure."""
+    by_setting = sorted(grouped(items, lambda item: looks[uut_of(item)].setting).items())
+    if len(by_setting) <= 1:
+        return drawn(draw(items, looks), name)
+    parts = [
+        (element("h4", str(setting)), drawn(draw(own, looks), f"{name}-{place}"))
+        for place, (setting, own) in enumerate(by_setting)
+    ]
+    return join(join(part) for part in parts)
 
 
 def by_title(parts: Sequence[tuple[str, Html]]) -> Html:

@@ -12,7 +12,7 @@ from netbench.report.figures import baselines_named, curves_of_loss, curves_of_t
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, join
 from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
-from netbench.report.sections import Section, by_title, drawn, note, reference, section
+from netbench.report.sections import Section, by_title, drawn_apart, note, reference, section
 from netbench.report.shared_host_tables import (
     background_table,
     change_table,
@@ -80,6 +80,9 @@ def shared_host_sections(
 
 
 def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
+    def draw(own: Sequence[RelativeMaximum], sources: int) -> Html:
+        return drawn_apart(own, _victim, looks, relative_maximum, f"relative-maximum-{sources}")
+
     return section(
         "second-guest-forwards",
         "A second guest forwarding small packets",
@@ -87,7 +90,7 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
             "As Figure 5 of the paper: the most throughput while a neighbour forwards, relative to the most in"
             f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
-        _by_sources(maxima, lambda own, sources: drawn(relative_maximum(own, looks), f"relative-maximum-{sources}")),
+        _by_sources(maxima, draw),
         note("What the paper found: ", paper.on_figure(5)),
         link="Second guest forwarding",
     )
@@ -142,8 +145,8 @@ def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
     def of_sources(own: Sequence[Curve], sources: int) -> Html:
         parts = []
         for place, (disturbance, alike) in enumerate(grouped(own, lambda one: one.disturbance).items()):
-            throughput = drawn(curves_of_throughput(alike, looks), f"curve-{sources}-{place}")
-            loss = drawn(curves_of_loss(alike, looks), f"curve-of-loss-{sources}-{place}")
+            throughput = drawn_apart(alike, _victim, looks, curves_of_throughput, f"curve-{sources}-{place}")
+            loss = drawn_apart(alike, _victim, looks, curves_of_loss, f"curve-of-loss-{sources}-{place}")
             parts.append((f"Throughput; neighbours: {disturbance}", throughput))
             parts.append((f"Loss; neighbours: {disturbance}", loss))
         return by_title(parts)
@@ -157,6 +160,10 @@ def _curves(found: Sequence[Curve], looks: Mapping[str, Style]) -> Section:
         ),
         _by_sources(found, of_sources),
     )
+
+
+def _victim(one: RelativeMaximum | Curve) -> str:
+    return one.victim.uut
 
 
 def _by_sources(items: Sequence[OfVictim], content: Callable[[Sequence[OfVictim], int], Html]) -> Html:

@@ -1,7 +1,9 @@
 """How UUTs look and what they are called wherever they are shown; those whose CPU is emulated are marked there."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+from netbench.model.virtualisation import Setting
 
 MARK = "(emulated)"
 _MEANING = "these numbers describe the emulator, not the VMM"
@@ -28,11 +30,17 @@ class Style:
     dash: str  # of its lines
     pattern: str  # of its bars
     size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
+    setting: Setting  # UUTs of different ones are in no figure together
 
 
-def styles(uuts: Iterable[str], emulated: Collection[str] = ()) -> dict[str, Style]:
-    """A style for each UUT, in order; used-up colours come again with another dash and pattern."""
+def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[str, Style]:
+    """A style for each UUT, in order; used-up colours come again with another dash and pattern.
+
+    Of one without a setting nothing is known: it is taken for one of this machine's own CPU.
+    """
     names = list(dict.fromkeys(uuts))
+    where = {uut: settings.get(uut, Setting()) for uut in names}
+    emulated = {uut for uut in names if where[uut].emulators}
     return {
         uut: Style(
             uut,
@@ -43,6 +51,7 @@ def styles(uuts: Iterable[str], emulated: Collection[str] = ()) -> dict[str, Sty
             _DASHES[place // len(_COLOURS) % len(_DASHES)],
             _PATTERNS[place // len(_COLOURS) % len(_PATTERNS)],
             min(_LARGEST_MARKER, SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
+            where[uut],
         )
         for place, uut in enumerate(names)
     }

@@ -1,49 +1,92 @@
-"""The counters in stored trials, which are most of what a trial is: left out where nobody asks for them, or added up.
+"""The counters of trials, which are stored beside the rest of them: most of what a trial is, and few ask for them.
 
-Both is done in the text of the documents: to make objects of all counters takes several times as long as all else that
-is read. Inside a JSON string quotes are escaped, so what is looked for here, each with quotes of its own, is never part
-of one. What is not written as netbench writes it is not found, and is then read like anything else.
+What is counted, and where, is the same in trial after trial: each list of that is stored once. Of each trial there is
+only by how much they grew.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-# A list of counters ends at the first bracket, unless that is part of a name: `grew` is what stands last in it.
-_LIST = r'counters":\[(?:[^]]*"grew":(?:-?\d+|null)\})?\]'
-_LISTS = re.compile(f'"{_LIST}')
-_GUESTS_AND_LISTS = re.compile(rf'"(?:{_LIST}|(?:name|stream)":"(?:[^"\\]|\\.)*")')
-_GREW = re.compile(r'"grew":(-?\d+)')
+from pydantic import TypeAdapter
+
+from netbench.model.counts import PointCount
+from netbench.model.points import Where
+from netbench.model.trial import TrialResult
+
+# Of each guest, and then of each of its streams, the name and all of a PointCount but how much it grew.
+_Places = list[tuple[str, list[tuple[str, Where, int, str, str]]]]
+_PLACES: TypeAdapter[_Places] = TypeAdapter(_Places)
+_GROWTHS: TypeAdapter[list[int | None]] = TypeAdapter(list[int | None])
 _MOST_SUMS = 256  # in memory at a time
 
 
-def without_counters(document: str) -> str:
-    """A document without those of its counters that are found."""
-    return _LISTS.sub('"counters":[]', document)
+class Counters(NamedTuple):
+    """All counters of a trial as JSON: what they count, and how much they grew in the same order."""
+
+    places: str
+    growths: str
+
+    @classmethod
+    def of(cls, trial: TrialResult) -> "Counters":
+        """Those of a trial."""
+        lists = list(_lists(trial))
+        places: _Places = [
+            (name, [(one.point, one.where, one.order, one.counter, one.role) for one in counted])
+            for name, counted in lists
+        ]
+        growths = [one.grew for _, counted in lists for one in counted]
+        return cls(_PLACES.dump_json(places).decode(), _GROWTHS.dump_json(growths).decode())
+
+    def given_to(self, trial: TrialResult) -> TrialResult:
+        """A trial that was stored without its counters, with them; ValueError where they are not its own."""
+        places = _PLACES.validate_json(self.places, strict=True)
+        growths = _GROWTHS.validate_json(self.growths, strict=True)
+        guests_and_streams = [name for name, _ in _lists(trial)]
+        if [name for name, _ in places] != guests_and_streams or sum(len(own) for _, own in places) != len(growths):
+            raise ValueError("the counters are not those of its guests and streams")
+        growth = iter(growths)
+        lists = iter([tuple([PointCount(*one, next(growth)) for one in own]) for _, own in places])
+        guests = []
+        for guest in trial.guests:
+            counters = next(lists)  # those of the guest come before those of its streams
+            streams = tuple([replace(one, counters=next(lists)) for one in guest.streams])
+            guests.append(replace(guest, streams=streams, counters=counters))
+        return replace(trial, guests=tuple(guests))
 
 
-def added_up(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, int]]:
-    """Documents that have the same counters of the same guests as one, and how many they are.
+def without_counters(trial: TrialResult) -> TrialResult:
+    """A trial without its counters, and with all else."""
+    return replace(trial, guests=tuple(guest.without_counters for guest in trial.guests))
 
-    It is the first of them, its counters those of all added up. `documents` come with a word that tells apart what must
-    not be added up.
+
+def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str, str, int]]:
+    """Growths of trials that counted the same, added up: the key of the first of them, the sums, how many they are.
+
+    `trials` come as their key, what they must have in common to be added up, and their growths. A counter that is
+    unknown in one trial is never added to one that is known in another.
     """
-    sums: dict[tuple[str, ...], tuple[str, int, list[int]]] = {}
-    for word, document in documents:
-        found = _GUESTS_AND_LISTS.findall(document)
-        if sum(one.startswith('"counters"') for one in found) != document.count('"counters":'):
-            yield document, 1
-            continue
-        parts = _GREW.split("".join(found))
-        alike, growths = (word, *parts[::2]), [int(one) for one in parts[1::2]]
-        first, number, grown = sums.get(alike, (document, 0, [0] * len(growths)))
-        sums[alike] = first, number + 1, list(map(int.__add__, grown, growths))
+    sums: dict[Hashable, tuple[str, list[int | None], int]] = {}
+    for key, alike, document in trials:
+        growths = _GROWTHS.validate_json(document, strict=True)
+        unknown = tuple([place for place, one in enumerate(growths) if one is None]) if None in growths else ()
+        of_alike = alike, unknown, len(growths)
+        first, grown, number = sums.get(of_alike, (key, [0] * len(growths), 0))
+        added = [None if one is None else (so_far or 0) + one for so_far, one in zip(grown, growths, strict=True)]
+        sums[of_alike] = first, added, number + 1
         if len(sums) == _MOST_SUMS:
-            yield from map(_with_sums, sums.values())
+            yield from map(_written, sums.values())
             sums.clear()
-    yield from map(_with_sums, sums.values())
+    yield from map(_written, sums.values())
 
 
-def _with_sums(added: tuple[str, int, list[int]]) -> tuple[str, int]:
-    document, number, growths = added
-    left = iter(growths)
-    return _LISTS.sub(lambda one: _GREW.sub(lambda _: f'"grew":{next(left)}', one[0]), document), number
+def _written(added: tuple[str, list[int | None], int]) -> tuple[str, str, int]:
+    first, grown, number = added
+    return first, _GROWTHS.dump_json(grown).decode(), number
+
+
+def _lists(trial: TrialResult) -> Iterator[tuple[str, tuple[PointCount, ...]]]:
+    for guest in trial.guests:
+        yield guest.name, guest.counters
+        for one in guest.streams:
+            yield one.stream, one.counters

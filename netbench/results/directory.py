@@ -221,6 +221,7 @@ class ResultDirectory:
                 maxima=maxima.referred_to(),
                 ended_sweeps=ended_sweeps_of(manifest),
                 added_up=StoredCounters(self.store),
+                boots=store.boots(),
             )
 
 

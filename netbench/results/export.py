@@ -31,7 +31,7 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
     columns: Sequence[Column[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
-    rows = group_rows(results) if aggregate else stream_rows(results.trials)
+    rows = group_rows(results) if aggregate else stream_rows(results.trials, results.boots, results.facts)
     encode = _ENCODERS[fmt]
     with _standard_output() if out is None else file_written_atomically(out) as file:
         encode(columns, rows, file)

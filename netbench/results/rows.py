@@ -5,10 +5,10 @@ end, never renamed or moved.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from netbench.model.campaign import CampaignResults
+from netbench.model.campaign import Boot, CampaignResults
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
@@ -46,6 +46,8 @@ class StreamOfTrial:
     measured: GuestResult
     stream: str
     counts: StreamCounts | None
+    boot: Boot | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)  # that the UUT and its neighbours told
 
     @property
     def of_victim(self) -> bool:
@@ -63,9 +65,18 @@ class StreamOfTrial:
         return cpu_of_victim(self.trial) if self.of_victim else self.measured.cpu_s
 
 
-def stream_rows(trials: Iterable[TrialResult]) -> Iterator[Row]:
-    """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour."""
-    return (_row(STREAM_COLUMNS, stream) for trial in trials for stream in _streams(trial))
+def stream_rows(
+    trials: Iterable[TrialResult], boots: Iterable[Boot] = (), facts: Mapping[str, Mapping[str, str]] = {}
+) -> Iterator[Row]:
+    """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour.
+
+    `boots` and `facts`, by UUT, are as of CampaignResults.
+    """
+    by_number = {boot.number: boot for boot in boots}
+    for trial in trials:
+        told, boot = facts.get(trial.spec.uut, {}), by_number.get(trial.boot)
+        for stream in _streams(trial):
+            yield _row(STREAM_COLUMNS, replace(stream, boot=boot if stream.of_victim else None, facts=told))
 
 
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
@@ -132,6 +143,20 @@ def _neighbours_cpu(row: StreamOfTrial) -> str:
 
 def _times(cpu_s: Mapping[str, float]) -> str:
     return " ".join(f"{whose}={round(seconds, 6)}" for whose, seconds in cpu_s.items())
+
+
+def _fact(row: StreamOfTrial, name: str) -> str | None:
+    return row.facts.get(name if row.of_victim else f"{row.guest.name}: {name}")
+
+
+def _emulated(row: StreamOfTrial) -> str | None:
+    if _fact(row, "emulated") or "vm_emulated" in row.facts:
+        return "yes"
+    return "no" if _fact(row, "virtualisation") else None
+
+
+def _mib(boot: Boot | None) -> float | None:
+    return None if boot is None or boot.memory_bytes is None else round(boot.memory_bytes / 2**20, 3)
 
 
 def _identity(
@@ -285,6 +310,10 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("saturated", str, _saturated),
     _counted("link_held_s", float, lambda counts: counts.link_s),
     _counted("source_away_s", float, lambda counts: None if counts.link_s is None else counts.away_s),
+    Column("virtualisation", str, lambda row: _fact(row, "virtualisation")),
+    Column("cpu_emulated", str, _emulated),
+    Column("start_s", float, lambda row: row.boot.start_s if row.boot else None),
+    Column("memory_mib", float, lambda row: _mib(row.boot)),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

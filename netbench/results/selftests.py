@@ -18,10 +18,14 @@ from netbench.model.topology import Topology
 from netbench.results.atomic import write_atomically
 
 
-def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, sink: SinkSpec) -> str:
-    """Names a testbed by its hosts, links and streams, what really `sends`, and the sink. Not by its UUTs."""
+def fingerprint(topology: Topology, generator: GeneratorSpec, sends: str, receives: str, sink: SinkSpec) -> str:
+    """Names a testbed by its hosts, links and streams, what really `sends`, and the sink. Not by its UUTs.
+
+    `receives` is how frames really come in from the sources, which links may have to do otherwise than they say.
+    """
     parts = topology.model_dump(mode="json", include={"hosts", "links", "streams"}, exclude_none=True)
     parts["generator"], parts["sink"] = {**generator.options, "kind": sends}, {**sink.options, "kind": sink.kind}
+    parts["receives"] = receives
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -10,24 +10,32 @@ from typing import overload
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.errors import TestbedError, UsageError
+from netbench.model.campaign import Boot
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
-from netbench.results.counters import added_up, without_counters
+from netbench.results.counters import Counters, added_up, without_counters
 
-SCHEMA_VERSION = 5  # of the tables, and of the documents in them; there is no way from one to another
-# Beside its document a trial has columns for what it is looked up and sorted by.
+# Of the tables, and of the documents in them. Until netbench is 1.0 there is no way from one version to another: a
+# store is read by the netbench that wrote it.
+SCHEMA_VERSION = 7
+# Beside its document a trial has columns for what it is looked up and sorted by, and for how much its counters grew;
+# what `counted` refers to is the same in many trials. The document is the last column: SQLite has to read a row up to
+# the last one asked for.
 _SCHEMA = f"""
 CREATE TABLE trials (
     key TEXT PRIMARY KEY, plan_index INTEGER NOT NULL, uut TEXT NOT NULL, scenario TEXT NOT NULL,
     frame_size INTEGER NOT NULL, repetition INTEGER NOT NULL, boot INTEGER NOT NULL, verdict TEXT NOT NULL,
-    document TEXT NOT NULL
+    counted INTEGER NOT NULL REFERENCES counters, growths TEXT NOT NULL, document TEXT NOT NULL
 ) STRICT;
+CREATE TABLE counters (id INTEGER PRIMARY KEY, places TEXT NOT NULL UNIQUE) STRICT;
 CREATE INDEX trials_in_plan_order ON trials (plan_index);
 CREATE INDEX trials_by_measurement ON trials (uut, scenario, frame_size);
 CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind, text)) STRICT;
 CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
+CREATE TABLE boots (number INTEGER PRIMARY KEY, uut TEXT NOT NULL, start_s REAL, memory_bytes INTEGER) STRICT;
 PRAGMA user_version = {SCHEMA_VERSION};
 """
+_WHOLE = "document, places, growths FROM trials JOIN counters ON id = counted"
 _TRIAL = TypeAdapter(TrialResult)
 
 
@@ -79,6 +87,7 @@ class Store:
     def add(self, trial: TrialResult) -> None:
         """Commit one trial, whole or not at all; TestbedError when it cannot be written (a full disk)."""
         spec = trial.spec
+        counters = Counters.of(trial)
         columns = {
             "key": spec.key,
             "plan_index": spec.index,
@@ -88,18 +97,20 @@ class Store:
             "repetition": spec.repetition,
             "boot": trial.boot,
             "verdict": trial.verdict.value,
-            "document": _TRIAL.dump_json(trial).decode(),
+            "growths": counters.growths,
+            "document": _document(trial),
         }
         with self._writing() as db:
+            columns["counted"] = _counted(db, counters)
             marks = ", ".join(f":{name}" for name in columns)
             db.execute(f"INSERT INTO trials ({', '.join(columns)}) VALUES ({marks})", columns)
 
     def replace(self, trial: TrialResult) -> None:
         """Commit another result of a trial that is there; TestbedError when it cannot be written."""
+        counters = Counters.of(trial)
         with self._writing() as db:
-            document = _TRIAL.dump_json(trial).decode()
-            values = trial.verdict.value, document, trial.spec.key
-            db.execute("UPDATE trials SET verdict = ?, document = ? WHERE key = ?", values)
+            values = trial.verdict.value, _counted(db, counters), counters.growths, _document(trial), trial.spec.key
+            db.execute("UPDATE trials SET verdict = ?, counted = ?, growths = ?, document = ? WHERE key = ?", values)
 
     def keep_warnings(self, warnings: Sequence[Warning]) -> None:
         """Note warnings; one that is already there stays single."""
@@ -122,6 +133,17 @@ class Store:
             for name, fact, value in db.execute("SELECT name, fact, value FROM uuts ORDER BY rowid"):
                 facts.setdefault(name, {})[fact] = value
         return facts
+
+    def keep_boot(self, boot: Boot) -> None:
+        """Note a start of a UUT; that of an earlier one of this number, on which nothing was measured, is forgotten."""
+        with self._writing() as db:
+            values = boot.number, boot.uut, boot.start_s, boot.memory_bytes
+            db.execute("INSERT OR REPLACE INTO boots VALUES (?, ?, ?, ?)", values)
+
+    def boots(self) -> tuple[Boot, ...]:
+        """All starts of UUTs that were noted."""
+        with self._reading() as db:
+            return tuple(Boot(*row) for row in db.execute("SELECT uut, number, start_s, memory_bytes FROM boots"))
 
     def warnings(self) -> tuple[Warning, ...]:
         """All warnings noted."""
@@ -153,8 +175,8 @@ class Store:
     def trial(self, key: str) -> TrialResult:
         """One trial; UsageError when it is not there, or the file does not hold what it should."""
         with self._reading() as db:
-            row = db.execute("SELECT document FROM trials WHERE key = ?", (key,)).fetchone()
-            return _TRIAL.validate_json(row[0], strict=True)
+            query = f"SELECT {_WHOLE} WHERE key = ?"
+            return _with_counters(*db.execute(query, (key,)).fetchone())
 
     def trials(
         self, *, uut: str | None = None, scenario: str | None = None, counters: bool = True
@@ -165,30 +187,26 @@ class Store:
         it should.
         """
         query = (
-            "SELECT key, document FROM trials WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) "
-            "ORDER BY plan_index"
+            f"SELECT key, {_WHOLE if counters else 'document FROM trials'} "
+            "WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) ORDER BY plan_index"
         )
         with self._reading() as db:
-            for key, document in db.execute(query, (uut, scenario)):
+            for key, *columns in db.execute(query, (uut, scenario)):
                 try:
-                    if counters:
-                        yield _TRIAL.validate_json(document, strict=True)
-                    else:
-                        yield _TRIAL.validate_json(without_counters(document), strict=True)
+                    yield _with_counters(*columns) if counters else _TRIAL.validate_json(*columns, strict=True)
                 except ValidationError as error:
-                    first = error.errors()[0]
-                    field = ".".join(map(str, first["loc"]))
-                    raise ValueError(f"trial {key}: {field or 'the whole'}: {first['msg']}") from error
+                    raise ValueError(f"trial {key}: {_wrong(error)}") from error
 
     def added_up(self) -> Iterator[tuple[TrialResult, int]]:
         """Trials of a UUT and verdict that have the same counters as one, and how many they are.
 
         It is the first of them, its counters those of all added up. UsageError as of `trials`.
         """
+        query = "SELECT key, uut || ' ' || verdict || ' ' || counted, growths FROM trials ORDER BY plan_index"
         with self._reading() as db:
-            documents = db.execute("SELECT uut || ' ' || verdict, document FROM trials ORDER BY plan_index")
-            for document, number in added_up(documents):
-                yield _TRIAL.validate_json(document, strict=True), number
+            for key, growths, number in added_up(db.execute(query)):
+                document, places, _ = db.execute(f"SELECT {_WHOLE} WHERE key = ?", (key,)).fetchone()
+                yield _with_counters(document, places, growths), number
 
     def close(self) -> None:
         """Close the file."""
@@ -199,7 +217,8 @@ class Store:
         try:
             yield self._connection
         except (sqlite3.Error, TypeError, ValueError) as error:
-            raise UsageError(f"{self._path}: is damaged: {error}") from error
+            wrong = _wrong(error) if isinstance(error, ValidationError) else error
+            raise UsageError(f"{self._path}: is damaged: {wrong}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -210,6 +229,27 @@ class Store:
             raise TestbedError(f"{self._path}: this trial is already stored: {error}") from error
         except sqlite3.DatabaseError as error:
             raise TestbedError(f"{self._path}: cannot be written: {error}; is the disk full?") from error
+
+
+def _wrong(error: ValidationError) -> str:
+    """What is wrong with a document, in one line."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+def _document(trial: TrialResult) -> str:
+    return _TRIAL.dump_json(without_counters(trial)).decode()
+
+
+def _with_counters(document: str, places: str, growths: str) -> TrialResult:
+    return Counters(places, growths).given_to(_TRIAL.validate_json(document, strict=True))
+
+
+def _counted(db: sqlite3.Connection, counters: Counters) -> int:
+    """Where the places of these counters are, from now on if they were not there."""
+    db.execute("INSERT OR IGNORE INTO counters (places) VALUES (?)", (counters.places,))
+    ((place,),) = db.execute("SELECT id FROM counters WHERE places = ?", (counters.places,))
+    return int(place)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -66,6 +66,7 @@ class _Found:
     ceilings: list[Ceiling] = field(default_factory=list)
     in_the_way: list[Attached] = field(default_factory=list)
     sends: str = ""
+    receives: str = ""
 
     def add(self, check: Check) -> None:
         self.checks.append(check)
@@ -92,7 +93,7 @@ def run_selftest(presenter: Presenter, wanted: Wanted, directory: Path | None) -
         when_ns=time.time_ns(),
         topology=wanted.topology.name,
         generator=found.sends,
-        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, wanted.sink),
+        fingerprint=fingerprint(wanted.topology, wanted.generator, found.sends, found.receives, wanted.sink),
         checks=tuple(found.checks),
         ceilings=tuple(found.ceilings),
     )
@@ -153,7 +154,7 @@ def _round(
     """Bring a testbed up, and one UUT after the other on it; what does not come up is a check of its own."""
     with ExitStack() as stack:
         testbed = stack.enter_context(open_testbed(resolve(topology, selftest_profile(wanted.generator, wanted.sink))))
-        found.sends = testbed.sends()
+        found.sends, found.receives = testbed.sends(), testbed.receives()
         tester = Tester(testbed, topology, wanted.generator, wanted.sink, scratch, _fps(topology), wanted.frames)
         for spec, checks in rounds:
             with _explained(spec, found), testbed.uut(spec) as active:

@@ -1,6 +1,6 @@
 """Trials of a self-test: one at a time on a testbed that is up, kept in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import Verdict
+from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording
@@ -134,6 +134,7 @@ def lost_at(counts: StreamCounts) -> dict[str, int]:
     return {loss.place: loss.frames for loss in counts.lost_at}
 
 
-def complaints(result: TrialResult) -> str:
-    """The reasons against a trial, each once for all streams; empty for a valid one."""
-    return "; ".join(dict.fromkeys(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons))
+def complaints(result: TrialResult, but: Collection[ReasonKind] = ()) -> str:
+    """The reasons against a trial, each once for all streams, but for those of some kinds; empty for a valid one."""
+    told = (one for one in result.reasons if one.kind not in but)
+    return "; ".join(dict.fromkeys(f"{reason.kind.value}: {reason.detail}" for reason in told))

@@ -72,9 +72,14 @@ class AutoSink(Sink):
 
     def arm(self, incoming: Incoming) -> None:
         self._chosen, self._why = self._taken(incoming)
-        if self._chosen is self._bpf and not self._is_attached:
+        wants_bpf = self._chosen is self._bpf
+        if wants_bpf:
+            self._tcpdump.rest()  # or it would take its copy of each frame
+        if wants_bpf and not self._is_attached:
             self._bpf.open(*self._where)
-            self._is_attached = True
+        elif not wants_bpf and self._is_attached:
+            self._bpf.close()  # or at a veth's driver frames would come in by a ring, before tcpdump has them
+        self._is_attached = wants_bpf
         self._chosen.arm(incoming)
 
     def learn(self, mac: str) -> None:

@@ -132,6 +132,10 @@ class Sink(Protocol):
     def received(self, sent: Sent) -> Received:
         """What there is of the frames that were sent, once it has stopped; to be asked once."""
 
+    def rest(self) -> None:
+        """Have nothing at work for the next trial, in which another sink receives on this NIC."""
+        return
+
     def close(self) -> None:
         """End it; harmless when called twice or before open()."""
         return

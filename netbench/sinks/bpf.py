@@ -28,13 +28,20 @@ _WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
 
 
 def _probe(_: Bench) -> str:
-    """Load the program and attach it."""
-    try:
-        attached = attach("nbp1", "auto", Room.wanted(1, 1, 0), by_napi=False)
-    except MissingError as error:
-        raise ProbeError(str(error)) from error
-    attached.close()
-    return f"loaded its program and attached it ({attached.hook.name})"
+    """Load the program and attach it wherever it may be wanted."""
+    there, refused = [], []
+    hooks: tuple[Wanted, ...] = ("xdp", "tcx")
+    for hook in hooks:
+        try:
+            attached = attach("nbp1", hook, Room.wanted(1, 1, 0), by_napi=False)
+        except MissingError as error:
+            refused.append(str(error))
+        else:
+            attached.close()
+            there.append(attached.hook.name)
+    if not there:
+        raise ProbeError("; ".join(dict.fromkeys(refused)))
+    return "; ".join((f"loaded its program and attached it ({' and '.join(there)})", *refused))
 
 
 class BpfOptions(BaseModel, extra="forbid"):

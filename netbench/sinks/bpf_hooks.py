@@ -67,13 +67,15 @@ def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Atta
             return _attached(hook, device, room, "; ".join(refused) or why)
         except (BpfError, MissingError) as error:
             refused.append(str(error))
-    raise MissingError("; ".join(refused))
+    raise MissingError("; ".join(dict.fromkeys(refused)))
 
 
 def _order(wanted: Wanted, kind: str, *, by_napi: bool) -> tuple[Sequence[Hook], str]:
     """What is tried one after the other, and why what comes first does."""
     if wanted == "tcx":
         return (TCX,), "as the profile says"
+    if wanted == "xdp" and kind == "tun":
+        return (GENERIC,), "the driver tun does not count frames that a program takes in it"
     if wanted == "xdp":
         return (NATIVE, GENERIC), "as the profile says"
     if kind != "veth":

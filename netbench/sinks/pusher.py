@@ -41,12 +41,12 @@ class Pusher:
             command = pusher_command(self._interface, shares_files=self._host.shares_files)
             self._process = self._host.spawn(command)
 
-    def push(self, capture: Path | None, wait_s: float) -> bool | None:
-        """Send FLUSH_FRAMES; whether `capture`, a file of the host, ends with one of them within `wait_s`.
+    def push(self, capture: Path | None, wait_s: float, frames: int = FLUSH_FRAMES) -> bool | None:
+        """Send so many frames; whether `capture`, a file of the host, ends with one of them within `wait_s`.
 
         False at once for no file; None when they could not be sent: the NIC is gone or down, or the process is.
         """
-        answer = self._ask(f"{FLUSH_FRAMES} {wait_s:g} {capture}\n" if capture else f"{FLUSH_FRAMES} 0\n", wait_s)
+        answer = self._ask(f"{frames} {wait_s:g} {capture}\n" if capture else f"{frames} 0\n", wait_s)
         return answer == flush.SEEN if answer in (flush.SEEN, flush.UNSEEN) else None
 
     def learn(self, mac: str) -> None:

@@ -1,11 +1,11 @@
 """Sink `tcpdump`: armed before the first frame, stopped after the last one is in the capture, then counted."""
 
 import os
-import re
 import select
 import shlex
 import shutil
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,8 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
 from netbench.sinks.expected import expected_of, received_of, settled
-from netbench.sinks.pusher import Pusher, pusher_command
+from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
+from netbench.sinks.tcpdump_ahead import LARGEST_AHEAD_KIB, Ahead, buffer_kib, with_buffer
 from netbench.sinks.tcpdump_command import (
     ELSEWHERE,
     capture_file,
@@ -31,16 +32,17 @@ from netbench.sinks.tcpdump_command import (
     target_of,
     tcpdump_command,
 )
+from netbench.sinks.tcpdump_numbers import Inquiry, is_number, numbers_in, tells_while_running
 
 _FREE_BYTES = 16 << 10
 _NAME = "tcpdump"
 _LISTENING = "listening on"
 _POLL_S = 0.002
 _STOP_S = 20.0
-
-_CLOSING_LINE = re.compile(
-    r"^(\d+) packets? (captured|received by filter|dropped by kernel|dropped by interface)", re.M
-)
+# For what tcpdump has written to come through the pipe.
+_READ_S = 0.2
+# Flush frames are sent in pieces, until one is seen: on average the kernel's block is half full.
+_PIECE_FRAMES = FLUSH_FRAMES // 8 + 1
 
 
 class Tcpdump(SinkKind):
@@ -55,10 +57,23 @@ class Tcpdump(SinkKind):
 
 
 class TcpdumpSink(Sink):
-    """One tcpdump per trial on one NIC. What is left of the last one stays until the next is armed."""
+    """One tcpdump per trial on one NIC. What is left of the last one stays until the next is armed.
+
+    To start and to end one takes some 25 ms each, in which the kernel waits for all CPUs (RCU). So where captures are
+    counted while they are made, the next tcpdump is started when a trial has drained, and the last one, which tells all
+    before it ends, is not waited for.
+    """
 
     def __init__(self) -> None:
         self._process: Process | None = None
+        self._ahead: Ahead | None = None
+        # Told to end, with nothing more to say, and who reads that.
+        self._leaving: list[tuple[Process, LiveCapture | None]] = []
+        self._live: LiveCapture | None = None
+        self._told: Mapping[str, int] | None = None
+        self._from_ns = 0  # of what a tcpdump captured that was started ahead, the trial's is what came since
+        self._command: list[str] = []
+        self._ahead_kib = 0
         self._pusher: Pusher | None = None
         self._incoming: Incoming | None = None
         self._interface = ""
@@ -89,12 +104,21 @@ class TcpdumpSink(Sink):
     def arm(self, incoming: Incoming) -> None:
         assert self._pusher is not None, "open() comes first"
         self._words, self._error, self._flushed, self._disk_full = "", "", False, False
+        self._told = None
         self._incoming = incoming
-        self._live = LiveCapture(expected_of(incoming)) if is_counted_live(incoming) else None
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
         command = tcpdump_command(self._interface, self._cpus, incoming, target_of(incoming), most_ring)
-        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": command[command.index("-B") + 1]}
-        self._process = self._host.spawn(command)
+        ahead, self._ahead = self._ahead, None
+        self._from_ns = 0
+        if ahead and ahead.serves(command):
+            command, self._process, self._from_ns = ahead.command, ahead.process, time.time_ns()
+        else:
+            if ahead:
+                self._let_go(ahead.process)
+            self._process = self._host.spawn(command)
+        self._command = command
+        self._live = LiveCapture(expected_of(incoming), self._from_ns) if is_counted_live(incoming) else None
+        self._options = {"snap_length": str(incoming.snap_length), "buffer_kib": str(buffer_kib(command))}
         if self._live:
             assert self._process.stdout is not None
             self._live.begin(os.dup(self._process.stdout.fileno()), self._cpus)
@@ -107,15 +131,26 @@ class TcpdumpSink(Sink):
 
     def armed(self, timeout_s: float) -> bool:
         """Whether tcpdump says that it is listening."""
-        process, _ = self._running()
+        process, incoming = self._running()
         wait_until(lambda: self._listens(process) or process.poll() is not None, timeout_s, _POLL_S)
+        if self._from_ns and not self._listens(process):  # whatever it is that ended it before the trial began
+            self._let_go(process, self._live)
+            self.arm(incoming)
+            return self.armed(timeout_s)
         return self._listens(process)
 
     def stop(self, limit_s: float) -> None:
         """Push what has arrived into the capture, end tcpdump, and have the capture on this machine."""
         process, incoming = self._running()
         if _LISTENING in self._words:
+            if self._live and tells_while_running(self._version):
+                self._start_ahead()
             self._flush(process, target_of(incoming), limit_s)
+        self._part_with_those_leaving()
+        if self._has_told_all(process):
+            self._let_go(process, self._live)
+            self._process = None
+            return
         ended_early = process.poll() is not None
         process.send_signal(signal.SIGINT)  # does nothing to one that has ended
         self._words += end(process, _STOP_S)
@@ -156,6 +191,13 @@ class TcpdumpSink(Sink):
             self._process = None
             if self._live:
                 self._live.end()
+        self.rest()
+        self._part_with_those_leaving()
+
+    def rest(self) -> None:
+        if self._ahead is not None:
+            end(self._ahead.process)
+            self._ahead = None
 
     def _running(self) -> tuple[Process, Incoming]:
         if self._process is None or self._incoming is None:
@@ -172,7 +214,37 @@ class TcpdumpSink(Sink):
 
     def _numbers(self) -> Mapping[str, int]:
         """What tcpdump says it counted; empty when it did not come to say so."""
-        return {what: int(count) for count, what in _CLOSING_LINE.findall(self._words)}
+        return numbers_in(self._words) if self._told is None else self._told
+
+    def _has_told_all(self, process: Process) -> bool:
+        """Whether every frame that it captured has been read, by its own count: it need not be waited for then."""
+        if not (self._live and self._flushed and tells_while_running(self._version)):
+            return False
+        inquiry = Inquiry(process)
+        told = inquiry.complete_numbers()
+        self._words += inquiry.words
+        if told is not None and self._live.await_frames(told["captured"], _READ_S):
+            self._told = told
+        return self._told is not None
+
+    def _start_ahead(self) -> None:
+        """Start the tcpdump of the next trial, which may have another buffer; nothing of a trial is on its way now."""
+        self.rest()
+        self._ahead_kib = max(self._ahead_kib, min(LARGEST_AHEAD_KIB, buffer_kib(self._command)))
+        command = with_buffer(self._command, self._ahead_kib)
+        self._ahead = Ahead(command, self._host.spawn(command))
+
+    def _let_go(self, process: Process, live: LiveCapture | None = None) -> None:
+        """Have it end, and do not wait for that."""
+        process.send_signal(signal.SIGINT)
+        self._leaving.append((process, live))
+
+    def _part_with_those_leaving(self) -> None:
+        while self._leaving:
+            process, live = self._leaving.pop()
+            end(process, _STOP_S)
+            if live:
+                live.end()
 
     def _flush(self, process: Process, target: Path | None, limit_s: float) -> None:
         """Send flush frames until one has arrived in the capture: all frames before it are then there."""
@@ -182,13 +254,21 @@ class TcpdumpSink(Sink):
             assert self._pusher is not None
             if process.poll() is not None:
                 return True
-            seen = self._pusher.push(target, wait_s)
-            if seen is None:
-                return True  # the NIC is gone or down: the judge sees that from its counters
-            self._flushed = self._live.await_flush(wait_s) if self._live else seen
-            return self._flushed
+            seen = self._push_live(self._live, wait_s) if self._live else self._pusher.push(target, wait_s)
+            self._flushed = bool(seen)
+            return seen is not False  # None: the NIC is gone or down, which the judge sees from its counters
 
         wait_until(is_done, limit_s, every_s=0)
+
+    def _push_live(self, live: LiveCapture, wait_s: float) -> bool | None:
+        """Send flush frames until one has come through the pipe; as Pusher.push."""
+        assert self._pusher is not None
+        for _ in range(0, FLUSH_FRAMES, _PIECE_FRAMES):
+            if self._pusher.push(None, wait_s, _PIECE_FRAMES) is None:
+                return None
+            if live.await_flush(0.0):
+                return True
+        return live.await_flush(wait_s)
 
     def _bring_home(self, incoming: Incoming) -> int:
         """Have the capture on this machine; how many bytes are left on the disk it was written to.
@@ -219,7 +299,8 @@ class TcpdumpSink(Sink):
         except UsageError as error:
             return replace(nothing, error=str(error))
         is_whole = not (counts.truncated or counts.damage or counts.odd_length_frames)
-        if not is_whole or counts.frames != self._numbers()["captured"]:
+        frames = self._live.frames if self._live else counts.frames
+        if not is_whole or frames != self._numbers()["captured"]:
             where = "what tcpdump wrote" if self._live else str(file)
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
         return received_of(counts, sent, incoming.traffic)
@@ -249,7 +330,7 @@ def _free_bytes_of(host: Host) -> int:
 
 
 def _why(words: str, exit_code: int | None) -> str:
-    lines = [line for line in words.splitlines() if line.strip() and not _CLOSING_LINE.match(line)]
+    lines = [line for line in words.splitlines() if line.strip() and not is_number(line)]
     if exit_code is None:
         return "tcpdump cannot be ended: its kernel waits for something"
     ending = f"killed by signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"

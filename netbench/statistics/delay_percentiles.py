@@ -70,6 +70,8 @@ def refusals(trials: Iterable[TrialResult]) -> dict[str, int]:
 
 def _of_trial(streams: Iterable[StreamCounts | None], spread: ReadSpread, time: ReadTime) -> float | None:
     times = [time_of(counts, spread, time) for counts in streams]
+    if len(times) == 1:
+        return times[0]
     known = [one for one in times if one is not None]
     return fmean(known) if known and len(known) == len(times) else None
 

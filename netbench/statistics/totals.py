@@ -112,6 +112,9 @@ class Totals:
         return None if used is None or period is None else used / period
 
     def _total(self, read: Callable[[StreamCounts], Number | None]) -> Number | None:
+        if len(self.streams) == 1:  # as nearly always: that of a large campaign is asked for very often
+            (only,) = self.streams
+            return None if only is None else read(only)
         return total(None if counts is None else read(counts) for counts in self.streams)
 
     def _l1(self, fps: float | None) -> float | None:

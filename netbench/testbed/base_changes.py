@@ -12,7 +12,7 @@ from netbench.linux.changes import (
     of_nic,
 )
 from netbench.model.paths import veth_mac
-from netbench.model.topology import Topology, host_of
+from netbench.model.topology import LinkSpec, Topology, host_of
 
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
@@ -39,7 +39,7 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
             if topology.is_port(end) and netns:
                 changes.append(MovePort(interface, netns))
         if not topology.is_port(link.ends[0]):
-            changes.append(_veth(topology, link.ends[0], link.ends[1]))
+            changes.append(_veth(topology, link))
     for netns, interface in nics:
         if netns is None:
             changes.append(SetSysctl(None, of_nic(6, interface, "disable_ipv6"), "1", True))
@@ -61,7 +61,8 @@ def resources(topology: Topology) -> set[str]:
     return names
 
 
-def _veth(topology: Topology, one: str, other: str) -> AddVeth:
+def _veth(topology: Topology, link: LinkSpec) -> AddVeth:
+    one, other = link.ends
     return AddVeth(
         netns=topology.netns(host_of(one)),
         interface=topology.interface(one),
@@ -69,4 +70,5 @@ def _veth(topology: Topology, one: str, other: str) -> AddVeth:
         peer_netns=topology.netns(host_of(other)),
         peer=topology.interface(other),
         peer_mac=veth_mac(topology, other),
+        mtu=link.mtu_bytes,
     )

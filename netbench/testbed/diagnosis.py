@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 
+from netbench.bpf.libbpf import PACKAGE
 from netbench.errors import ExitCode, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
 from netbench.linux.needs import Facility, Feature, Tool
@@ -26,7 +27,10 @@ from netbench.testbed.host_checks import (
     check_root,
     check_tool,
     debian_kernel,
+    distribution_ids,
+    install_command,
 )
+from netbench.testbed.platforms import Judgement, Platform, judge, platform_checks, platforms
 from netbench.testbed.requirements import all_of, facilities, image_among, image_facility, tools, with_prerequisites
 
 
@@ -43,17 +47,40 @@ def diagnose(
     features are only reported. `addresses` are those the user names for each port.
     """
     euid = os.geteuid() if euid is None else euid
+    checks = look_for(needs, which, euid)
+    if needs is None:
+        checks += platform_checks(_with_others(checks, which, euid))
+    checks += [check_cpus(), check_governor(), check_clocksource(), check_memory(), check_disk()]
+    checks += [check_packages(), check_parquet()]
+    checks += check_all_ports() if needs is None else check_named_ports(needs, addresses)
+    return checks
+
+
+def look_for(needs: frozenset[str] | None, which: Which, euid: int, *, quick: bool = False) -> list[Check]:
+    """Look for these needs and what they rest on, all there are for None. If `quick`, no guest is started for it."""
     wanted = None if needs is None else with_prerequisites(needs)
     checks = [check_root(euid, which)]
     for tool in all_of(Tool) if wanted is None else tools(wanted):
         checks.append(check_tool(tool, which, euid, needed=wanted is not None or not tool.optional))
     features = [feature for feature in all_of(Feature) if wanted is None or feature.name in wanted]
     checks += _check_kernel(features, {check.name: check for check in checks}, needs or frozenset(), which)
-    checks += check_facilities(needs, euid)
-    checks += [check_cpus(), check_governor(), check_clocksource(), check_memory(), check_disk()]
-    checks += [check_packages(), check_parquet()]
-    checks += check_all_ports() if needs is None else check_named_ports(needs, addresses)
-    return checks
+    return checks + check_facilities(needs, euid, quick=quick)
+
+
+def judge_platforms(which: Which = shutil.which, euid: int | None = None) -> list[tuple[Platform, Judgement]]:
+    """Each kind of UUT that is installed, and what it is on this machine, for those in a hurry."""
+    found = platforms()
+    needs = frozenset(need for one in found for need in one.needs)
+    checks = {one.name: one for one in look_for(needs, which, os.geteuid() if euid is None else euid, quick=True)}
+    return [(one, judge(one, checks)) for one in found]
+
+
+def _with_others(checks: Iterable[Check], which: Which, euid: int) -> dict[str, Check]:
+    """The checks by name, and those of what platforms need that nobody declares."""
+    found = {check.name: check for check in checks}
+    needs = {need for one in platforms() for need in one.needs}
+    others = look_for(frozenset(needs - set(found)), which, euid, quick=True) if needs - set(found) else []
+    return {check.name: check for check in others} | found
 
 
 def exit_code(checks: Iterable[Check]) -> ExitCode:
@@ -62,21 +89,23 @@ def exit_code(checks: Iterable[Check]) -> ExitCode:
     return ExitCode.MISSING if missing else ExitCode.DONE
 
 
-def check_facilities(needs: Iterable[str] | None, euid: int) -> list[Check]:
-    """What guests may be given, among the needs; all of it, with netbench's own image, for None."""
+def check_facilities(needs: Iterable[str] | None, euid: int, *, quick: bool = False) -> list[Check]:
+    """What guests may be given, among the needs; all of it, with netbench's own image, for None; `quick` as above."""
     lacking = Status.ABSENT if needs is None else Status.MISSING
     wanted = [image_facility(DEFAULT_IMAGE), *all_of(Facility)] if needs is None else facilities(needs)
-    return [_facility(one, image_among(needs or ()), euid, lacking) for one in wanted]
+    return [_facility(one, image_among(needs or ()), euid, lacking, quick) for one in wanted]
 
 
-def _facility(facility: Facility, image: str, euid: int, lacking: Status) -> Check:
+def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick: bool) -> Check:
     name, needed_for = facility.name, facility.needed_for
-    if facility.by_root and euid != 0:
-        return Check(name, Status.WARNING, "not tried: only root may start guests here", "", needed_for)
+    may_look = not facility.by_root or (euid == 0 and not quick)
+    look = facility.look if may_look else facility.recall
     try:
-        return Check(name, Status.OK, facility.look(image), "", needed_for)
+        if look and (found := look(image)):
+            return Check(name, Status.OK, found, "", needed_for)
+        return Check(name, Status.WARNING, "not tried: only root may start guests here", "", needed_for)
     except MissingError as error:
-        return Check(name, lacking, str(error), facility.remedy, needed_for)
+        return Check(name, lacking, str(error), facility.what_to_do, needed_for)
     except NetbenchError as error:
         return Check(name, Status.WARNING, str(error), "", needed_for)
 
@@ -105,7 +134,8 @@ def _try(feature: Feature, bench: Bench, needed: bool, which: Which) -> Check:
     try:
         found = attempt(feature.probe, bench)
     except ProbeError as error:
-        status = Status.MISSING if needed else Status.ABSENT
+        lacking = Status.WARNING if feature.dispensable else Status.MISSING
+        status = lacking if needed else Status.ABSENT
         reason = str(error)
         remedy = _remedy(feature, reason, which)
         return Check(feature.name, status, reason, remedy, feature.needed_for)
@@ -115,6 +145,9 @@ def _try(feature: Feature, bench: Bench, needed: bool, which: Which) -> Check:
 def _remedy(feature: Feature, reason: str, which: Which) -> str:
     if any(os.strerror(number) in reason for number in (errno.EPERM, errno.EACCES, errno.EROFS)):
         return "run netbench outside this container, or give the container --privileged"
+    if PACKAGE in reason:
+        install = install_command(PACKAGE, distribution_ids())
+        return "; ".join(part for part in (install, feature.otherwise) if part)
     if feature.module and is_loadable(which, feature.module):
         return f"modprobe {feature.module}"
     kernel = f"boot a kernel with {feature.option}{debian_kernel()}" if feature.option else ""

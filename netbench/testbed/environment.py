@@ -22,7 +22,7 @@ from pyroute2.ethtool.ioctl import IoctlEthtool, NoSuchDevice, NotSupportedError
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
 from netbench.linux.proc import parse_cpu_list, parse_cpu_ticks
-from netbench.linux.safety import Port, read_ports
+from netbench.linux.safety import Link, driver_of, read_links, speed_mbps_of
 from netbench.testbed.requirements import all_of
 
 Which = Callable[[str], str | None]
@@ -248,8 +248,8 @@ def _namespace(root: Path, name: str | None, nics: Sequence[str]) -> dict[str, o
         with _inside(name):
             sysctls = {key: _sysctl(root, key) for key in SYSCTLS}
             offloads = {nic: _offloads(nic) for nic in nics}
-        ports = {port.name: port for port in read_ports(name)} if nics else {}
-        described = {nic: _nic(ports.get(nic), offloads[nic]) for nic in nics}
+        links = {link.name: link for link in read_links(name)} if nics else {}
+        described = {nic: _nic(links.get(nic), offloads[nic], is_here=name is None) for nic in nics}
     except (OSError, NetbenchError):
         pass  # no such namespace, or not ours to enter: what was not read stays None
     return {"sysctls": sysctls, "nics": described}
@@ -275,14 +275,14 @@ def _sysctl(root: Path, key: str) -> str | None:
     return None if value is None else " ".join(value.split())
 
 
-def _nic(port: Port | None, offloads: list[str] | None) -> dict[str, object] | None:
-    if port is None:
+def _nic(link: Link | None, offloads: list[str] | None, *, is_here: bool) -> dict[str, object] | None:
+    if link is None:
         return None
     return {
-        "kind": port.kind,
-        "driver": port.driver,
-        "speed_mbps": port.speed_mbps,
-        "mtu": port.mtu,
+        "kind": link.kind,
+        "driver": driver_of(link.name) if is_here else None,
+        "speed_mbps": speed_mbps_of(link.name) if is_here else None,
+        "mtu": link.mtu,
         "offloads": offloads,
     }
 

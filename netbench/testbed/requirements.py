@@ -33,6 +33,17 @@ FEATURES = (
     Feature("bridge-nf", "bridges that no host firewall filters", (*ON_VETH, "bridge"), "", "", Bench.bridge_nf),
     Feature("forwarding", "UUTs that route", IN_NETNS, "CONFIG_SYSCTL", "", Bench.forwarding),
     Feature("xdp", "generators on XDP sockets", IN_NETNS, "CONFIG_XDP_SOCKETS", "", Bench.xdp, optional=True),
+    Feature(
+        "napi",
+        "links with `receive: napi`, on which overload is loss as at a NIC",
+        (*ON_VETH, "ethtool", "taskset"),
+        "threaded NAPI on veth pairs (Linux 5.13)",
+        "",
+        Bench.napi,
+        optional=True,
+        otherwise="or go on without: such links receive inline, where overload slows the source",
+        dispensable=True,
+    ),
 )
 
 

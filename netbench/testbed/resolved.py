@@ -15,6 +15,7 @@ from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, St
 from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.sinks.base import SinkKind
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
+from netbench.testbed.frame_sizes import refuse_too_large
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -61,6 +62,19 @@ class Resolved:
         return needs_of(self.topology, self.guests, self.activities, self.profile.sink)
 
     @property
+    def cpus_of_streams(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """By UUT, the CPUs of the guest that each stream runs through; left out where that may run on any."""
+        return {
+            uut: {
+                path.name: cpus
+                for guest in guests.values()
+                for path in guest.assignment.paths
+                if (cpus := guest.assignment.entitlement.cpus)
+            }
+            for uut, guests in self.guests.items()
+        }
+
+    @property
     def in_use(self) -> tuple[StreamPath, ...]:
         """The paths that ever carry frames: those through the UUTs, and through neighbours that forward."""
         forwards = {name for name, done in self.activities.items() if any(isinstance(does, Network) for does in done)}
@@ -74,7 +88,9 @@ def resolve(
     """For these UUTs and scenarios, by name (empty: all); raises as `resolve_guests`."""
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
-    return Resolved(topology, profile, guests, activities_of(topology, chosen))
+    activities = activities_of(topology, chosen)
+    refuse_too_large(topology, profile, activities)
+    return Resolved(topology, profile, guests, activities)
 
 
 def resolve_guests(
@@ -144,6 +160,8 @@ def needs_of(
         needs.add("netns")
     if any(host_of(link.ends[0]) in here and not topology.is_port(link.ends[0]) for link in topology.links):
         needs.add("veth")
+    if any(path.receive == "napi" and path.source.machine is None for path in stream_paths(topology)):
+        needs.add("napi")
     for vm in topology.vms.values():
         needs |= vmm_of(vm).needs()
     for uut in topology.uuts:

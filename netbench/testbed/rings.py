@@ -17,11 +17,15 @@ CpusOf = Callable[[str | None], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """An ingress NIC that is to receive by NAPI, and the CPUs for its thread (none: there are too few)."""
+    """A NIC that is to receive by NAPI what a source sends, and the CPUs for its thread (none: there are too few)."""
 
     stream: str
     nic: Nic
     cpus: tuple[int, ...]
+
+    def moved(self, cpus: Sequence[int]) -> BindThread:
+        """What has its thread run on the CPUs of a guest for a time, the thread not known yet."""
+        return replace(self.changes[1], cpus=tuple(cpus), before=self.cpus)
 
     @property
     def changes(self) -> tuple[ReceiveByNapi, BindThread]:
@@ -32,7 +36,7 @@ class Ring:
 
 def wanted_rings(topology: Topology, in_use: Sequence[StreamPath], cpus: CpusOf) -> list[Ring]:
     """Those of the streams in use of a topology, out of the CPUs that `cpus` says a machine has."""
-    wanted = {path.name: path.ingress for path in stream_paths(topology) if path.receive == "napi"}
+    wanted = {path.name: path.receiver[1] for path in stream_paths(topology) if path.receive == "napi"}
     planned = cpu_plans(in_use, cpus, receiving_cpus)
     return [Ring(path.name, nic, found) for path, found in planned if (nic := wanted.get(path.name))]
 
@@ -47,7 +51,14 @@ def planned_changes(rings: Sequence[Ring], machine: str | None) -> Iterator[Chan
 class Rings:
     """The rings of a testbed that is up, as they really are; `found` is by stream."""
 
-    def __init__(self, rings: Sequence[Ring], machines: Mapping[str | None, Machine]) -> None:
+    def __init__(
+        self,
+        rings: Sequence[Ring],
+        machines: Mapping[str | None, Machine],
+        cpus_of_uuts: Mapping[str, Mapping[str, tuple[int, ...]]] = {},
+    ) -> None:
+        """`cpus_of_uuts` is where threads run while a UUT is up that has CPUs of its own, by UUT, then by stream."""
+        self._cpus_of_uuts = cpus_of_uuts
         self._rings = rings
         self._machines = machines
         self.found: dict[str, LinkIdentity] = {}
@@ -60,6 +71,17 @@ class Rings:
             thread = self._threads.get(ring.stream)
             if ring.stream not in self.found or (thread and thread not in self._running(ring)):
                 self.found[ring.stream] = self._switched_on(ring)
+
+    def move(self, stream: str, cpus: Sequence[int]) -> None:
+        """Bind the thread of a stream, where it has one, to the CPUs of the guest that it forwards for (none: any).
+
+        As a change to the machine, which undoes it. TestbedError or MissingError when it cannot be bound.
+        """
+        number, found = self._threads.get(stream), self.found.get(stream)
+        if not cpus or number is None or found is None:
+            return
+        (ring,) = (ring for ring in self._rings if ring.stream == stream)
+        self._machines[ring.nic.machine].make([replace(ring.moved(cpus), thread=found.thread, process=number)])
 
     def received(self, path: StreamPath) -> StreamPath:
         """A path with how its frames really come in."""
@@ -94,15 +116,16 @@ class Rings:
             raise
         except (TestbedError, MissingError) as error:
             return self._unbound(ring, name, str(error))
-        return LinkIdentity("napi", name, ring.cpus)
+        uuts = {uut: cpus[ring.stream] for uut, cpus in self._cpus_of_uuts.items() if ring.stream in cpus}
+        return LinkIdentity("napi", name, ring.cpus, cpus_of_uuts=uuts)
 
     def _inline(self, ring: Ring, why: str) -> LinkIdentity:
-        text = f"The UUT receives inline on {ring.nic.place}, not by NAPI, so that overload slows the source: {why}."
+        text = f"Frames come in inline on {ring.nic.place}, not by NAPI, so that overload slows the source: {why}."
         return LinkIdentity("inline", remark=text)
 
     def _unbound(self, ring: Ring, thread: str, why: str) -> LinkIdentity:
         text = (
             f"The kernel thread that receives on {ring.nic.place} runs on any CPU, and after other processes: {why}. "
-            "Frames may be lost at the ingress that a thread of its own CPU would have taken."
+            "Frames may be lost there that a thread of its own CPU would have taken."
         )
         return LinkIdentity("napi", thread, (), text)

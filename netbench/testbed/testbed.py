@@ -42,6 +42,8 @@ from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, SeenDelays, Site, bring_up
 from netbench.vmm.base import guest_directory
 
+_OF_VM = {"accelerator": "vm_accelerator", "emulated": "vm_emulated"}
+
 
 class Testbed:
     """A topology that is up. UUTs are brought in one at a time with `uut`. `machines` are by VM, None: this machine."""
@@ -99,12 +101,20 @@ class Testbed:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
             self._endpoints[path.name] = Endpoints(path, source, sink, usual_ends(self._profile, pins))
-            source.open(host, path.source.interface, pins[0])
+            try:
+                source.open(host, path.source.interface, pins[0])
+            except MissingError as error:
+                link = self._rings.found.get(path.name)
+                raise MissingError(f"{error}. {link.remark}" if link and link.remark else str(error)) from error
             sink.open(sink_host, path.sink.interface, pins[1])
 
     def sends(self) -> str:
         """What its sources really are, whichever generator chose them."""
         return "+".join(sorted({ends.identities.source.kind for ends in self._endpoints.values()}))
+
+    def receives(self) -> str:
+        """How frames really come in from its sources: `inline`, `napi`, or some so and some so."""
+        return "+".join(sorted({ends.path.receive for ends in self._endpoints.values()}))
 
     def identities(self) -> Identities:
         """What sends and receives now, and where all hosts are."""
@@ -154,6 +164,8 @@ class Testbed:
         guest, point = resolved.make(), machine.point
         try:
             try:
+                for path in resolved.assignment.paths:
+                    self._rings.move(path.name, resolved.assignment.entitlement.cpus)
                 active = bring_up(guest, Site(resolved.assignment, machine, self._hosts))
                 active = replace(active, delays=self._delays.setdefault((beside.name, name), SeenDelays()))
                 self._await_ways(active, resolved.assignment.paths)
@@ -175,8 +187,12 @@ class Testbed:
             await_ways(self.setup({}), active, outside, active.ready.probe_limit_s)
 
     def facts(self, active: ActiveGuest) -> dict[str, str]:
-        """What a reader of the results must know of a UUT that is ready, and of the machine it is on."""
-        return {**self._uut_machine.facts, **active.ready.facts}
+        """What a reader of the results must know of a UUT that is ready, and of the machine it is on.
+
+        How the CPU of a machine that is a VM runs is `vm_accelerator` and `vm_emulated`: a guest on it has its own.
+        """
+        of_machine = {_OF_VM.get(fact, fact): value for fact, value in self._uut_machine.facts.items()}
+        return {**of_machine, **active.ready.facts}
 
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
@@ -240,7 +256,7 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
             presence = stack.enter_context(present(topology.name))
         clean()
         for port, addresses in topology.port_addresses.items():
-            refuse_unsafe_port(port, addresses)
+            refuse_unsafe_port(port, addresses, mtu=topology.port_mtus[port])
         journal = Journal.create(topology.name)
         local = LocalHost("local", journal.run_id)
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
@@ -256,7 +272,8 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
                 for name in topology.vms:
                     machines[name].make(base_changes(topology, name))
-                rings = Rings(wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus), machines)
+                wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus)
+                rings = Rings(wanted, machines, resolved.cpus_of_streams)
                 rings.switch_on()
                 paths = tuple(rings.received(path) for path in _known_paths(topology, here))
                 used = [path for path in paths if path.name in in_use]

@@ -1,6 +1,6 @@
 """What one trial knows about one stream: what was sent and caught, and how every counter on its path grew."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from netbench.linux.nics import NicCounters
@@ -125,28 +125,36 @@ class Evidence:
         """The growth at a NIC of the path, if it can be believed.
 
         On a veth pair what the receiving end has no room for is a drop of the sending end. Of a path with a ring it has
-        left the sender here and was dropped by the receiver, as with a cable between NICs: by the ring at the ingress
-        (the kernel tells that end only of XDP frames), by the backlog at the sink (it tells both). So it is with what a
-        sink that has a ring had no room for, unless nothing came in at all: no ring is as small as that.
+        left the sender here and was dropped by the receiver, as with a cable between NICs: by the ring that the source
+        sends to (the kernel tells that end only of XDP frames), by the backlog at a sink behind a UUT (it tells both).
+        So it is with what a sink that has a ring had no room for, unless nothing came in at all: no ring is as small as
+        that.
         """
         nic, source, sink = self._known(role), self._known("source"), self._known("sink")
-        egress = self._known("egress")
         if nic is None or source is None or sink is None:
             return nic
-        if self.received.by_ring and egress is not None and sink.rx and role in ("egress", "sink"):
-            if role == "egress":
+        for sender, receiver in self._rings:
+            given = self._known(sender)
+            if role == sender:
                 return _handed_over(nic, nic.tx_dropped)
-            return replace(nic, rx_dropped=max(nic.rx_dropped, egress.tx_dropped))
-        if self.path.receive == "inline":
-            return nic
-        match role:
-            case "source":
-                return _handed_over(nic, nic.tx_dropped)
-            case "ingress":
-                return replace(nic, rx_dropped=max(nic.rx_dropped, source.tx_dropped))
-            case "egress":
-                return _handed_over(nic, min(nic.tx_dropped, sink.rx_dropped))
+            if role == receiver and given is not None:
+                return replace(nic, rx_dropped=max(nic.rx_dropped, given.tx_dropped))
+        if role == "egress" and self.path.receive == "napi":
+            return _handed_over(nic, min(nic.tx_dropped, sink.rx_dropped))
         return nic
+
+    def has_ring(self, role: str) -> bool:
+        """Whether the NIC of this role receives from a ring."""
+        return role in (receiver for _, receiver in self._rings)
+
+    @property
+    def _rings(self) -> Iterator[tuple[str, str]]:
+        """The links that end in a ring, by the roles of the NICs at their ends."""
+        if self.path.receive == "napi":
+            yield "source", self.path.receiver[0]
+        sink = self._known("sink")
+        if self.received.by_ring and sink and sink.rx:
+            yield "egress" if self.path.egress else "source", "sink"
 
     def _known(self, role: str) -> NicDelta | None:
         nic = self.nics.get(role)

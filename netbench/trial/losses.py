@@ -133,18 +133,18 @@ def _segments(evidence: Evidence, ends: _Ends) -> Iterator[Segment]:
     of_source, of_sink = evidence.nic(Where.SOURCE), evidence.nic(Where.SINK)
     unsent = max(0, evidence.sent.frames + ends.others - source.tx)
     yield Segment(uut, unsent, _drops_at(evidence, Where.SOURCE), of_source, source.tx_dropped)
+    at_sink = RING_FULL if evidence.has_ring("sink") and sink.rx else ""
     if ends.within:
         ingress, egress = ends.within
         of_ingress = evidence.nic(Where.INGRESS)
         # What is too long for the link never comes in at all.
-        cause = RING_FULL if evidence.path.receive == "napi" and ingress.rx else ""
+        cause = RING_FULL if evidence.has_ring("ingress") and ingress.rx else ""
         yield Segment(uut, max(0, source.tx - ingress.rx), (), of_ingress, _refused(ingress), nic_cause=cause)
         yield from _in_uut(evidence, ends, ingress, egress)
-        cause = RING_FULL if evidence.received.by_ring else ""
-        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), nic_cause=cause)
+        yield Segment(uut, max(0, egress.tx - sink.rx), (), of_sink, _refused(sink), nic_cause=at_sink)
     else:
-        missing = max(0, source.tx - (sink.rx - ends.copies))
-        yield Segment(uut, missing, (), of_sink, _refused(sink), name=(uut, "source NIC to sink NIC"))
+        missing, name = max(0, source.tx - (sink.rx - ends.copies)), (uut, "source NIC to sink NIC")
+        yield Segment(uut, missing, (), of_sink, _refused(sink), nic_cause=at_sink, name=name)
     seen = (evidence.arrived or 0) + (evidence.dropped_by_sink or 0)
     uncaught = max(0, sink.rx - evidence.extra_at_sink - seen)
     yield Segment(uut, uncaught, _drops_at(evidence, Where.SINK))

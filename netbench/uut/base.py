@@ -1,7 +1,8 @@
 """The seam between a trial and what forwards its frames: a thin base class, and what it promises as data."""
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import ClassVar, Protocol
 
@@ -16,6 +17,7 @@ from netbench.model.entitlement import Entitlement
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
+from netbench.model.virtualisation import Supports, Virtualisation
 
 AT_ONCE = Pace()  # there already
 # Spanning tree may hold a port back for 50 s: until it has forgotten, listened and learned (IEEE 802.1D-1998, 8.10).
@@ -125,6 +127,8 @@ class UnitUnderTest:
     Options: ClassVar[type[BaseModel]]  # how the topology describes this kind of UUT; the only argument of __init__
     may_need: ClassVar[tuple[Need, ...]] = ()  # what only such a UUT needs: how that is looked for, and added
 
+    supports: ClassVar[Supports] = Supports()
+
     _site: Site | None = None
 
     def check(self, paths: Sequence[StreamPath]) -> None:
@@ -163,6 +167,10 @@ class UnitUnderTest:
         """What its own counters say now; TestbedError when it no longer answers."""
         return Reading()
 
+    def memory_bytes(self) -> int | None:
+        """Memory that its own processes take of its machine now; None where that is not known, or it has none."""
+        return None
+
     def console(self) -> str:
         """What it has written to its console so far; empty for one without, and mostly of use when it fails."""
         return ""
@@ -170,6 +178,11 @@ class UnitUnderTest:
     def destroy(self) -> None:
         """End it; harmless when it was never provisioned."""
         self._site = None
+
+    @property
+    def virtualisation(self) -> Virtualisation | None:
+        """What stands between it and its machine, once it is ready; None where that is not known."""
+        return Virtualisation.NONE
 
     @property
     def site(self) -> Site:
@@ -193,15 +206,29 @@ class SeenDelays:
 
 @dataclass(frozen=True, slots=True)
 class ActiveGuest:
-    """A UUT that is up: what it planned, what it said once it was ready, and what was seen of its delays."""
+    """A UUT that is up: what it planned, what it said once it was ready, and what was seen of its delays.
+
+    `start_s` is how long it took to come up, None for one that netbench does not start; `memory_bytes` what it took of
+    its machine then, None where that is unknown.
+    """
 
     uut: UnitUnderTest
     plan: UutPlan
     ready: Ready
     delays: SeenDelays = field(default_factory=SeenDelays)
+    start_s: float | None = None
+    memory_bytes: int | None = None
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:
-    """Provision a UUT and wait until it forwards; TestbedError when it does not, and it is still to be destroyed."""
+    """Provision a UUT and wait until it forwards; TestbedError when it does not, and it is still to be destroyed.
+
+    The fact `virtualisation` is what it says of that.
+    """
+    began_s, plan = time.monotonic(), uut.plan(site.assignment)
     uut.provision(site)
-    return ActiveGuest(uut, uut.plan(site.assignment), uut.ready())
+    ready = uut.ready()
+    start_s = time.monotonic() - began_s if plan.steps else None
+    kind = {"virtualisation": uut.virtualisation.value} if uut.virtualisation else {}
+    ready = replace(ready, facts={**kind, **ready.facts})
+    return ActiveGuest(uut, plan, ready, start_s=start_s, memory_bytes=uut.memory_bytes())

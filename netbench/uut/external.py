@@ -9,6 +9,7 @@ from netbench.errors import UsageError
 from netbench.model.fields import Seconds
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import Supports
 from netbench.uut.base import PROBE_LIMIT_S, Assignment, Ready, UnitUnderTest, UutPlan
 
 _QUIET_TIME_S = 0.05  # unknown; what most devices keep a frame for at most
@@ -28,10 +29,15 @@ class External(UnitUnderTest):
     """A device, a switch, a hypervisor set up by hand, or simply a cable: the user's to configure."""
 
     Options: ClassVar[type[BaseModel]] = ExternalOptions
+    supports = Supports(neighbours=False)
 
     def __init__(self, options: ExternalOptions) -> None:
         self._next_hop_macs = options.next_hop_macs
         self._ready_limit_s = options.ready_limit
+
+    @property
+    def virtualisation(self) -> None:
+        """Nobody tells."""
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         unknown = set(self._next_hop_macs) - {path.name for path in paths}

@@ -14,6 +14,7 @@ from netbench.hosts.python_modules import module_command
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
+from netbench.model.virtualisation import Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.conversation import Conversation, StartProcess
@@ -34,6 +35,7 @@ class Forwarder(UnitUnderTest):
     """A process that forwards frame by frame and duplicates, reorders, delays or adds a known number of them."""
 
     Options: ClassVar[type[BaseModel]] = Impairments
+    supports = Supports(counters=("NICs", "itself"))
 
     def __init__(self, options: Impairments) -> None:
         self._impairments = options

@@ -30,7 +30,7 @@ _SO_TIMESTAMPNS = 35
 _ETH_P_ALL = 3
 
 _RECEIVE_BYTES = 64 << 20
-_MOST_BYTES = 2048
+_MOST_BYTES = 16384
 _BATCH = 64
 # A frame that is held back for others goes on its way when none has come for so long.
 _QUIET_S = 0.02

@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.errors import TestbedError
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
 from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.points import Kind
+from netbench.model.units import USUAL_MTU
+from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, planned_way_in, way_in
 from netbench.uut.forwarding import ROUTING, await_forwarding, changes_in_guest, inside_nics
@@ -76,6 +79,11 @@ class Guest(UnitUnderTest):
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
             inside_nics(path)
+            if path.mtu > USUAL_MTU:
+                raise UsageError(
+                    f"stream {path.name}: its links have `mtu: {path.mtu}`, and the NICs of guests {USUAL_MTU}; leave "
+                    "it out, or choose UUTs that are no guests (--uut)"
+                )
         self._vmm.check(paths)
 
     def plan(self, assignment: Assignment) -> UutPlan:
@@ -85,7 +93,7 @@ class Guest(UnitUnderTest):
         named = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         steps: list[Step] = [
             *vmm.changes(spec),
-            *group_changes(assignment),
+            *(() if vmm.entitles else group_changes(assignment)),
             *attaching_changes(paths, attachment, self._towards(paths)),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named)),
@@ -101,7 +109,8 @@ class Guest(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         if isinstance(step, StartGuest):
             host = site.host
-            spec = replace(step.spec, door=way_in(host, site.assignment), netns=host.netns)
+            door = "" if self._vmm.entitles else way_in(host, site.assignment)
+            spec = replace(step.spec, door=door, netns=host.netns)
             guest = self._vmm.start(spec, host)
             self._running = _Running(guest, guest_links(site.paths, self._vmm.attachment(step.spec).kind), {}, {})
 
@@ -113,7 +122,9 @@ class Guest(UnitUnderTest):
         facts = running.guest.facts()
         if site.paths:
             self._forward(site, running, host)
-            facts["forward"] = self._vmm.options.forward
+            facts |= {"forward": self._vmm.options.forward, "attachment": self._vmm.attachment(running.guest.spec).kind}
+            if kind := self._vmm.nic_models.get(self._vmm.nic_model):
+                facts["nic_kind"] = kind
         if self._vmm.own_kernel:
             facts["guest_kernel"] = run_checked(host, ["uname", "-r"]).strip()
         return Ready(
@@ -123,6 +134,10 @@ class Guest(UnitUnderTest):
             facts=facts | entitlement_facts(site.assignment.entitlement),
             points=guest_points(site.paths, self._vmm.attachment(running.guest.spec).kind),
         )
+
+    @property
+    def virtualisation(self) -> Virtualisation | None:
+        return self._started.guest.virtualisation or self._vmm.virtualisation
 
     def cpu_s(self) -> dict[str, float]:
         """As the guest's kernel counts it, and what it costs the machine; TestbedError when the guest is not well."""
@@ -134,9 +149,13 @@ class Guest(UnitUnderTest):
         """Counters of its attachments and of every point in it, and CPU times; TestbedError when it is not well."""
         running, own_kernel = self._at_work, self._vmm.own_kernel
         outside = read_links(self.site.machine, running.links, running.attached, running.guest.spec.title)
-        inside = running.machine.count(points_inside(running.nics, own_kernel=own_kernel))
+        stack = Kind.IP_COUNTERS if own_kernel else self._stack
+        inside = running.machine.count(points_inside(running.nics, own_kernel=own_kernel, stack=stack))
         used_s = _used_s(inside.cpu_s if own_kernel else None, running.guest.cpu_s())
         return Reading((*outside, *inside.counters), used_s)
+
+    def memory_bytes(self) -> int | None:
+        return self._started.guest.memory_bytes()
 
     def console(self) -> str:
         return self._running.guest.console() if self._running else ""
@@ -147,6 +166,12 @@ class Guest(UnitUnderTest):
         super().destroy()
         if running is not None:
             running.guest.stop()
+
+    @property
+    def _stack(self) -> Kind:
+        """What forwards in it, with the rules there: somebody else may add some where the kernel is everybody's."""
+        forward = self._vmm.options.forward
+        return Kind.IP_LAYER if forward in ROUTING else Kind.BRIDGE if forward == "bridge" else Kind.IP_COUNTERS
 
     @property
     def _started(self) -> _Running:
@@ -170,7 +195,9 @@ class Guest(UnitUnderTest):
             guest_directory(own.run_id, f"uut-{own.name}"),
             netns=ingress.netns if ingress else None,
             host_cpus=own.entitlement.cpus,
-            door=planned_way_in(own),
+            door="" if self._vmm.entitles else planned_way_in(own),
+            weight=own.entitlement.weight,
+            limit=own.entitlement.limit,
         )
         links = guest_links(own.paths, self._vmm.attachment(spec).kind)
         return replace(spec, nics=tuple(GuestNic(link.interface, link.mac) for link in links))

@@ -117,16 +117,17 @@ def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
     }
 
 
-def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool) -> Points:
+def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kind = Kind.IP_COUNTERS) -> Points:
     """Those of them where the guest itself counts, by stream, as places of its own machine.
 
-    The backlog only of a guest with a kernel of its own: else it is that of its machine, counted there.
+    The backlog only of a guest with a kernel of its own: else it is that of its machine, counted there. `stack` is what
+    is read of what forwards in it.
     """
 
     def at(point: CountingPoint, kind: Kind, interface: str = "") -> CountingPoint:
         return replace(point, kind=kind, place=Place(None, None, interface))
 
-    shared = (at(_IP_LAYER, Kind.IP_COUNTERS), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
+    shared = (at(_IP_LAYER, stack), *((at(_SOFTNET, Kind.BACKLOG),) if own_kernel else ()))
     return {
         stream: (
             # A guest's driver may tell of what the virtual NIC dropped, which is before the guest.

@@ -26,6 +26,7 @@ from netbench.model.names import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, CountingPoint
+from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.entitling import entitlement_facts, group_changes, way_in
 from netbench.uut.forwarding import await_forwarding, inside_nics, take_all
@@ -62,6 +63,7 @@ class Ovs(UnitUnderTest):
     """Open vSwitch, started privately: one bridge a stream, with a flow for each way between its two NICs."""
 
     Options: ClassVar[type[BaseModel]] = OvsOptions
+    supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
     may_need: ClassVar[tuple[Need, ...]] = (
         Tool(_DAEMON, "openvswitch-switch", "UUTs of kind ovs", optional=True),
         Tool(_DATABASE, "openvswitch-common", "UUTs of kind ovs", optional=True),

@@ -15,6 +15,7 @@ from netbench.model.entitlement import Cpus
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, Kind, forwarding_point
+from netbench.model.virtualisation import Supports
 from netbench.uut import xdp_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.conversation import Conversation, StartProcess
@@ -59,10 +60,14 @@ class Raw(UnitUnderTest):
     """The kernel of the host the NICs belong to.
 
     Its entitlement binds what is run on that host from inside it. A kernel forwards on whatever CPU a frame comes in,
-    and for no group: that cannot be bound, only spread (`rps`).
+    and for no group: that is bound only where a thread takes frames in (`receive: napi`), and can be spread (`rps`).
     """
 
     Options: ClassVar[type[BaseModel]] = RawOptions
+    supports = Supports(
+        pinning=("the thread that receives (`receive: napi`)", "those that go on (`rps`)"),
+        counters=("NICs", "bridge or IP layer", "queues"),
+    )
     may_need: ClassVar[tuple[Need, ...]] = (
         Feature(
             "flowtable",

@@ -22,6 +22,7 @@ from netbench.model.fields import Seconds
 from netbench.model.names import PREFIX
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Kind
+from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan
 from netbench.uut.forwarding import inside_nics
 from netbench.uut.raw import Raw, RawOptions
@@ -106,6 +107,7 @@ class Reference(Raw):
     """A kernel that forwards and drops a known part, or delays all by a known time."""
 
     Options: ClassVar[type[BaseModel]] = ReferenceOptions
+    supports = Supports(counters=("NICs", "its own rules"))
     may_need = (
         Tool("nft", "nftables", "reference UUTs, whose drops are known", version="--version"),
         Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", Bench.nftables),

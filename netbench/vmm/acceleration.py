@@ -22,6 +22,8 @@ from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu_process import QemuProcess
 
 KVM_DEVICE = Path("/dev/kvm")
+_CPUINFO = Path("/proc/cpuinfo")
+_MODULES = {"svm": "kvm_amd", "vmx": "kvm_intel"}  # by the flag of the CPU
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A guest boots in a second or two under KVM, in ten inside another guest's KVM.
 PROBE_LIMIT_S = 20.0
@@ -67,6 +69,28 @@ def try_kvm(image_name: str) -> str:
     if found.emulated:
         raise MissingError(found.why)
     return "a guest boots under it"
+
+
+def known_of_kvm(image_name: str) -> str:
+    """The same without a try: what an earlier one found, and what anybody can see; empty when that is nothing."""
+    if not KVM_DEVICE.exists():
+        raise MissingError("this host has no /dev/kvm")
+    try:
+        known = remembered(CACHE, find_image(image_name))
+    except MissingError:  # the image, without which nothing was tried
+        return ""
+    if known and known.emulated:
+        raise MissingError(known.why)
+    return "a guest boots under it" if known else ""
+
+
+def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
+    """What gives this host KVM: the module of its CPU, or another machine."""
+    flags = set(cpuinfo.read_text().split())
+    module = next((module for flag, module in _MODULES.items() if flag in flags and not KVM_DEVICE.exists()), "")
+    if module:
+        return f"modprobe {module}"
+    return "use a machine, or an outer VM, with hardware virtualisation; until then guests are emulated"
 
 
 def _found(host: Host, directory: Path, image_name: str) -> Acceleration:

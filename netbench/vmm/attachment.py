@@ -43,5 +43,9 @@ class Veth:
     guest_netns: str
 
     def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
-        # Locally administered, and no guest's: those begin with 02:6e:67.
-        yield AddVeth(netns, interface, f"02:6e:68{mac[8:]}", self.guest_netns, interface, mac)
+        yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, mac)
+
+
+def host_mac(mac: str) -> str:
+    """The address of the machine's end of a pair: locally administered, and no guest's, which begin with 02:6e:67."""
+    return f"02:6e:68{mac[8:]}"

@@ -1,6 +1,6 @@
 """The seam between a guest that is to forward and what starts it: a virtual machine monitor, a container runtime, …"""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -17,6 +17,7 @@ from netbench.model.fields import BootLimit
 from netbench.model.names import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import NicKind, Supports, Virtualisation
 from netbench.vmm.attachment import Attachment, Tap
 
 
@@ -53,7 +54,7 @@ class GuestSpec:
 
     `directory` is for what it keeps while it runs; `netns` is the network namespace of its machine in which it is
     attached. All its threads run on `host_cpus` (empty: any), and in the control group that `door` is the file to enter
-    by (empty: the one that netbench is in).
+    by (empty: the one that netbench is in), which has its `weight` and `limit` (as in an Entitlement).
     """
 
     name: str
@@ -62,6 +63,8 @@ class GuestSpec:
     netns: str | None = None
     host_cpus: tuple[int, ...] = ()
     door: str = ""
+    weight: int | None = None
+    limit: float | None = None
 
     @property
     def title(self) -> str:
@@ -82,6 +85,7 @@ class RunningGuest:
 
     process: Process | None = None
     quiet_time_s: float = 0.05  # how long frames may stay in its attachments while no counter moves
+    virtualisation: Virtualisation | None = None  # where its driver could not know before: QEMU, with KVM if it works
 
     def __init__(self, spec: GuestSpec) -> None:
         self.spec = spec
@@ -107,12 +111,20 @@ class RunningGuest:
         """CPU time it has cost its machine so far, in seconds; None where that cannot be told apart."""
         return None
 
+    def memory_bytes(self) -> int | None:
+        """Memory that its own processes take of its machine now; None where that cannot be told apart."""
+        return None
+
     def console(self) -> str:
         """What it has written to its console so far."""
         return ""
 
     def facts(self) -> dict[str, str]:
-        """What a reader of its numbers must know, once it answers; `emulated` says why, when its CPU is emulated."""
+        """What a reader of its numbers must know, once it answers.
+
+        `emulated` says why, when its CPU is emulated; `accelerator` what runs its instructions, where that is a choice
+        (`kvm`, `tcg`); `nic` is the model of its NICs.
+        """
         return {}
 
     def stop(self) -> None:
@@ -128,6 +140,20 @@ class Vmm:
     Options: ClassVar[type[GuestOptions]] = GuestOptions
     may_need: ClassVar[tuple[Need, ...]] = ()  # what only its guests need: how that is looked for, and added
     runs_hosts: ClassVar[bool] = False  # whether hosts of kind vm are its guests: its options are those of a VmSpec too
+    kinds: ClassVar[tuple[Virtualisation, ...]] = ()  # what its guests may be; not said: unknown
+    nic_models: ClassVar[Mapping[str, NicKind]] = {}  # that its guests may have, where that is a question
+    supports: ClassVar[Supports] = Supports(
+        attachments=("tap",),
+        pinning=("the whole guest",),
+        shares=("weight", "limit"),
+        counters=("attachment", "NICs, queue and IP layer inside"),
+    )
+    # The facility (as of may_need) without which the CPU of its guests is emulated; empty: they need none.
+    emulated_without: ClassVar[str] = ""
+    # How far it was ever tried, where no frames moved: `API only, against a simulator`, `contract only, never run`.
+    unproven: ClassVar[str] = ""
+    # Puts weight and limit of its guests in force itself, from their spec: no control group is made for them.
+    entitles: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()
 
@@ -144,6 +170,11 @@ class Vmm:
     def load_needs(self) -> frozenset[str] | None:
         """Likewise for a load inside its guests."""
         return frozenset()
+
+    @property
+    def virtualisation(self) -> Virtualisation | None:
+        """Which of its kinds its guests are, by its options; None where only a running guest can tell."""
+        return self.kinds[0] if len(self.kinds) == 1 else None
 
     @property
     def nic_model(self) -> str:

@@ -16,11 +16,12 @@ from netbench.hosts.composed import Explained
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.needs import IN_NETNS, Facility, Feature, Tool
+from netbench.linux.needs import IN_NETNS, Facility, Feature, Need, Tool
 from netbench.linux.probes import Bench
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
-from netbench.vmm.acceleration import Acceleration, choose, try_kvm
+from netbench.model.virtualisation import Virtualisation
+from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
 from netbench.vmm.attachment import Tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.guest_agent import GuestAgentHost
@@ -38,8 +39,9 @@ from netbench.vmm.qemu_command import (
     qemu_command,
     qemu_program,
 )
-from netbench.vmm.qemu_options import GuestAgentChannel, QemuOptions, SshChannel
+from netbench.vmm.qemu_options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vmm.qemu_process import QemuProcess
+from netbench.vmm.started_machine import StartedMachine
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PLANNED_SSH_PORT = 2222
@@ -56,12 +58,14 @@ def look_for_vhost(_: str) -> str:
 class QemuGuest(RunningGuest):
     """A virtual machine that runs."""
 
-    def __init__(self, spec: GuestSpec, process: QemuProcess, connection: Connection, facts: dict[str, str]) -> None:
+    def __init__(self, spec: GuestSpec, process: StartedMachine, connection: Connection, facts: dict[str, str]) -> None:
         super().__init__(spec)
         self._process = process
         self._connection = connection
         self._facts = facts
+        self.virtualisation = Virtualisation.HARDWARE
         if "emulated" in facts:
+            self.virtualisation = Virtualisation.FULL
             self.quiet_time_s = _EMULATED_QUIET_TIME_S
 
     def await_answer(self, limit_s: float) -> None:
@@ -75,6 +79,9 @@ class QemuGuest(RunningGuest):
 
     def cpu_s(self) -> float:
         return self._process.cpu_s()
+
+    def memory_bytes(self) -> int | None:
+        return self._process.memory_bytes()
 
     def console(self) -> str:
         return self._process.console()
@@ -97,17 +104,22 @@ class Qemu(Vmm):
 
     Options: ClassVar[type[GuestOptions]] = QemuOptions
     runs_hosts: ClassVar[bool] = True
-    may_need = (
+    kinds = (Virtualisation.FULL, Virtualisation.HARDWARE)
+    nic_models = NIC_KINDS
+    supports = replace(Vmm.supports, pinning=("the whole guest", "each vCPU", "other threads"))
+    emulated_without = "kvm"
+    may_need: ClassVar[tuple[Need, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
         Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
         Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
         Facility(
             "kvm",
             "guests whose CPU is not emulated",
-            "use a machine, or an outer VM, with hardware virtualisation; until then guests are emulated",
+            kvm_remedy,
             try_kvm,
             "accelerator: kvm is wanted, but {}; use auto or tcg",
             by_root=True,
+            recall=known_of_kvm,
         ),
         Facility(
             "vhost",
@@ -147,6 +159,11 @@ class Qemu(Vmm):
         if self._options.accelerator == "kvm":
             needs.add("kvm")
         return frozenset(needs | ({"vhost"} if self._options.vhost == "on" else set()))
+
+    @property
+    def virtualisation(self) -> Virtualisation | None:
+        decided = {"tcg": Virtualisation.FULL, "kvm": Virtualisation.HARDWARE}
+        return decided.get(self._options.accelerator)
 
     @property
     def nic_model(self) -> str:

@@ -117,6 +117,11 @@ class RunFiles:
         return self.directory / "agent"
 
     @property
+    def console(self) -> Path:
+        """The socket behind its console, where libvirt starts it."""
+        return self.directory / "console"
+
+    @property
     def pid(self) -> Path:
         """QEMU's process id, as text."""
         return self.directory / "pid"
@@ -135,7 +140,7 @@ def qemu_command(machine: VirtualMachine, files: RunFiles) -> list[str]:
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     yield from ("-name", f"{machine.name},debug-threads=on")
     yield from ("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none")
-    yield from ("-M", _BOARDS.get(platform.machine(), "q35"))
+    yield from ("-M", board())
     accelerator, cpu = _ACCELERATION.get(machine.accelerator, ("ACCELERATOR", "CPU"))
     yield from ("-accel", accelerator, "-cpu", cpu)
     yield from ("-smp", str(machine.cpus), "-m", f"{machine.memory_mib}M")
@@ -156,9 +161,7 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
 def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
     if isinstance(boot, KernelBoot):
         yield from ("-kernel", str(boot.kernel), "-initrd", str(boot.initrd))
-        console = _CONSOLES.get(platform.machine(), "ttyS0")
-        # An emulated CPU on a busy host can be too slow for the kernel's test of its timer, which then panics.
-        yield from ("-append", f"console={console} quiet panic=-1 no_timer_check netbench.channel=virtio:{AGENT_PORT}")
+        yield from ("-append", kernel_words())
         return
     path = str(boot.disk).replace(",", ",,")  # QEMU's way to write a comma in a value
     yield from ("-drive", f"file={path},format={boot.format},if=virtio,snapshot=on")
@@ -166,6 +169,18 @@ def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
         forward = f"hostfwd=tcp:127.0.0.1:{boot.ssh_port}-:22"
         yield from ("-netdev", f"user,id=ssh,restrict=on,{forward}")
         yield from ("-device", f"virtio-net-pci,netdev=ssh,mac={SSH_NIC_MAC}")
+
+
+def kernel_words() -> str:
+    """What the kernel of a guest is told as it boots."""
+    console = _CONSOLES.get(platform.machine(), "ttyS0")
+    # An emulated CPU on a busy host can be too slow for the kernel's test of its timer, which then panics.
+    return f"console={console} quiet panic=-1 no_timer_check netbench.channel=virtio:{AGENT_PORT}"
+
+
+def board() -> str:
+    """The machine type of guests of this machine's own architecture."""
+    return _BOARDS.get(platform.machine(), "q35")
 
 
 def _nic(name: str, nic: VirtualNic) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """How a topology describes a guest under QEMU."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from netbench.model.entitlement import Cpus
 from netbench.model.fields import Memory, Vcpus
+from netbench.model.virtualisation import NicKind
 from netbench.vmm.base import GuestOptions
 
 
@@ -51,6 +53,15 @@ def _switch(value: object) -> object:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
+NicModel = Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"]
+NIC_KINDS: Mapping[str, NicKind] = {
+    "virtio-net-pci": "paravirtual",
+    "vmxnet3": "paravirtual",
+    "e1000": "emulated",
+    "rtl8139": "emulated",
+}
+
+
 class QemuOptions(GuestOptions):
     """A guest that forwards between two virtual NICs per stream.
 
@@ -58,7 +69,7 @@ class QemuOptions(GuestOptions):
     which `channel` names the way in. Memory is rounded to MiB.
     """
 
-    nic: Literal["virtio-net-pci", "e1000", "vmxnet3", "rtl8139"] = "virtio-net-pci"
+    nic: NicModel = "virtio-net-pci"
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     cpus: Vcpus = 1

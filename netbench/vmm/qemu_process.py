@@ -1,8 +1,6 @@
 """A guest that runs: QEMU's process, its monitor, and the connection to its channel."""
 
 import os
-import re
-import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,43 +10,34 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import Tail, end
-from netbench.linux.proc import read_process
+from netbench.linux.proc import memory_bytes, read_process
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qmp import QmpConnection
+from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
 
 _SOCKETS_S = 20.0
 _END_S = 5.0
-_LAST_WORDS_S = 1.0
 # Ends QEMU when netbench ends without a word.
 _KEEP = 'read -r word || kill -KILL "$0"'
-# What a kernel says when it gives up, and what /init says of an agent that does not run.
-_TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this guest)")
-_NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
-class QemuProcess:
+class QemuProcess(StartedMachine):
     """One guest under QEMU, from start() to stop(). The host must share this machine's processes and files."""
 
     def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
-        self._machine = machine
-        self._files = files
+        super().__init__(machine, files)
         self._process: Process | None = None
         self._monitor: QmpConnection | None = None
-        self._console: Tail | None = None
         self._complaint: Tail | None = None
         self._keeper: Process | None = None
-
-    @property
-    def guest(self) -> str:
-        """How messages call it."""
-        return f"guest {self._machine.name}"
 
     def start(self, host: Host) -> None:
         """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
         self._process = host.spawn(qemu_command(self._machine, self._files))
         assert self._process.stdout is not None
         assert self._process.stderr is not None
-        self._console, self._complaint = Tail(self._process.stdout), Tail(self._process.stderr)
+        self.read_console(self._process.stdout)
+        self._complaint = Tail(self._process.stderr)
         if not wait_until(self._has_sockets, _SOCKETS_S):
             raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
         try:
@@ -63,27 +52,11 @@ class QemuProcess:
             outlive = ["setpriv", "--pdeathsig", "clear"]
             self._keeper = host.spawn([*outlive, "sh", "-c", _KEEP, str(self._pid())])
 
-    def connect(self) -> socket.socket:
-        """A connection to the socket behind the guest's agent port."""
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(str(self._files.channel))
-        except OSError as error:
-            connection.close()
-            self.require_alive()
-            raise TestbedError(f"{self.guest}: its channel cannot be reached: {error.strerror}") from error
-        return connection
-
-    def hopeless(self) -> str:
-        """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
-        trouble = next((line for line in self.console().splitlines() if _TROUBLE.search(line)), "")
-        return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
-
     def death_just_now(self) -> str:
         """As `death`, for somebody who has seen a sign of it: QEMU may take a moment to end."""
         if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LAST_WORDS_S)
+            with suppress(subprocess.TimeoutExpired):  # it lives
+                self._process.wait(LAST_WORDS_S)
         return self.death()
 
     def death(self) -> str:
@@ -96,14 +69,8 @@ class QemuProcess:
         complaint = self._words_of_qemu()
         if code < 0:
             return f"{self.guest}: QEMU was killed by signal {-code}" + (f": {complaint}" if complaint else "")
-        words = complaint or self._words_of_guest() or "no word from the guest, as happens with too little memory"
+        words = complaint or self.words_of_guest() or "no word from the guest, as happens with too little memory"
         return f"{self.guest}: QEMU ended with exit code {code}: {words}"
-
-    def require_alive(self) -> None:
-        """TestbedError when QEMU has ended."""
-        death = self.death()
-        if death:
-            raise TestbedError(death)
 
     def trouble(self) -> str:
         """Why the guest is not at work: QEMU has ended, or its guest is paused or has crashed; empty while it is."""
@@ -144,6 +111,9 @@ class QemuProcess:
             self.require_alive()
             raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
 
+    def memory_bytes(self) -> int | None:
+        return memory_bytes(self._pid())
+
     def stop(self) -> None:
         """End QEMU at once; harmless when it has ended or was never started."""
         if self._monitor is not None:
@@ -169,27 +139,16 @@ class QemuProcess:
         return there
 
     def _pid(self) -> int:
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):  # not written yet
             return int(self._files.pid.read_text())
         return 0
-
-    def console(self) -> str:
-        """What the guest wrote to its console, without colours and cursor movements."""
-        if self._console is None:
-            return ""
-        ended = self._process is not None and self._process.poll() is not None
-        text = self._console.text(_LAST_WORDS_S if ended else 0.0)
-        return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in text.splitlines()) if line)
 
     def _words_of_qemu(self) -> str:
         assert self._complaint is not None
         lines = [
-            line for line in self._complaint.text(_LAST_WORDS_S).splitlines() if "terminating on signal" not in line
+            line for line in self._complaint.text(LAST_WORDS_S).splitlines() if "terminating on signal" not in line
         ]
         return lines[-1] if lines else ""
 
-    def _words_of_guest(self) -> str:
-        """What its console says of trouble, else its last line."""
-        console = self.console().splitlines()
-        trouble = [line for line in console if _TROUBLE.search(line)]
-        return next((said[-1] for said in (trouble, console) if said), "")
+    def _console_ends(self) -> bool:
+        return self._process is not None and self._process.poll() is not None

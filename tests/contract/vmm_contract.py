@@ -62,6 +62,8 @@ class VmmContract:
             assert_declared(active, path)
             assert isinstance(active.uut.console(), str)
             assert active.ready.quiet_time_s > 0
+            assert active.ready.facts["virtualisation"] in self.vmm().kinds
+            assert active.ready.facts["attachment"] in self.vmm().supports.attachments
         grown = {
             (one.point, one.counter): (one.frames or 0) - (was.frames or 0)
             for was, one in zip(before.counters, after.counters, strict=True)

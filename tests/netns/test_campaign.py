@@ -49,6 +49,25 @@ def test_a_campaign_from_one_command(results):
     assert {*merging, "tx-tcp-segmentation"} & set(nics["nb-in1"]["offloads"]) == {"rx-gro"}  # which brings NAPI
 
 
+@pytest.mark.parametrize(
+    ("generator", "sink", "sizes"),
+    [("afpacket", "tcpdump", "1519,9018"), ("afpacket", "bpf", "1519,9018"), ("xdp", "bpf", "1519,3412")],
+)
+def test_frames_larger_than_usual_where_the_links_take_them(results, generator, sink, sizes):
+    wide = settings(topology__links__0__mtu=9000, topology__links__1__mtu=9000, generator=generator, sink=sink)
+    done = netbench("run", "netns", "quick", "-o", results, *SMALL, *wide, *settings(frame_sizes=sizes))
+    assert done.returncode == 0, done.stderr
+    found = sorted(
+        (row["uut"], int(row["frame_size"]), row["received_frames"], row["lost_at"]) for row in rows(results)
+    )
+    lost = {"drops-7-of-100": ("465", "bridge (nft drop rule)=35")}
+    assert found == [
+        (uut, int(size), *lost.get(uut, ("500", "")))
+        for uut in ("bridge", "drops-7-of-100", "route")
+        for size in sizes.split(",")
+    ]
+
+
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
 def test_a_campaign_does_not_need_a_reader(results, gone):
     """It measures on, stores everything, and exits as it deserves."""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.root
 needs_ovs = pytest.mark.skipif(
     not shutil.which("ovs-vswitchd"), reason="needs Open vSwitch: apt-get install openvswitch-switch"
 )
+needs_lxc = pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
 RAW: dict[str, dict[str, object]] = {
     "bridge": {},
     "route": {"forward": "route"},
@@ -160,11 +161,12 @@ def test_every_frame_of_a_campaign_is_accounted_for(results, size, tmp_path):
 
 
 @needs_ovs
+@needs_lxc
 def test_the_demo_tells_its_uuts_apart_places_every_loss_and_has_a_neighbour_at_work(results):
     told = settings(loads="20kfps,450kfps", repetitions=1, duration="300ms")
     done = netbench("run", "netns-demo", "demo", "-o", results, *told)
     measured = {(row["uut"], row["scenario"], float(row["intended_fps"])): row for row in rows(results)}
-    assert len(measured) == 3 * 2 * 2, done.stderr
+    assert len(measured) == 4 * 2 * 2, done.stderr
     for (uut, scenario, fps), row in measured.items():
         sent, received, lost, unexplained = (
             int(row[key]) for key in ("sent_frames", "received_frames", "lost_frames", "unexplained_frames")

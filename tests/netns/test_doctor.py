@@ -10,6 +10,7 @@ import sys
 import pytest
 from pyroute2 import netns
 
+from netbench.bpf import libbpf
 from netbench.errors import ExitCode
 from netbench.linux.probes import PROBE_PREFIX
 from netbench.testbed.diagnosis import diagnose, exit_code
@@ -192,3 +193,15 @@ def test_the_environment_of_another_namespace_is_its_own():
         assert there["nics"]["nbt-c"] is None
     finally:
         netns.remove(name)
+
+
+def test_where_libbpf_is_missing_its_package_is_what_to_do(monkeypatch):
+    monkeypatch.setattr(libbpf, "_LIBRARY", "libbpf-of-nowhere.so")
+    libbpf.libbpf.cache_clear()
+    try:
+        (check,) = [check for check in diagnose(frozenset({"live-frames"})) if check.name == "live-frames"]
+    finally:
+        libbpf.libbpf.cache_clear()
+    assert check.found.startswith("libbpf-of-nowhere.so cannot be loaded")
+    assert "libbpf1;" in check.remedy, "and no other kernel"
+    assert "CONFIG_BPF" not in check.remedy

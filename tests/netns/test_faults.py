@@ -15,8 +15,8 @@ from tests.netns.watching import events, pids_in, wait_for
 pytestmark = pytest.mark.root
 
 CAMPAIGN = settings(frame_sizes=64, loads="5000fps", duration="600ms", retries=0, order="sequential")
-# How evenly a shared machine can send is not the point here.
-PATIENT = settings(tolerance="100%", max_lateness="1min")
+# How evenly a shared machine can send is not the point here, nor what a ring loses of frames that come late at once.
+PATIENT = settings(tolerance="100%", max_lateness="1min", topology__links__0__receive="inline")
 FOREIGN = """
 import socket, sys, time
 frames = {

@@ -30,6 +30,22 @@ def features() -> dict[str, str]:
     return dict(line.strip().split(": ") for line in text.splitlines() if ": " in line)
 
 
+def test_a_uut_with_cpus_of_its_own_has_the_thread_there_until_it_ends(tmp_path):
+    there = settings(topology__uuts__0__host_cpus="[0]")  # of the bridge; the last CPU is the usual one
+    chosen = ("quick", "--uut", "bridge", "--uut", "route", *SHORT, *settings(repetitions=5, order="sequential"))
+    campaign = start("run", "netns", *chosen, "-o", tmp_path / "o", *there)
+    try:
+        wait_for(lambda: stored(tmp_path / "o") >= 1)
+        link = json.loads((tmp_path / "o" / "manifest.json").read_text())["tester"][0]["links"]["s1"]
+        (number,) = (number for number, name in running().items() if name == link["thread"])
+        assert (link["cpus_of_uuts"], os.sched_getaffinity(number)) == ({"bridge": [0]}, {0})
+        wait_for(lambda: stored(tmp_path / "o") >= 6)
+        assert os.sched_getaffinity(number) == set(link["cpus"]) != {0}
+    finally:
+        campaign.send_signal(signal.SIGINT)
+        campaign.communicate()
+
+
 @pytest.mark.parametrize("receive", ["napi", "inline"])
 def test_a_thread_receives_before_processes_where_the_plan_says_and_nothing_of_it_is_left(tmp_path, receive):
     own = settings(topology__links__0__receive=receive)

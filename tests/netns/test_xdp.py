@@ -13,7 +13,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.frames import build_frame
-from netbench.generators.xdp.xdp import XdpSource
+from netbench.generators.xdp.xdp import Xdp, XdpSource
 from netbench.hosts.clock import wait_until
 from netbench.linux.changes.napi import threads_of
 from tests.netns.test_afpacket import REPOSITORY, SOON_NS, Capture, lab, opened, run, traffic, until_sending
@@ -137,8 +137,10 @@ def test_a_link_or_size_that_will_not_do_is_an_error_of_the_trial(lab, opened):
         lab.do(f"ip link set dev {end} mtu 9000")
     with pytest.raises(TestbedError, match=r"for frames of 4000 bytes \(a live frame and .* fill a page\)"):
         source.prepare(traffic(10.0, 0.1, 4000))
+    with pytest.raises(TestbedError, match="a live frame and"):
+        source.prepare(traffic(10.0, 0.1, Xdp.largest_frame + 1))
     packets = lab.tx("packets")
-    assert run(source, traffic(1000.0, 0.1, 3000)).frames == lab.tx("packets") - packets == 100
+    assert run(source, traffic(1000.0, 0.1, Xdp.largest_frame)).frames == lab.tx("packets") - packets == 100
     lab.do("ethtool -K rx0 gro off")
     with pytest.raises(TestbedError, match="receives without NAPI"):
         source.prepare(traffic(10.0, 0.1))

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import time
 
 import pytest
 
-from tests.commands import netbench, start
+from tests.commands import HELD_UP, netbench, settings, start
 
 pytestmark = pytest.mark.root
 
@@ -22,17 +23,28 @@ def checks(directory):
     return {(check["name"], check["uut"]): check for check in record["checks"]}, record
 
 
+def wrong(found):
+    """The checks that failed by something that is in the tester's hands."""
+    failed = [check for check in found.values() if check["passed"] is False and not check["name"].startswith(SPEED)]
+    return [one for one in failed if not {why.partition(":")[0] for why in one["detail"].split("; ")} <= HELD_UP]
+
+
+def counted_exactly(found):
+    """The checks of exact drops, all of which found exactly as many frames as they should."""
+    exact = [check for check in found.values() if check["name"].startswith("exact drop")]
+    assert {check["error"] for check in exact} == {"0 frames"}
+    return exact
+
+
 def test_every_known_truth_is_found_and_the_ceilings_are_used_by_later_campaigns(tmp_path):
-    done = netbench("selftest", "--frames", "2000", "-o", tmp_path / "self")
+    done = netbench("selftest", "netns-3", "--frames", "2000", "-o", tmp_path / "self")
     found, record = checks(tmp_path / "self")
     assert done.returncode == (0 if record["passed"] else 1)
-    wrong = [check for check in found.values() if not check["passed"] and not check["name"].startswith(SPEED)]
-    assert not wrong, done.stdout
-    exact = [check for check in found.values() if check["name"].startswith("exact drop")]
-    assert {check["truth"].partition(" lost at ")[2] for check in exact} == {
+    assert not wrong(found), done.stdout
+    assert None not in {check["passed"] for check in found.values()}, "nothing is skipped here"
+    assert {check["truth"].partition(" lost at ")[2] for check in counted_exactly(found)} == {
         *("ingress NIC", "bridge", "IP layer", "egress NIC")
     }
-    assert {check["error"] for check in exact} == {"0 frames"}
     assert "<h1>Self-test of netns-3" in (tmp_path / "self" / "selftest.html").read_text()
 
     lowest = min(point["fps"] for point in record["ceilings"])
@@ -46,6 +58,23 @@ def test_every_known_truth_is_found_and_the_ceilings_are_used_by_later_campaigns
         if "reasons" in event
     }
     assert limited == {"1000fps": False, f"{10 * lowest:.0f}fps": True}
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["selftest"] == record
+
+
+def test_through_a_ring_the_ceilings_are_those_of_campaigns_with_the_same_source_and_sink(tmp_path):
+    kinds = ("--generator", "xdp", "--sink", "bpf")
+    netbench("selftest", "netns", "--frames", "500", "-o", tmp_path / "self", *kinds)
+    found, record = checks(tmp_path / "self")
+    # Where this machine stands still for a moment a ring loses frames, and other checks rightly fail: they are asserted
+    # above, without rings.
+    (all_seen,) = [check for check in found.values() if check["name"].startswith("sinks see everything")]
+    sent, by_ring = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", all_seen["truth"]))
+    received = int(all_seen["measured"].partition(" ")[0].replace(",", ""))
+    assert by_ring, "a source at the kernel's speed is faster than any sink"
+    assert sent == received + by_ring
+    assert record["ceilings"]
+    common = settings(generator="xdp", sink="bpf", loads="1000fps", duration="50ms", repetitions=1, frame_sizes=64)
+    netbench("run", "netns", "quick", "--uut", "bridge", "-o", tmp_path / "run", *common)
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["selftest"] == record
 
 

@@ -58,9 +58,9 @@ def host(request):
         host = Wired(LocalHost("sinks", name), name)
         host.run(["sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"])
         for n in range(2):
-            peer = f"peer name rx{n} mtu 2000 numrxqueues {queues} numtxqueues {queues}"
+            peer = f"peer name rx{n} mtu 9216 numrxqueues {queues} numtxqueues {queues}"
             for command in (
-                f"ip link add name tx{n} mtu 2000 numtxqueues 2 numrxqueues 2 type veth {peer}",
+                f"ip link add name tx{n} mtu 9216 numtxqueues 2 numrxqueues 2 type veth {peer}",
                 f"ip link set dev tx{n} up",
                 f"ip link set dev rx{n} up",
             ):
@@ -197,7 +197,7 @@ def odd_frames(trial):
     yield b"\xff" * 6 + b"\x02" * 6 + b"\x08\x06" + bytes(46)
 
 
-@pytest.mark.parametrize("frame_size", [64, 65, 128, 512, 1518])
+@pytest.mark.parametrize("frame_size", [64, 65, 128, 512, 1518, 3524, 9018])
 def test_both_count_the_same(host, tmp_path, frame_size):
     with Trial(host, tmp_path, frame_size=frame_size) as trial:
         order = impaired(range(FRAMES), frame_size)

@@ -118,6 +118,9 @@ class FakeTestbed:
     def sends(self) -> str:
         return "fake"
 
+    def receives(self) -> str:
+        return "inline"
+
     def identities(self) -> Identities:
         return Identities(
             "2026-01-01T00:00:00+00:00",

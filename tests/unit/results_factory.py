@@ -235,10 +235,13 @@ def guests() -> CampaignResults:
     trials[-1] = replace(trials[-1], guests=(), reasons=gone, steps_s={})
     facts = {
         uut: {
+            "virtualisation": "full",
             "accelerator": "tcg",
             "emulated": "KVM: a guest did not come up within 20 s",
             "qemu": "7.2.18 (Debian 1:7.2+dfsg-7+deb12u16)",
             "nic": nic,
+            "nic_kind": "emulated" if nic == "e1000" else "paravirtual",
+            "attachment": "tap",
             "image": "micro 3f2a90c1b4de",
             "guest_kernel": "6.1.0-56-amd64",
         }
@@ -247,7 +250,10 @@ def guests() -> CampaignResults:
     facts["virtio"]["vhost"] = "off: no /dev/vhost-net"
     added_up = [(one, 1) for one in trials]
     return replace(
-        results, trials=tuple(trials), added_up=added_up, facts={"raw": {"kernel": "6.1.0-31-amd64"}, **facts}
+        results,
+        trials=tuple(trials),
+        added_up=added_up,
+        facts={"raw": {"virtualisation": "none", "kernel": "6.1.0-31-amd64"}, **facts},
     )
 
 

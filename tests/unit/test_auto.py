@@ -34,6 +34,8 @@ class FakeAfPacket:
 class FakeXdp(FakeAfPacket):
     """Takes what `nb-fast1` is linked to."""
 
+    largest_frame = 3000
+
     def __init__(self, options=None, *, attach) -> None:
         assert not attach, "nobody has asked for a program at a NIC"
         super().__init__(options)
@@ -111,6 +113,16 @@ def test_both_kinds_in_one_campaign():
         for source in (one, other):
             source.start(0)
         assert [source.wait(1.0).first_sequence for source in (one, other)] == [1, 0]
+
+
+def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
+    with closing(Auto().source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        kinds = []
+        for size in (3000, 3001):
+            source.prepare(replace(TRAFFIC, frame_size=size, fps=1e6))
+            kinds.append(source.identity().kind)
+    assert kinds == ["xdp", "fake"]
 
 
 def test_where_neither_works():

@@ -186,6 +186,9 @@ class Notes:
     def keep_facts(self, uut, facts) -> None:
         pass
 
+    def keep_boot(self, boot) -> None:
+        pass
+
     def on(self, event) -> None:
         self.told.append(event)
 

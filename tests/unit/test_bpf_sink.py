@@ -83,6 +83,7 @@ NATIVE, GENERIC, TCX = "xdp, native", "xdp, generic", "tcx ingress"
         ("auto", "veth", True, (NATIVE, TCX), GENERIC, "xdp, native: no; tcx ingress: no"),
         ("auto", "ixgbe", True, (TCX,), GENERIC, "tcx ingress: no"),
         ("xdp", "ixgbe", False, (), NATIVE, "as the profile says"),
+        ("xdp", "tun", False, (), GENERIC, "the driver tun does not count frames that a program takes in it"),
         ("tcx", "veth", True, (), TCX, "as the profile says"),
         ("tcx", "veth", True, (TCX,), "", "tcx ingress: no"),
     ],
@@ -100,13 +101,23 @@ def test_the_hook_is_the_best_that_the_interface_has(monkeypatch, wanted, kind, 
         assert found == (taken, why)
 
 
+def test_what_every_hook_lacks_is_said_once(monkeypatch):
+    def attached(*_):
+        raise MissingError("no libbpf")
+
+    monkeypatch.setattr(bpf_hooks, "_attached", attached)
+    monkeypatch.setattr(bpf_hooks, "xdp_device", lambda name: XdpDevice(1, 1500, True, "veth", None, None))
+    with pytest.raises(MissingError, match="^no libbpf$"):
+        bpf_hooks.attach("rx1", "auto", Room.wanted(1, 1, 0), by_napi=True)
+
+
 class FakeBpf:
     """Works unless told otherwise."""
 
     broken = ""
 
     def __init__(self, options) -> None:
-        pass
+        self.is_open = False
 
     def unfit(self, host):
         return ""
@@ -117,12 +128,13 @@ class FakeBpf:
     def open(self, host, interface, cpus):
         if self.broken:
             raise MissingError(self.broken)
+        self.is_open = True
 
     def arm(self, incoming):
-        pass
+        assert self.is_open
 
     def close(self):
-        pass
+        self.is_open = False
 
     def identity(self):
         return Identity("bpf", options={"sample": "1/1000"})
@@ -153,6 +165,12 @@ def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
     assert opened.identity().kind == kind
     assert opened.identity().options["auto"].startswith(why)
     assert opened.remarks() == []
+
+
+def test_only_the_one_that_auto_has_chosen_meets_frames(opened):
+    for fps, by_bpf in ((None, True), (1000, False), (900_000, True), (None, True), (1000, False)):
+        opened.arm(incoming(fps))
+        assert opened._bpf.is_open == by_bpf
 
 
 def test_auto_stays_with_tcpdump_where_bpf_does_not_work(monkeypatch):

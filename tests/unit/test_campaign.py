@@ -127,6 +127,20 @@ def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, nu
     assert (results.skipped_trials, len(campaign.events("sweep-ended"))) == (6, 1)
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_what_is_left_of_a_campaign_that_goes_on_is_without_what_was_skipped(campaign, told):
+    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.stopped_at(4, order="interleaved", **SWEEP)
+    manifest = campaign.directory.read_manifest()
+    if not told:  # killed with a trial stored, and before it was told what that means
+        campaign.directory.write_manifest({**manifest, "ended_sweeps": []})
+    campaign.resume()
+    first, again = campaign.events("campaign-started")
+    left_to_tell = sum(one["sweep"]["skipped_trials"] for one in campaign.events("sweep-ended")[1:])
+    assert (again["planned"] - left_to_tell, again["done"]) == (6, 3)
+    assert again["expected_s"] < first["expected_s"] * 0.4, "3 of 12"
+
+
 @on_two_uuts
 def test_uuts_are_changed_only_when_the_plan_changes_them(campaign):
     campaign.run(repetitions=2, loads=["10fps", "20fps"], order="interleaved")

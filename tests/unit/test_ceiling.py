@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from netbench.errors import MissingError
+from netbench.model.paths import stream_paths
 from netbench.model.profile import GeneratorSpec, SinkSpec
 from netbench.model.selftest_record import Ceiling, Ceilings, Check, SelftestRecord
 from netbench.model.trial import TrialResult
+from netbench.model.units import LoadKind
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.plan.schedule import Wanted
 from netbench.plan.warnings import selftest_warnings
@@ -98,16 +100,17 @@ def test_a_testbed_is_what_its_tester_consists_of():
     lab = topology()
     same = topology(name="other", uuts=[{"name": "x", "kind": "external"}])
     tcpdump, other = SinkSpec(), SinkSpec(kind="other")
-    own = fingerprint(lab, auto, "afpacket", tcpdump)
-    assert own == fingerprint(same, GeneratorSpec(), "afpacket", tcpdump), "what chose the sources does not matter"
+    own = fingerprint(lab, auto, "afpacket", "napi", tcpdump)
+    assert own == fingerprint(same, GeneratorSpec(), "afpacket", "napi", tcpdump), "whatever chose the sources"
     others = [
-        (topology(2), auto, "afpacket", tcpdump),
-        (topology_in_vm(), auto, "afpacket", tcpdump),
-        (lab, auto, "pktgen", tcpdump),
-        (lab, paced, "pktgen", tcpdump),
-        (lab, auto, "afpacket", other),
+        (topology(2), auto, "afpacket", "napi", tcpdump),
+        (topology_in_vm(), auto, "afpacket", "napi", tcpdump),
+        (lab, auto, "pktgen", "napi", tcpdump),
+        (lab, paced, "pktgen", "napi", tcpdump),
+        (lab, auto, "afpacket", "napi", other),
+        (lab, auto, "afpacket", "inline", tcpdump),
     ]
-    assert len({own, *(fingerprint(*one) for one in others)}) == 6
+    assert len({own, *(fingerprint(*one) for one in others)}) == 7
 
 
 def test_what_is_not_known_of_the_tester_or_speaks_against_it_is_a_warning():
@@ -158,12 +161,29 @@ def test_the_ceiling_is_the_first_rate_without_loss_from_the_highest_on():
     assert "frames were lost" in why
 
 
+def test_what_a_ring_lets_pass_is_where_the_search_for_the_ceiling_begins():
+    tried = []
+
+    def measure(load):
+        tried.append(load.value)
+        full = (loss(f"sink NIC ({RING_FULL})", 6_000_000),) if load.kind is LoadKind.MAX else ()
+        counts = stream_counts(sent=8_000_000 if full else 1_900_000, duration_s=1.0)
+        return trial(replace(counts, received_frames=2_000_000 if full else 1_900_000, lost_at=full))
+
+    assert find_ceiling(measure) == (1_900_000, "")
+    assert tried == [0, 1_900_000]
+
+
 def test_a_loopback_joins_each_source_to_its_sink_with_the_rate_of_its_link():
     joined = loopback(topology(2), cabled=False)
     assert [link.ends for link in joined.links] == [("source/tx1", "sink/rx1"), ("source/tx2", "sink/rx2")]
-    assert {link.rate for link in joined.links} == {1e9}
+    assert {(link.rate, link.receive) for link in joined.links} == {(1e9, "inline")}
     assert list(joined.hosts) == ["source", "sink"]
     assert [uut.kind for uut in joined.uuts] == ["external"]
+    of_rings = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    assert [(path.receive, path.receiver[0]) for path in stream_paths(loopback(of_rings, cabled=False))] == [
+        ("napi", "sink")
+    ]
     assert list(loopback(topology_in_vm(), cabled=False).hosts) == ["lab", "source", "sink"]
 
 

@@ -37,6 +37,7 @@ from netbench.linux.changes import (
     SteerReceived,
 )
 from netbench.linux.journal import from_json, to_json
+from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -48,6 +49,9 @@ EACH = {
     ),
     AddVeth(None, "nb-one", MAC, None, "nb-two", PEER): (
         f"ip link add nb-one address {MAC} type veth peer nb-two address {PEER}"
+    ),
+    AddVeth("nb-a", "nb-one", MAC, "nb-b", "nb-two", PEER, 9000): (
+        f"ip link add nb-one netns nb-a address {MAC} mtu 9000 type veth peer nb-two netns nb-b address {PEER} mtu 9000"
     ),
     AddBridge("nb-a", "br"): "ip -n nb-a link add br type bridge stp_state 0 mcast_snooping 0 forward_delay 0",
     KeepPort("eth1", True, True, ("192.0.2.7/24 label eth1", "::7/64"), (None, 9), (None, 1), 7.5, ("ipv4/x=1",)): (
@@ -87,6 +91,17 @@ EACH = {
     AddTap("nb-a", "nb-t"): "ip -n nb-a tuntap add dev nb-t mode tap vnet_hdr",
     AddTap(None, "nb-t", 2): "ip tuntap add dev nb-t mode tap vnet_hdr multi_queue",
     AddRunDirectory("/run/netbench/vm/x"): "mkdir -p -m 700 /run/netbench/vm/x",
+    AddContainer("vzctl", "7", "nb-x", "debian-12", 256, ("--cpuunits", "500"), ("bridge",)): (
+        "vzctl create 7 --ostemplate debian-12 --name nb-x && "
+        "vzctl set 7 --onboot no --ram 256M --swap 0 --cpuunits 500 --features bridge:on --save"
+    ),
+    AddContainer("prlctl", "nb-x", "nb-x", "", 256, ("--cpumask", "1,2")): (
+        "prlctl create nb-x --vmtype ct && prlctl set nb-x --autostart off --memsize 256M --cpumask 1,2"
+    ),
+    StartContainer("prlctl", "mine", own=False): "prlctl start mine",
+    AddContainerNic("vzctl", "7", "nb-vi-s1", MAC, MAC): (
+        f"vzctl set 7 --netif_add nb-vi-s1,{MAC},nb-vi-s1,{MAC} && vzctl set 7 --ifname nb-vi-s1 --mac_filter off"
+    ),
     AddCgroup(None, "nb-x"): "mkdir /sys/fs/cgroup/nb-x",
     AddCgroup(None, "nb-x", limit=0.2, directory="/sys/fs/cgroup/cpu", version=1): (
         f"mkdir {CPU} && echo 100000 >{CPU}/cpu.cfs_period_us && echo 20000 >{CPU}/cpu.cfs_quota_us"
@@ -145,7 +160,7 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
+    of_no_kind = {"OfContainer", "InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
     assert {type(change).__name__ for change in EACH} == {kind.__name__ for kind in kinds(Change)} - of_no_kind
 
 
@@ -154,6 +169,8 @@ def test_an_unknown_change_is_refused():
         from_json({"change": "Format", "disk": "sda"})
     with pytest.raises(TypeError):
         from_json({"change": "AddNamespace", "nam": "x"})
+    with pytest.raises(ImportError):
+        from_json({"change": "AddBox", "module": "a_plug_in_that_is_gone"})
 
 
 @pytest.mark.parametrize(("found", "written"), [("0", [("1"), ("0")]), ("1", [])])

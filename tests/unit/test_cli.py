@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from netbench.campaign import runner as campaign
-from netbench.cli import commands as cli
+from netbench.cli import main as cli
 from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import Cleaned
@@ -19,6 +19,7 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.store import Store
 from netbench.testbed import testbed
 from tests.commands import settings
+from tests.unit.capture_files import pcap
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import MANIFEST, stream_counts, trial
 
@@ -329,7 +330,7 @@ def test_help_comes_quickly():
     heavy = "numpy scipy plotly pyroute2 pydantic rich.progress"
     script = f"""
 import sys
-from netbench.cli import commands as cli
+from netbench.cli import main as cli
 sys.argv = ["netbench", "--help"]
 try:
     cli.main()
@@ -340,11 +341,28 @@ finally:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_analysis_of_a_capture_loads_nothing_that_it_does_not_need():
+@pytest.mark.parametrize("words", [["CAPTURE"], ["CAPTURE", "--json"], ["--json", "CAPTURE"]])
+def test_analysis_of_a_capture_loads_nothing_that_it_does_not_need(tmp_path, words):
     """It would take longer than to count a million frames."""
-    script = "import sys, netbench.cli.analyze, netbench.sinks.pcapng; print({'pydantic', 'scipy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "set()\n"
+    capture = tmp_path / "frames.pcap"
+    capture.write_bytes(pcap([]))
+    script = f"""
+import sys
+from netbench.cli import main as cli
+sys.argv = ["netbench", "analyze", *{[str(capture) if word == "CAPTURE" else word for word in words]}]
+try:
+    cli.main()
+finally:
+    sys.stderr.write(" ".join({{"typer", "rich", "pydantic", "scipy", "pyroute2"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("frames" in json.loads(done.stdout)) if "--json" in words else f"{capture}\n" in done.stdout
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--jsn", "x.pcap"], 2), (["a", "b"], 2), ([], 2)])
+def test_other_words_about_an_analysis_are_read_like_those_of_any_command(command, words, code):
+    assert command("analyze", *words)[0] == code
 
 
 @pytest.mark.parametrize("target", ["", "-o -", "-o /dev/stdout"])

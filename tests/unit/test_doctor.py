@@ -3,6 +3,7 @@
 import io
 import json
 import platform
+import sys
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,7 @@ from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
 from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command
 from netbench.testbed.requirements import known_needs
-from netbench.vmm import acceleration, qemu
+from netbench.vmm import acceleration, libvirt, qemu
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
 
@@ -43,6 +44,7 @@ def tried(monkeypatch, tmp_path):
         return found[0]
 
     monkeypatch.setattr(acceleration, "choose", choose)
+    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path)  # is there, to be tried
     monkeypatch.setattr(qemu, "VHOST_DEVICE", tmp_path / "vhost-net")
     monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path / "cache"))
     return found
@@ -119,9 +121,9 @@ def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
 
 
 def test_what_nobody_declares_is_a_command_that_a_plug_in_asks_for():
-    found = diagnosed({"lxc-start", "xl", "veth", "image:own", "port:eth0"}, there=["xl"])
-    assert (found["xl"].status, found["lxc-start"].status) == (Status.OK, Status.MISSING)
-    assert "install lxc-start" in found["lxc-start"].remedy
+    found = diagnosed({"jexec", "xl", "veth", "image:own", "port:eth0"}, there=["xl"])
+    assert (found["xl"].status, found["jexec"].status) == (Status.OK, Status.MISSING)
+    assert "install jexec" in found["jexec"].remedy
 
 
 def test_what_topologies_may_need():
@@ -211,13 +213,15 @@ def test_an_image_that_is_built(tmp_path):
     assert "initrd is not what was built" in check.found
 
 
-def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch):
+def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp_path):
     def none(host):
         raise MissingError("this host has no cpu controller")
 
     monkeypatch.setattr(requirements, "find_controller", none)
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    monkeypatch.setattr(libvirt, "_LIBRARIES", tmp_path)
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
-    names = ("image:micro", "kvm", "vhost", "cgroup-cpu")
+    names = ("image:micro", "kvm", "vhost", "cgroup-cpu", "libvirt-python", "libvirtd", "vzctl", "prlctl")
     assert {name: check.status for name, check in guests(None).items()} == dict.fromkeys(names, Status.ABSENT)
     needed = guests(set(names))
     assert {name: check.status for name, check in needed.items()} == dict.fromkeys(names, Status.MISSING)

@@ -69,6 +69,7 @@ def test_guests_beside_the_kernel_of_this_machine():
     lines = told("netns-vmm")
     assert [line for line in lines if line.startswith("# UUT ")] == [
         "# UUT raw (raw)",
+        "# UUT container (container)",
         "# UUT virtio (qemu)",
         "# UUT e1000 (qemu)",
         "# UUT vmxnet3 (qemu)",

@@ -5,7 +5,7 @@ import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -18,13 +18,13 @@ from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
 from netbench.uut import forwarding
 from netbench.uut import guest as guest_module
-from netbench.uut.base import EVERYTHING, Assignment, Site
+from netbench.uut.base import EVERYTHING, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.guest_links import guest_mac
 from netbench.vmm import qemu
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
-from netbench.vmm.qemu_options import QemuOptions
+from netbench.vmm.qemu_options import NicModel, QemuOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology
 from tests.unit.points import GUEST
@@ -65,6 +65,9 @@ class FakeQemu:
 
     def cpu_s(self) -> float:
         return 12.5
+
+    def memory_bytes(self) -> int:
+        return 1 << 28
 
     def stop(self) -> None:
         LOG.append("stop")
@@ -397,10 +400,32 @@ def test_what_a_reader_must_know(life, options, acceleration, more):
     guest = life(**options)
     guest.acceleration = acceleration
     guest.bring_up()
-    plain = {"queues": "1", "forward": "bridge", "cpus": "1", "memory": "256 MiB"}
+    plain = {"queues": "1", "forward": "bridge", "cpus": "1", "memory": "256 MiB", "attachment": "tap"}
     known = {"qemu": "7.2.15 (Debian 1:7.2)", "image": "micro abababababab", "guest_kernel": "6.1.0-31"}
     known["confined"] = "seccomp, unprivileged"
+    known["nic_kind"] = {"virtio-net-pci": "paravirtual", "e1000": "emulated"}[more["nic"]]
     assert guest.ready.facts == {**plain, **known, **more}
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "found", "planned", "kind"),
+    [
+        ("auto", Acceleration("tcg", "no KVM"), None, "full"),
+        ("auto", Acceleration("kvm"), None, "hardware-assisted"),
+        ("tcg", Acceleration("tcg", "asked for"), "full", "full"),
+        ("kvm", Acceleration("kvm"), "hardware-assisted", "hardware-assisted"),
+    ],
+)
+def test_what_kind_of_virtualisation_it_is_depends_on_the_machine(life, accelerator, found, planned, kind):
+    guest = life(accelerator=accelerator)
+    assert qemu.Qemu(QemuOptions(accelerator=accelerator)).virtualisation == planned
+    guest.acceleration = found
+    guest.provision()
+    assert bring_up(guest.uut, guest.uut.site).ready.facts["virtualisation"] == kind
+
+
+def test_every_nic_that_qemu_may_be_given_is_of_a_known_kind():
+    assert set(qemu.Qemu.nic_models) == set(get_args(NicModel))
 
 
 def test_emulated_guests_are_waited_for_longer(life):

@@ -240,3 +240,41 @@ def test_memory_stays_flat(lost_of_1000):
         assert (received, missing) == (count * (1000 - lost_of_1000) // 1000, count * lost_of_1000 // 1000)
         peaks_kib.append(peak_kib)
     assert peaks_kib[1] < peaks_kib[0] + 4096
+
+
+def test_of_what_came_before_the_trial_only_frames_of_earlier_trials_count():
+    """They are late whenever they arrive; what else came then the counters of the trial did not see either."""
+    before = [stream_frame(n, size=128, src="198.18.0.77", sent_ns=START_NS - 10**9) for n in range(3)] + [
+        ours(1),
+        FOREIGN,
+        FLUSH,
+    ]
+    since = [frame._replace(time_ns=frame.time_ns + 10**9) for frame in (*map(ours, range(100)), FLUSH)]
+    end, start = os.pipe()
+    live = LiveCapture(AWAITED, START_NS + 10**9)
+    live.begin(end, ())
+    with os.fdopen(start, "wb") as file:
+        file.write(pcap(before))
+        file.flush()
+        assert live.await_frames(6, 20), "they alone, too"
+        assert not live.await_frames(7, 0)
+        file.write(pcap(since)[24:])
+        file.flush()
+        assert live.await_frames(6 + 101, 20)
+    assert not live.await_frames(6 + 100, 0), "there are more"
+    assert live.await_frames(6 + 101, 0)
+    counts = live.counts(EXPECTED)
+    assert (counts.streams[0].received, counts.streams[0].duplicates) == (100, 0)
+    assert (counts.foreign_frames, counts.flush_frames, counts.late_from) == (0, 1, {"198.18.0.77": 3})
+    assert live.frames == 107
+
+
+def test_what_comes_after_the_awaited_frames_does_not_count():
+    live, start = listening()
+    with os.fdopen(start, "wb") as file:
+        file.write(pcap([*map(ours, range(100)), FLUSH]))
+        file.flush()
+        assert live.await_frames(101, 20)
+        file.write(pcap([FOREIGN])[24:])
+    counts = live.counts(EXPECTED)
+    assert (counts.streams[0].received, counts.foreign_frames, counts.flush_frames) == (100, 0, 1)

@@ -14,9 +14,11 @@ from netbench.uut.external import ExternalOptions
 from netbench.uut.ovs import OvsOptions
 from netbench.uut.raw import RawOptions
 from netbench.uut.reference import ReferenceOptions
+from netbench.vmm.container import Container
 from netbench.vmm.qemu_options import QemuOptions
 
 UUT_KINDS: dict[str, type[BaseModel]] = {
+    "container": Container.Options,
     "ovs": OvsOptions,
     "raw": RawOptions,
     "reference": ReferenceOptions,
@@ -82,7 +84,7 @@ def test_settings_override():
     ("setting", "says"),
     [
         ("frame_sizes=63", "frame_sizes[0]: 63 is not allowed"),
-        ("frame_sizes=64,1519", "frame_sizes[1]: 1519 is not allowed"),
+        ("frame_sizes=64,9235", "frame_sizes[1]: 9235 is not allowed"),
         ("frame_sizes=64.5", "frame_sizes[0]: 64.5 is not allowed"),
         ("frame_sizes=64,64", "64 is there twice"),
         ("frame_sizes=[]", "at least 1"),
@@ -181,7 +183,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are external, ovs, qemu, raw, reference"),
+        ("uuts.0.kind=xen", "'xen' is no kind of UUT; there are container, external, ovs, qemu, raw, reference"),
         ("uuts.0.forward=teleport", "'bridge', 'route', 'flowtable', 'tc' or 'xdp'"),
         (
             "uuts.0={name: x, kind: raw, forward: xdp, rps: [0]}",

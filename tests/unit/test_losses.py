@@ -83,6 +83,19 @@ def test_what_the_ring_of_a_sink_had_no_room_for_is_the_tester_s_loss(receive):
     assert account(by_ring).unexplained_frames == 0
 
 
+@pytest.mark.parametrize(("receive", "by_ring"), [("napi", False), ("napi", True), ("inline", True), ("inline", False)])
+def test_without_a_uut_a_ring_stands_before_the_sink(receive, by_ring):
+    path = replace(PATH, ingress=None, egress=None, receive=receive)
+    points = whole_path(path, ())
+    given_ = evidence(0, SENT - 300, stack="bridge")
+    nics = {"source": passed(tx=SENT - 300, tx_dropped=300), "sink": passed(rx=SENT - 300)}
+    full = replace(given_, path=path, points=tuple(points), nics=nics)
+    full = replace(full, received=replace(full.received, by_ring=by_ring))
+    ring = receive == "napi" or by_ring
+    assert lost(full) == {"sink NIC (receive ring full)" if ring else "source NIC": 300}
+    assert account(full).unexplained_frames == 0
+
+
 @dataclass(frozen=True)
 class ThroughGuest:
     """What becomes of frames on the way through a guest, in frames: those with a counter, and those without."""

@@ -8,7 +8,7 @@ import pytest
 from netbench.model.counts import PointCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.loss_by_place import loss_by_place, place_colours, side_colour
+from netbench.report.loss_by_place import place_colours, side_colour
 from netbench.report.page import report_page
 from netbench.report.places import finding_sentence
 from netbench.report.styles import styles
@@ -30,6 +30,7 @@ from netbench.statistics.lost_frames import (
     uuts_with_guest,
 )
 from netbench.statistics.uut_counters import Counted, UutCounter
+from tests.unit.charts import loss_by_place
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim

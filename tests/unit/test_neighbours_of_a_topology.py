@@ -114,12 +114,16 @@ def test_what_is_written_down_reads_the_same():
         ("neighbours.0.placement=near", "a neighbour's place is one of same-cpu, sibling, other-core, or CPUs"),
         ("neighbours.0.cpu_limit=20", "neighbours[0].cpu_limit: 20 is not allowed: not a percentage"),
         ("neighbours.0.cpu_weight=0", "neighbours[0].cpu_weight: 0 is not allowed"),
-        ("neighbours.0.kind=xen", "'xen' is no kind of UUT; there are external, forwarder, ovs, qemu, raw, reference"),
+        (
+            "neighbours.0.kind=xen",
+            "'xen' is no kind of UUT; there are container, external, forwarder, libvirt, openvz, ovs, qemu, raw, "
+            "reference",
+        ),
         ("neighbours.0.nic=e100", "neighbours[0].nic: 'e100' is not allowed"),
-        ("uuts.1.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),
-        ("uuts.1.neighbours={second: {streams: [s1]}}", "second: streams is the same beside every UUT"),
+        ("uuts.2.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),
+        ("uuts.2.neighbours={second: {streams: [s1]}}", "second: streams is the same beside every UUT"),
         ("uuts.0.neighbours={second: {memory: 1G}}", "uuts[0].neighbours.second.memory: unknown key"),
-        ("uuts.1.neighbours={second: {cpu_limit: 0%}}", "uuts[1].neighbours.second.cpu_limit"),
+        ("uuts.2.neighbours={second: {cpu_limit: 0%}}", "uuts[2].neighbours.second.cpu_limit"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_place(tmp_path, changes, says):

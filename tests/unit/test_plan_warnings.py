@@ -69,6 +69,15 @@ def test_few_repetitions(repetitions, text):
     assert said is None if text is None else said.startswith(text)
 
 
+def test_a_load_that_no_trial_has_time_for_a_frame_of_is_impossible():
+    assert refused_loads(topology(), profile(loads=["1fps", "max"])) == ""
+    assert refused_loads(topology(), profile(loads=["10fps"], duration="100ms")) == ""
+    assert refused_loads(topology(), profile(loads=["2fps", "0.5fps"])) == (
+        "profile one: loads: 0.5fps at 64 bytes is a frame every 2 s: not one is due within the duration (1 s); raise "
+        "the load or the duration"
+    )
+
+
 def test_only_a_real_cable_makes_a_load_impossible():
     too_much = profile(loads=["1Gbit/s", "2Gbit/s"])
     assert refused_loads(topology(), too_much) == ""

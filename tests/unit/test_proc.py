@@ -9,6 +9,7 @@ from netbench.linux.proc import (
     ProcessStat,
     all_processes,
     busy_s,
+    memory_bytes,
     parse_cpu_list,
     parse_cpu_ticks,
     parse_process,
@@ -70,3 +71,15 @@ def test_this_process_is_among_all():
 )
 def test_lists_of_cpus_as_the_kernel_writes_them(text, cpus):
     assert parse_cpu_list(text) == cpus
+
+
+def test_memory_is_that_of_a_process_and_its_descendants_and_unknown_without_it(tmp_path):
+    for pid, kib, children in ((1, 10, "2 3"), (2, 5, "4"), (4, 7, "")):  # 3 has ended meanwhile
+        task = tmp_path / str(pid) / "task" / str(pid)
+        task.mkdir(parents=True)
+        (task / "children").write_text(children)
+        (tmp_path / str(pid) / "smaps_rollup").write_text(
+            f"0-1 ---p [rollup]\nRss: 99 kB\nPss:  {kib} kB\nPss_Anon: 1 kB\n"
+        )
+    assert memory_bytes(1, tmp_path) == 22 * 1024
+    assert memory_bytes(3, tmp_path) is None

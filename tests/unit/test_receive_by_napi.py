@@ -58,6 +58,22 @@ def switched_on(kernel, cpus=(1,), lab=None):
     return rings, rings.received(stream_paths(lab)[0])
 
 
+def test_the_thread_runs_where_a_guest_does_until_that_is_gone():
+    kernel = Kernel()
+    lab = topology(links=[{**one.model_dump(mode="json"), "receive": "napi"} for one in topology().links])
+    machine = Machine(None, kernel)
+    rings = Rings(wanted_rings(lab, stream_paths(lab), lambda name: [0, 1]), {None: machine}, {"one": {"s1": (0, 3)}})
+    rings.switch_on()
+    assert rings.found["s1"].details.endswith("; CPU 1; with UUT one CPUs 0,3")
+    point, told = machine.point, len(kernel.told)
+    rings.move("s1", ())
+    assert kernel.told[told:] == []
+    rings.move("s1", (0, 3))
+    assert "taskset -p 9 31" in kernel.told[told:]
+    assert machine.undo(to=point) == []
+    assert kernel.told[-1] == "taskset -p 2 31"
+
+
 def test_the_thread_of_this_interface_is_bound_and_nothing_is_merged():
     kernel = Kernel()
     rings, path = switched_on(kernel)
@@ -90,7 +106,7 @@ def test_where_the_kernel_cannot_it_receives_inline_and_says_so(kernel, why):
         kernel.files.clear()
     rings, path = switched_on(kernel)
     assert path.receive == "inline"
-    assert "The UUT receives inline on nb-lab-uut/nb-in1, not by NAPI" in rings.found["s1"].remark
+    assert "Frames come in inline on nb-lab-uut/nb-in1, not by NAPI" in rings.found["s1"].remark
     assert why in rings.found["s1"].remark
     assert kernel.features[GRO].startswith("off")
 
@@ -107,7 +123,7 @@ def test_a_thread_that_cannot_be_bound_receives_all_the_same():
     kernel.bindable = 1
     rings, path = switched_on(kernel)
     assert (path.receive, rings.found["s1"].cpus) == ("napi", ())
-    assert "Frames may be lost at the ingress" in rings.found["s1"].remark
+    assert "Frames may be lost there" in rings.found["s1"].remark
 
 
 def test_a_machine_that_is_gone_is_nobodys_fallback(monkeypatch):

@@ -10,12 +10,12 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
 from netbench.report.axes import LossScale
-from netbench.report.figures import loss_against_offered, most_throughput, offered_against_throughput
 from netbench.report.page import report_page, write_report
 from netbench.report.published import schlosser2011
 from netbench.report.styles import styles
 from netbench.statistics.groups import group_trials
 from netbench.statistics.intervals import Interval, ratio_of_means
+from tests.unit.charts import loss_against_offered, most_throughput, offered_against_throughput
 from tests.unit.points import count
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, neighbour, stream_counts, trial

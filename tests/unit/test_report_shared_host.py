@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
-from plotly.offline import get_plotlyjs
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.figures import (
+from netbench.model.virtualisation import Setting
+from netbench.report.chart import plotly_js
+from netbench.report.published import schlosser2011
+from netbench.report.sections import views
+from netbench.report.styles import Style, styles
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.interference import curves, relative_maxima
+from tests.unit.charts import (
     curves_of_loss,
     curves_of_throughput,
     loss_against_offered,
@@ -18,11 +24,6 @@ from netbench.report.figures import (
     offered_against_throughput,
     relative_maximum,
 )
-from netbench.report.published import schlosser2011
-from netbench.report.sections import views
-from netbench.report.styles import Style, styles
-from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.interference import curves, relative_maxima
 from tests.unit.interference_factory import CAPACITY, computing, forwarding, paper_campaign, small_campaign, twice
 from tests.unit.points import count, loss
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
@@ -165,7 +166,7 @@ def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
 
 def test_figure_5_has_a_panel_per_scenario_and_a_bar_per_uut_and_size(whole: CampaignResults) -> None:
     maxima = [one for one in relative_maxima(group_trials(whole)) if one.scenario.startswith("network")]
-    figure = relative_maximum(maxima, styles(whole.uuts, whole.emulated))
+    figure = relative_maximum(maxima, styles(whole.uuts, whole.settings))
     titles = [annotation.text for annotation in figure.layout.annotations if annotation.text.startswith("(")]
     assert titles == ["(a) network-25", "(b) network-50", "(c) network-95"]
     bars = [trace for trace in figure.data if isinstance(trace, go.Bar)]
@@ -212,7 +213,7 @@ def test_curves_start_where_the_neighbours_are_idle_and_rise_with_their_load(who
 def test_figures_say_which_uuts_are_emulated(
     whole: CampaignResults, draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure]
 ) -> None:
-    groups, looks = group_trials(whole), styles(whole.uuts, ("kvm", "xen"))
+    groups, looks = group_trials(whole), styles(whole.uuts, dict.fromkeys(("kvm", "xen"), Setting(emulators=1)))
     for shown, notes in ((whole.uuts, [f"kvm, xen: {NOTE}"]), (("raw", "xen"), [f"xen: {NOTE}"]), (("raw",), [])):
         figure = draw([group for group in groups if group.uut in shown], looks)
         texts = [annotation.text.replace("<br>", " ") for annotation in figure.layout.annotations]
@@ -235,7 +236,10 @@ def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figu
         "network-<br>50",
         "network-<br>95",
     )
-    assert [name for name in whole_page.ids if name.startswith("figure-maximum")] == ["figure-maximum-scenarios"]
+    assert [name for name in whole_page.ids if name.startswith("figure-maximum")] == [
+        "figure-maximum-scenarios-0",  # of those whose CPU is their machine's
+        "figure-maximum-scenarios-1",  # kvm, whose is emulated
+    ]
 
 
 def test_views_are_named_by_what_tells_them_apart(whole: CampaignResults) -> None:
@@ -266,4 +270,4 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
 
 def test_a_whole_campaign_makes_a_page_of_a_few_megabytes(whole: CampaignResults, whole_page: Page) -> None:
     assert len(whole.trials) == 4 * 4 * 7 * 4 * 3
-    assert len(whole_page.source) - len(get_plotlyjs()) < 3_000_000
+    assert len(whole_page.source) - len(plotly_js()) < 3_000_000

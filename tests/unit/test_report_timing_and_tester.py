@@ -9,12 +9,12 @@ from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles
 from netbench.report.tester_section import selftest_page
 from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals
 from netbench.statistics.frame_order import Order, order_of
 from netbench.statistics.groups import group_trials
+from tests.unit.charts import delay_against_offered
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from netbench.model.campaign import Boot
 from netbench.model.counts import Window
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.scenario import Stress
@@ -157,6 +158,10 @@ FIRST = {
     "saturated": "no",
     "link_held_s": None,
     "source_away_s": None,
+    "virtualisation": None,
+    "cpu_emulated": None,
+    "start_s": None,
+    "memory_mib": None,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
@@ -233,7 +238,9 @@ def test_unknown_stays_unknown() -> None:
     of_arrivals |= {"throughput_mbps", "throughput_l2_mbps", "throughput_fps", "loss_runs", "longest_loss_run_frames"}
     of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_load_s", "lifetime"}
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
+    of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
+    of_machine |= of_the_uut
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 
@@ -321,3 +328,14 @@ def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     names = [column.name for column in GROUP_COLUMNS]
     begin = names.index(empty[4])
     assert names[begin:][: len(empty) - 4] == empty[4:]
+
+
+def test_what_is_known_of_a_boot_and_of_a_platform_is_in_every_row_and_unknown_is_never_0():
+    facts = {"virtualisation": "os-level", "second: virtualisation": "full", "second: emulated": "no KVM"}
+    names = ("guest", "virtualisation", "cpu_emulated", "start_s", "memory_mib")
+    shared = replace(SHARED, boot=7)
+    (own, *_, beside) = stream_rows([shared], [Boot(shared.spec.uut, 7, 1.5, 3 << 19)], {shared.spec.uut: facts})
+    assert [own[name] for name in names] == ["", "os-level", "no", 1.5, 1.5]
+    assert [beside[name] for name in names] == [beside["guest"], "full", "yes", None, None]
+    (own, *_) = stream_rows([shared], [Boot(shared.spec.uut, 7)], {shared.spec.uut: {"vm_emulated": "no KVM"}})
+    assert [own[name] for name in names] == ["", None, "yes", None, None]

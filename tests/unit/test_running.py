@@ -9,6 +9,7 @@ from threading import Thread
 import pytest
 
 from netbench.errors import MissingError
+from netbench.linux.cleaning import clean
 from netbench.linux.running import present, when_alone
 
 OTHER_PROCESS = """
@@ -47,6 +48,17 @@ def test_a_killed_one_does_not_count(tmp_path):
     assert len(list((tmp_path / "running").iterdir())) == 1, "it could not clean up"
     with when_alone(lambda other: pytest.fail(other.topology), tmp_path), present("x", tmp_path) as later:
         assert later.others() == []
+
+
+def test_a_killed_one_leaves_nothing_that_clean_does_not_remove(tmp_path):
+    with present("x", tmp_path):
+        (there,) = (tmp_path / "running").iterdir()
+        killed = there.with_name("killed.json")
+        killed.write_text(there.read_text())
+        assert clean(dry_run=True, directory=tmp_path) == []
+        assert killed.exists()
+        assert clean(directory=tmp_path) == []
+        assert list(there.parent.iterdir()) == [there]
 
 
 def test_who_waits_begins_when_all_others_have_ended_and_one_at_a_time(tmp_path):

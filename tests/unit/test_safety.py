@@ -91,6 +91,14 @@ def test_an_interface_that_is_not_there_names_those_that_are(name):
         refuse_unsafe_port(name)
 
 
+def test_an_mtu_that_is_smaller_than_the_topology_says_is_not_set_but_refused():
+    (mtu,) = [port.mtu for port in read_ports() if port.name == "lo"]
+    with pytest.raises(UsageError, match=f"port lo: its MTU is {mtu}, .* `ip link set dev lo mtu {mtu + 1}`"):
+        refuse_unsafe_port("lo", mtu=mtu + 1)
+    with pytest.raises(UsageError, match="port lo is in use"):
+        refuse_unsafe_port("lo", mtu=mtu)
+
+
 def test_what_is_not_there_is_refused_by_name():
     with pytest.raises(UsageError, match="'192.0.2' under `addresses` of a port is not an IP address"):
         refuse_unsafe_port("lo", ["192.0.2"])

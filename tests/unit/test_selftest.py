@@ -12,6 +12,7 @@ from netbench.selftest.loopback import judge_capture
 from netbench.selftest.loss_checks import judge_drops, references
 from netbench.selftest.sink_watch import Seen, judge_hindrance
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
+from netbench.trial.losses import RING_FULL
 from netbench.uut.forwarder import Held
 from netbench.uut.reference import DROP_RULE, ReferenceOptions
 from tests.unit.inputs import topology
@@ -153,6 +154,15 @@ def test_sinks_see_everything_and_in_time(after, says):
     check = judge_capture("tcpdump", burst(0.1), after)
     assert check.passed is (not says and after.streams[0].received_frames == 1000)
     assert says in check.detail
+
+
+@pytest.mark.parametrize(("by_ring", "passed"), [(300, True), (299, False)])
+def test_what_a_ring_had_no_room_for_no_sink_had_to_see(by_ring, passed):
+    why = Reason(ReasonKind.TESTER_DROPPED, "s1", "lost at the sink NIC")
+    after = burst(0.1, received=700, lost_at=(loss(f"sink NIC ({RING_FULL})", by_ring),))
+    check = judge_capture("tcpdump", burst(0.1), replace(after, reasons=(why,)))
+    assert check.passed is passed
+    assert check.truth == f"1,000 sent, {by_ring} of them without room in the rings before"
 
 
 USUAL = Seen("S", 0, "0::/user")

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
+from netbench.model.campaign import Boot
 from netbench.model.counts import Loss, PointCount, StreamCounts, Window
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.points import Where
@@ -162,8 +163,18 @@ def test_trials_with_the_same_counters_are_read_as_one(store):
     for one in (of(1), of(20), of(300), of(4, 'a "bracket]'), of(5, uut="kvm")):
         store.add(one)
     found = [(one.spec.uut, one.streams[0].counters[0].grew, times) for one, times in store.added_up()]
-    assert found == [("raw", 4, 1), ("raw", 321, 3), ("kvm", 5, 1)]
-    assert [len(one.streams[0].counters) for one in store.trials(counters=False)] == [0, 2, 0, 0, 0]
+    assert found == [("raw", 321, 3), ("raw", 4, 1), ("kvm", 5, 1)]
+    assert not any(one.streams[0].counters for one in store.trials(counters=False))
+    assert store._connection.execute("SELECT count(*) FROM counters").fetchone() == (2,), "what is counted is kept once"
+
+
+def test_a_trial_that_is_judged_anew_keeps_its_counters(store):
+    first = trial(stream_counts(counters=(count("bridge", "nft drop", "dropped", 3),)))
+    store.add(first)
+    again = replace(first, reasons=(Reason(ReasonKind.LATE_FRAMES, "s1", ""),))
+    store.replace(again)
+    assert trials(store) == (again,)
+    assert [one.verdict for one, _ in store.added_up()] == [Verdict.SUSPICIOUS]
 
 
 def test_only_what_is_asked_for_is_read(store):
@@ -255,6 +266,10 @@ def test_the_last_boot_is_the_highest_that_was_stored(store):
     assert store.last_boot() == 4
 
 
+def added(store):
+    return tuple(store.added_up())
+
+
 def set_in_document(path, value):
     return f"UPDATE trials SET document = json_set(document, '$.{path}', json('{value}'))"
 
@@ -274,6 +289,10 @@ DAMAGE = {
         trials,
         "Field required",
     ),
+    "growths that are words": ("UPDATE trials SET growths = '[\"many\"]'", trials, "trial raw/.*: 0: "),
+    "fewer growths than counters": ("UPDATE trials SET growths = '[]'", trials, "counters are not those of its guests"),
+    "no growths to add up": ("UPDATE trials SET growths = '{'", added, "Invalid JSON"),
+    "no places to count at": ("UPDATE counters SET places = '[]'", trials, "counters are not those of its guests"),
     "no trials": ("DROP TABLE trials", trials, "no such table"),
     "no documents": ("ALTER TABLE trials DROP COLUMN document", trials, "no such column"),
     "no boots": ("ALTER TABLE trials DROP COLUMN boot", Store.last_boot, ""),
@@ -289,7 +308,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("sql", "ask", "says"), DAMAGE.values(), ids=DAMAGE.keys())
 def test_damage_is_told(path, store, sql, ask, says):
-    timed = stream_counts("s1", delay=spread(1, 2, 3))
+    timed = stream_counts("s1", delay=spread(1, 2, 3), counters=(count("bridge", "nft drop", "dropped", 3),))
     reasons = (Reason(ReasonKind.NOT_DRAINED, "s1", ""),)
     store.add(trial(timed, neighbours=(neighbour(stream_counts("s2")),), reasons=reasons, boot=1))
     store.keep_warnings([Warning(WarningKind.SHORT_TRIALS, "short")])
@@ -391,3 +410,9 @@ def test_frames_that_come_late_spoil_the_trial_that_they_are_missing_in(tmp_path
     assert [(reason.kind, reason.stream) for reason in first.reasons] == [(ReasonKind.LATE_FRAMES, "s1")]
     assert first.reasons[0].detail.startswith("2 of the frames that it counts as lost arrived later, in trial 2;")
     assert (first.verdict, second.reasons) == (Verdict.SUSPICIOUS, ())
+
+
+def test_starts_of_uuts_are_noted_and_a_number_that_is_used_again_is_that_of_the_later(store):
+    for one in (Boot("a", 1, 1.5, 4096), Boot("b", 2, 0.5), Boot("a", 2)):
+        store.keep_boot(one)
+    assert store.boots() == (Boot("a", 1, 1.5, 4096), Boot("a", 2))

@@ -13,7 +13,7 @@ import pytest
 from netbench.images.build import Order, build
 from netbench.images.library import cache_directory
 from netbench.images.tree import File, archive
-from tests.commands import netbench, rows
+from tests.commands import netbench, rows, verdict_of
 from tests.vm.test_guests import ONE, RAW, TOPOLOGY, reasons
 
 NEEDED = ("grub-mkrescue", "xorriso", "mformat", "dropbearkey", "ssh-keygen")
@@ -121,7 +121,7 @@ def test_a_disk_image_is_reached_in_either_way_and_stays_what_it_was(disk, tmp_p
     done = run(tmp_path, tmp_path / "results", *uuts)
     assert done.returncode == 0, done.stdout + done.stderr + reasons(tmp_path / "results")
     for row in rows(tmp_path / "results"):
-        assert (row["sent_frames"], row["received_frames"], row["verdict"]) == ("500", "500", "valid"), row
+        assert (row["sent_frames"], row["received_frames"], verdict_of(row)) == ("500", "500", "valid"), row
         assert row["unexplained_frames"] == "0"
         assert float(row["cpu_guest_s"]) > 0
     assert [row["uut"] for row in rows(tmp_path / "results")] == ["agent", "ssh"]
@@ -133,7 +133,7 @@ def test_a_guest_whose_host_key_is_another_is_not_trusted(disk, tmp_path):
     channel = f"{{kind: ssh, key: {disk / 'key'}, host_key: '{foreign}'}}"
     done = run(tmp_path, tmp_path / "results", described(disk, channel), RAW)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert [(row["uut"], row["verdict"]) for row in rows(tmp_path / "results")] == [
+    assert [(row["uut"], verdict_of(row)) for row in rows(tmp_path / "results")] == [
         ("guest", "invalid"),
         ("raw", "valid"),
     ]

@@ -9,7 +9,7 @@ import pytest
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.groups import group_trials
 from netbench.statistics.interference import relative_maxima
-from tests.commands import netbench, rows, settings
+from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, wait_for
 
 pytestmark = pytest.mark.vm
@@ -50,7 +50,7 @@ def test_both_guests_are_measured_to_the_frame(results):
     for scenario, trial in trials.items():
         [victim] = trial.streams
         assert (victim.sent_frames, victim.received_frames, victim.unexplained_frames) == (250, 250, 0), scenario
-        assert trial.verdict.value == "valid", trial.reasons
+        assert {reason.kind.value for reason in trial.reasons} <= HELD_UP, trial.reasons
         assert (trial.machine_cpu_s or 0) > trial.victim.cpu_s["host"] / 2 > 0
         if scenario == "dedicated":
             assert trial.neighbours == ()
@@ -103,7 +103,7 @@ def test_a_neighbour_that_is_killed_is_brought_up_again(results, start):
     [pid] = qemu_of("virtio.second")
     os.kill(pid, signal.SIGKILL)
     assert campaign.wait(timeout=120) == 0, campaign.communicate()
-    assert {row["verdict"] for row in rows(results)} == {"valid"}
+    assert {verdict_of(row) for row in rows(results)} == {"valid"}
     failed = [event["reasons"] for event in events(results) if event["kind"] == "trial-finished" and event["reasons"]]
     assert "neighbour-failed: neighbour second: guest virtio.second: QEMU was killed by signal 9" in str(failed)
     assert len([event for event in events(results) if event["kind"] == "neighbours-ready"]) == 2
@@ -114,9 +114,9 @@ def test_a_neighbour_that_never_comes_up_costs_what_needs_it(results):
     wanted = settings(scenarios="[dedicated, shared-idle, {network: 700fps}]", topology__neighbours__0__memory="64M")
     done = netbench(*RUN, "-o", results, *EXACT, *wanted, timeout_s=180)
     assert done.returncode == 1, done.stdout + done.stderr
-    found = {row["scenario"]: (row["verdict"], row["reasons"]) for row in rows(results)}
+    found = {row["scenario"]: (verdict_of(row), "neighbour-failed" in row["reasons"]) for row in rows(results)}
     assert found == {
-        "dedicated": ("valid", ""),
-        "shared-idle": ("invalid", "neighbour-failed"),
-        "network-700fps": ("invalid", "neighbour-failed"),
+        "dedicated": ("valid", False),
+        "shared-idle": ("invalid", True),
+        "network-700fps": ("invalid", True),
     }

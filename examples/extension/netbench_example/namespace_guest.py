@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.composed import Namespaced
 from netbench.linux.changes import AddNamespace, Change
-from netbench.linux.proc import read_process
+from netbench.linux.proc import memory_bytes, read_process
+from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm
 
@@ -18,6 +20,8 @@ INIT = ["sh", "-c", "echo $$; exec sleep infinity"]
 class Namespaces(Vmm):
     """A network namespace of this machine: a guest that takes no time to start."""
 
+    kinds = (Virtualisation.OS_LEVEL,)
+    supports = replace(Vmm.supports, attachments=("veth",))
     own_kernel = False
 
     def needs(self) -> frozenset[str]:
@@ -54,3 +58,6 @@ class NamespaceGuest(RunningGuest):
 
     def cpu_s(self) -> float:
         return read_process(self.pid).cpu_s
+
+    def memory_bytes(self) -> int | None:
+        return memory_bytes(int(self.pid))

@@ -11,6 +11,9 @@
 #define HEADERS 58
 // Reading the clock costs as much as sending: without a rate, so many frames (2 us) bear one time.
 #define CLOCK_EVERY 16
+// A frame that is given back goes through the lock by which the receiver gives back those it got: many a second would
+// slow it down. So the next frame is waited for, 5 us at most, after which the kernel may look at what else there is.
+#define MOST_WAITS 256
 
 // Times are CLOCK_MONOTONIC in ns; a fraction is one of a ns, in 1/2^32.
 struct trial {
@@ -24,6 +27,8 @@ struct trial {
 	__u64 least_gap_ns;   // between frames that are overdue, in the mean
 	__u64 ahead_ns;       // of that mean, so that as many leave together as the batch has
 	__u64 flows;
+	__u64 batch;          // so many runs leave together
+	__u64 hold_ns;        // for so long a frame waits for the next of its batch
 	// What was done.
 	__u64 second_ns;      // when the second of CLOCK_REALTIME began that is now
 	__u64 second;
@@ -31,12 +36,14 @@ struct trial {
 	__u64 due_ns;         // of the next frame
 	__u64 due_fraction;
 	__u64 earliest_ns;    // of the next frame but for `ahead_ns`, whenever it was due
+	__u64 run;            // of the batch
+	__u64 held;           // whether the batch has a frame
 	__u64 sent;
 	__u64 flow;
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 latest_ns;      // by how much a frame was late; without a rate, the longest pause
-	__u64 burst;          // frames since a slot was left empty
+	__u64 burst;          // frames since one was waited for
 	__u64 longest_burst;
 	__u64 done;           // set by whoever ends the trial
 };
@@ -108,7 +115,16 @@ static __always_inline int send(struct xdp_md *frame, struct trial *trial, __u64
 		trial->flow = flow + 1 < trial->flows ? flow + 1 : 0;
 	}
 	trial->sent++;
+	trial->held = 1;
 	return bpf_redirect_map(&leaves_by, 0, XDP_ABORTED);
+}
+
+// When the next frame may leave.
+static __always_inline __u64 leaves_at(const struct trial *trial)
+{
+	__u64 earliest = trial->earliest_ns > trial->ahead_ns ? trial->earliest_ns - trial->ahead_ns : 0;
+
+	return earliest > trial->due_ns ? earliest : trial->due_ns;
 }
 
 SEC("xdp")
@@ -119,10 +135,19 @@ int paced(struct xdp_md *frame)
 
 	if (!trial)
 		return XDP_ABORTED;
-	if (now < trial->due_ns || now + trial->ahead_ns < trial->earliest_ns || trial->done) {
-		trial->burst = 0;
-		return XDP_DROP;
+	if (++trial->run > trial->batch) {
+		trial->run = 1;
+		trial->held = 0;
 	}
+	__u64 at = leaves_at(trial);
+	if (now < at) {
+		trial->burst = 0;
+		if (!trial->held || at - now <= trial->hold_ns)
+			for (int i = 0; i < MOST_WAITS && now < at && !trial->done; i++)
+				now = bpf_ktime_get_ns();
+	}
+	if (now < at || trial->done)
+		return XDP_DROP;
 	if (trial->sent >= trial->frames || now >= trial->end_ns) {
 		trial->done = 1;
 		return XDP_DROP;

@@ -6,6 +6,8 @@ Only numpy and the standard library are imported here: it starts quickly.
 import os
 import socket
 
+from netbench.generators.afpacket.io_submit import Context
+from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES
 from netbench.generators.afpacket.sending import Trial
 from netbench.generators.worker_process import Worker, serve
 from netbench.model.traffic import Sent, Traffic
@@ -27,6 +29,7 @@ class AfPacketWorker(Worker):
         if cpus:
             os.sched_setaffinity(0, self._cpus)
         self._sockets = [_open_socket() for _ in range(int(threads))]
+        self._rings: list[Context] = []
         self._bind()
 
     def prepare(self, traffic: Traffic) -> None:
@@ -34,7 +37,9 @@ class AfPacketWorker(Worker):
         if traffic.receive == "napi":
             for each in self._sockets:
                 each.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SEND_BUFFER_BYTES)
-        self._trial = Trial(traffic, [each.fileno() for each in self._sockets], self._cpus, self.halt)
+            self._rings = self._rings or [Context(MAX_BLOCK_FRAMES) for _ in self._sockets]
+        rings = self._rings if traffic.receive == "napi" else ()
+        self._trial = Trial(traffic, [each.fileno() for each in self._sockets], self._cpus, self.halt, rings)
 
     def send(self, at_monotonic_ns: int) -> Sent:
         return self._trial.run(at_monotonic_ns)

@@ -33,14 +33,32 @@ class _Iocb(ctypes.Structure):
     )
 
 
+class Context:
+    """Where so many writes at a time can be submitted, for as long as it is kept: to end one takes the kernel 20 ms.
+
+    OSError where the kernel does not know the call.
+    """
+
+    def __init__(self, writes: int) -> None:
+        self.call = ctypes.CDLL(None, use_errno=True).syscall
+        if platform.machine() not in _CALLS:
+            raise OSError(errno.ENOSYS, f"io_submit(2) is not known on {platform.machine()}")
+        setup, destroy, self.submit, self.get = _CALLS[platform.machine()]
+        self.number = ctypes.c_ulong()
+        if self.call(setup, writes, ctypes.byref(self.number)):
+            raise OSError(ctypes.get_errno(), f"io_setup(2): {os.strerror(ctypes.get_errno())}")
+        weakref.finalize(self, self.call, destroy, self.number)
+
+
 class Submissions:
     """The rows of a two-dimensional buffer as writes to one socket, as `Messages` has them as messages.
 
     A frame that the device refuses for want of room does not stop those after it, as it would in sendmmsg(2). The
-    kernel sends within the call: what it returns has left, or was refused. OSError where it does not know the call.
+    kernel sends within the call: what it returns has left, or was refused.
     """
 
-    def __init__(self, buffer: npt.NDArray[np.uint8], fd: int) -> None:
+    def __init__(self, buffer: npt.NDArray[np.uint8], fd: int, context: Context) -> None:
+        """`context` has room for as many writes as the buffer has rows."""
         rows, row_bytes = buffer.shape
         self._buffer = buffer  # the kernel reads it through the addresses below
         self._writes = (_Iocb * rows)()
@@ -51,25 +69,19 @@ class Submissions:
             self._addresses[row] = ctypes.addressof(write)
         self._events = np.zeros((rows, 4), np.int64)  # struct io_event: data, obj, res, res2
         self._into = ctypes.c_void_p(self._events.ctypes.data)
-        self._call = ctypes.CDLL(None, use_errno=True).syscall
-        if platform.machine() not in _CALLS:
-            raise OSError(errno.ENOSYS, f"io_submit(2) is not known on {platform.machine()}")
-        setup, destroy, self._submit, self._get = _CALLS[platform.machine()]
-        self._context = ctypes.c_ulong()
-        if self._call(setup, rows, ctypes.byref(self._context)):
-            raise OSError(ctypes.get_errno(), f"io_setup(2): {os.strerror(ctypes.get_errno())}")
-        weakref.finalize(self, self._call, destroy, self._context)
+        self._context = context
 
     def send(self, fd: int, first: int, count: int) -> int:
         """Offer `count` rows from row `first` on to the device.
 
         Returns how many it was offered, in order; or −errno when one failed for another reason than want of room.
         """
+        context = self._context
         begin = ctypes.c_void_p(ctypes.addressof(self._addresses) + first * ctypes.sizeof(ctypes.c_void_p))
-        offered: int = self._call(self._submit, self._context, ctypes.c_long(count), begin)
+        offered: int = context.call(context.submit, context.number, ctypes.c_long(count), begin)
         if offered < 0:
             return -ctypes.get_errno()
-        self._call(self._get, self._context, ctypes.c_long(offered), ctypes.c_long(offered), self._into, None)
+        context.call(context.get, context.number, ctypes.c_long(offered), ctypes.c_long(offered), self._into, None)
         results = self._events[:offered, 2]
         failed = results[(results < 0) & (results != -errno.ENOBUFS)]
         return int(failed[0]) if failed.size else offered

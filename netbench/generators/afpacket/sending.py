@@ -6,8 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 
-from netbench.generators.afpacket.io_submit import Submissions
+from netbench.generators.afpacket.io_submit import Context, Submissions
 from netbench.generators.afpacket.pacing import MAX_BLOCK_FRAMES, Paced, Pacer, Unpaced
 from netbench.generators.afpacket.sendmmsg import Messages
 from netbench.generators.afpacket.time_spent import Spent, TimeSpent
@@ -26,13 +27,12 @@ _GRACE_S = 2
 class _Sender:
     """What one thread sends with, and what it sent."""
 
-    def __init__(self, fd: int, cpu: int | None, traffic: Traffic) -> None:
+    def __init__(self, fd: int, cpu: int | None, traffic: Traffic, ring: Context | None) -> None:
         self.fd = fd
         self.cpu = cpu
         self.frames = Frames(traffic, MAX_BLOCK_FRAMES)
         # What a ring at the other end had no room for was offered: the next frame's turn comes all the same.
-        rings = traffic.receive == "napi"
-        self.messages = Submissions(self.frames.buffer, fd) if rings else Messages(self.frames.buffer)
+        self.messages = Submissions(self.frames.buffer, fd, ring) if ring else Messages(self.frames.buffer)
         self.sent = 0
         self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
@@ -49,11 +49,15 @@ class Trial:
     of all threads together are 0 … sent − 1. Blocks of several threads overtake each other on their way to the kernel.
     """
 
-    def __init__(self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int], halt: Halt) -> None:
+    def __init__(
+        self, traffic: Traffic, fds: Sequence[int], cpus: Sequence[int], halt: Halt, rings: Sequence[Context] = ()
+    ) -> None:
+        """`rings` are there, one for each of `fds`, where frames go to a ring: each for MAX_BLOCK_FRAMES writes."""
         self._halt = halt
         self._traffic = traffic
         self._senders = [
-            _Sender(fd, cpus[index % len(cpus)] if cpus else None, traffic) for index, fd in enumerate(fds)
+            _Sender(fd, cpus[index % len(cpus)] if cpus else None, traffic, ring)
+            for index, (fd, ring) in enumerate(zip_longest(fds, rings))
         ]
         self._pacing = threading.Lock()
         self._first_ns = (0, 0)  # when the first frame was handed over: CLOCK_MONOTONIC, CLOCK_REALTIME

@@ -196,7 +196,7 @@ class Control:
                 self._files.write(CONTROL, "stop")
         if self._round.writer_code is None:
             self._round.writer.kill()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # inside the kernel, which nothing ends
                 self._round.writer.communicate(timeout=_STOP_S)
         self._round = None
 

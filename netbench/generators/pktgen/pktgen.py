@@ -108,7 +108,7 @@ class PktGenSource(Source):
         try:
             for _ in range(options.threads):
                 self._senders.append(self._control.add_device(interface, where, options.xmit_mode, settings))
-        except BaseException:
+        except BaseException:  # Ctrl-C too: no half of a source stays
             self.close()
             raise
 

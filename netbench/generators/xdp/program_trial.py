@@ -16,6 +16,8 @@ _FRACTION = 2**32  # in so many parts the program divides a ns
 _BATCHES = ((100_000.0, 1), (400_000.0, 4), (1_000_000.0, 8))
 _LARGEST_BATCH = 64
 _LONG_BYTES = 512
+# In the largest a frame waits for the next, up to the 16 that the kernel hands over at once (DEV_MAP_BULK_SIZE).
+_LONGEST_HOLD_NS = 1_000
 
 
 class Shared(ctypes.Structure):
@@ -27,7 +29,8 @@ class Shared(ctypes.Structure):
             (name, ctypes.c_uint64)
             for name in (
                 *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
-                *("flows", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns", "sent", "flow"),
+                *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
+                *("run", "held", "sent", "flow"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
             )
         ),
@@ -65,6 +68,8 @@ class Trial:
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
         shared.flows = traffic.flows
+        shared.batch = self.batch
+        shared.hold_ns = _LONGEST_HOLD_NS if self.batch == _LARGEST_BATCH else 0
         clocks = read_clocks(SystemClock())
         self._realtime_ns = (clocks.least_ns + clocks.most_ns) // 2
         shared.second = (self.start_ns + self._realtime_ns) // 1_000_000_000

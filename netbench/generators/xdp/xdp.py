@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import ClassVar
 
 from pydantic import BaseModel
 
@@ -13,12 +14,16 @@ from netbench.linux.probes import Bench
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
+from netbench.model.units import FCS_BYTES
 
 
 class Xdp(Generator):
     """A BPF program that fills XDP live frames: millions of frames/s, paced or not (Linux 6.3, napi links, NICs)."""
 
     Options = NoOptions
+    # A page, less room before the frame (256 bytes), what the kernel keeps of it there (112: struct xdp_page_head in
+    # net/bpf/test_run.c) and behind it (320: struct skb_shared_info); and the FCS, which it does not have.
+    largest_frame: ClassVar[int] = 4096 - 256 - 112 - 320 + FCS_BYTES
     may_need = (
         Feature(
             "live-frames",

@@ -189,7 +189,7 @@ class Agent:
 
     def _kill(self, number: int, signum: int) -> None:
         if number in self._processes:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it has just ended
                 os.kill(self._processes[number].pid, signum)
 
     def _reap(self, wake: int) -> None:
@@ -207,7 +207,7 @@ class Agent:
             if name not in process.pipes:
                 continue
             os.set_blocking(process.pipes[name], False)
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError):  # empty, though a child of it still holds the other end
                 while data := os.read(process.pipes[name], _PIECE_BYTES):
                     self._send(kind, number, data)
             self._close(process, name)
@@ -223,7 +223,7 @@ class Agent:
 
     def _end_all(self) -> None:
         for process in self._processes.values():
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # it has just ended
                 os.killpg(process.pid, signal.SIGKILL)
             os.waitpid(process.pid, 0)
             for name in list(process.pipes):

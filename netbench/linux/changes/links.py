@@ -15,6 +15,7 @@ from netbench.linux.changes.base import (
     not_ours,
     within,
 )
+from netbench.model.units import USUAL_MTU
 
 # What would make one frame on the wire differ from one frame counted: the names of `ethtool -K` and `-k`.
 _OFFLOADS = {
@@ -57,6 +58,7 @@ class AddVeth(Request):
     peer_netns: str | None
     peer: str
     peer_mac: str
+    mtu: int = USUAL_MTU
 
     @property
     def inside(self) -> str | None:
@@ -65,8 +67,9 @@ class AddVeth(Request):
     @property
     def line(self) -> tuple[str, ...]:
         one, other = _in_netns(self.netns), _in_netns(self.peer_netns)
-        peer = ("type", "veth", "peer", self.peer, *other, "address", self.peer_mac)
-        return "link", "add", self.interface, *one, "address", self.mac, *peer
+        mtu = ("mtu", str(self.mtu)) if self.mtu != USUAL_MTU else ()
+        peer = ("type", "veth", "peer", self.peer, *other, "address", self.peer_mac, *mtu)
+        return "link", "add", self.interface, *one, "address", self.mac, *mtu, *peer
 
     @property
     def undo_line(self) -> tuple[str, ...]:

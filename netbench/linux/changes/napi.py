@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netbench.errors import TestbedError
@@ -53,30 +54,36 @@ class ReceiveByNapi(InNamespace):
 class BindThread(InNamespace):
     """The kernel thread of an interface bound to CPUs and put before processes, as interrupts are.
 
-    A ring of 256 frames is full long before the scheduler would take a process off a CPU. It ends with its interface.
+    A ring of 256 frames is full long before the scheduler would take a process off a CPU. It ends with its interface;
+    one that is only bound elsewhere for a time goes back to the CPUs it was bound to `before`.
     """
 
     thread: str
     cpus: tuple[int, ...]
     process: int | None = None  # None: not there yet
+    before: tuple[int, ...] = ()
 
     @property
     def command(self) -> str:
         process = "PID" if self.process is None else str(self.process)
-        told = " && ".join(shlex.join((*words, process)) for words in (self._bind, ["chrt", "-r", "-p", "1"]))
+        told = " && ".join(shlex.join((*words, process)) for words in (_bind(self.cpus), ["chrt", "-r", "-p", "1"]))
         return f"{told}  # the thread {self.thread}{f' of {self.netns}' if self.netns else ''}"
-
-    @property
-    def _bind(self) -> list[str]:
-        # A mask: not every busybox knows lists of CPUs.
-        return ["taskset", "-p", f"{sum(1 << cpu for cpu in self.cpus):x}"]
 
     def make(self, host: Host) -> None:
         process = str(self.process)
-        run_checked(host, [*self._bind, process])
+        run_checked(host, [*_bind(self.cpus), process])
         # Guests have no chrt, but a Python.
         first = "import os; os.sched_setscheduler(int(__import__('sys').argv[1]), os.SCHED_RR, os.sched_param(1))"
         run_checked(host, ["sh", "-c", 'chrt -r -p 1 "$0" 2>/dev/null || python3 -c "$1" "$0"', process, first])
+
+    def undo(self, host: Host) -> None:
+        if self.before:
+            host.run([*_bind(self.before), str(self.process)])  # or it has ended, where the link was down
+
+
+def _bind(cpus: Sequence[int]) -> list[str]:
+    # A mask: not every busybox knows lists of CPUs.
+    return ["taskset", "-p", f"{sum(1 << cpu for cpu in cpus):x}"]
 
 
 def threads_of(host: Host, interface: str) -> dict[int, str]:

@@ -1,0 +1,261 @@
+"""VMM `container`: guests that share their machine's kernel, run by a container runtime."""
+
+import os
+import shlex
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from netbench.errors import TestbedError, UsageError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import Confined, Explained, Namespaced, confined
+from netbench.hosts.lines import Lines, Tail, end
+from netbench.hosts.local import MARK
+from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.images.unpacked import unpack
+from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
+from netbench.linux.needs import Tool
+from netbench.linux.proc import all_processes, memory_bytes
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import Virtualisation
+from netbench.vmm.attachment import Veth
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
+from netbench.vmm.container_root import Root
+from netbench.vmm.container_runtime import Runtime
+from netbench.vmm.lxc import Lxc
+from netbench.vmm.podman import Podman
+
+_READY = "netbench-container: ready"
+# A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
+_INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
+# Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
+# sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
+_START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+_LAST_WORDS_S = 1.0
+_END_S = 5.0
+_POLL_S = 0.005
+_FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with: cpu_host_s is its processes alone"
+
+
+class ContainerOptions(GuestOptions):
+    """A container that forwards between two virtual Ethernet interfaces per stream.
+
+    `root` says whose programs it has: those of this `host`, or of a guest `image`, by the name that `netbench image
+    build` gave it, or by the path (with a `/`) of a directory that holds a root file system.
+    """
+
+    runtime: Literal["lxc", "podman"] = "lxc"
+    root: Literal["host", "image"] = "host"
+    image: str = DEFAULT_IMAGE
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether `image` is a directory of the user's."""
+        return "/" in self.image
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ContainerOptions":
+        if self.root == "host" and self.image != DEFAULT_IMAGE:
+            raise ValueError(
+                "image: it is for root: image; with root: host a container has the programs of this machine"
+            )
+        return self
+
+
+class Container(Vmm):
+    """A container with a network namespace of its own, by LXC or podman: frames take the way of this machine's kernel.
+
+    Its entitlement binds all its processes. What forwards are softirqs, which are nobody's: for these it holds only as
+    far as the threads of its links are bound.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = ContainerOptions
+    may_need = (
+        Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
+        Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
+        Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
+        Tool("nsenter", "util-linux", "commands inside containers", optional=True),
+        Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
+    )
+    kinds = (Virtualisation.OS_LEVEL,)
+    supports = replace(Vmm.supports, attachments=("veth",))
+    own_kernel: ClassVar[bool] = False
+    pace: ClassVar[Pace] = Pace(bring_up_s=0.6, trial_s=0.15)
+
+    def __init__(self, options: ContainerOptions) -> None:
+        super().__init__(options)
+        self._options = options
+        self._runtime: Runtime = Lxc() if options.runtime == "lxc" else Podman()
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """UsageError for NICs of a VM, and a directory that is not there or that no runtime would see."""
+        for path in paths:
+            if path.ingress and path.ingress.machine is not None:
+                raise UsageError(f"stream {path.name}: a container needs NICs of this machine, not of a VM")
+        if self._options.is_directory:
+            directory = Path(self._options.image).resolve()
+            if not directory.is_dir():
+                raise UsageError(f"image: there is no directory {self._options.image} for the root of a container")
+            if directory.is_relative_to("/run"):
+                raise UsageError(f"image: {directory} is below /run, of which a container's runtime has its own")
+
+    def needs(self) -> frozenset[str]:
+        needs = {"netns", "nsenter"} | self._runtime.needs
+        if self._of_image:
+            needs |= {"cpio", f"image:{self._options.image}"}
+        return frozenset(needs)
+
+    def load_needs(self) -> frozenset[str]:
+        return frozenset({"stress-ng"} if self._options.root == "host" else ())
+
+    def attachment(self, spec: GuestSpec) -> Veth:
+        return Veth(spec.own_netns)
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        yield AddRunDirectory(str(spec.directory))
+        yield AddNamespace(spec.own_netns)
+
+    def command(self, spec: GuestSpec) -> str:
+        planned = Path("/var/cache/netbench/roots/DIGEST") if self._of_image else self._source()
+        within = ("ip", "netns", "exec", spec.own_netns)
+        return shlex.join([*within, *self._start(spec, Root(planned))])
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        root = Root(self._source())
+        try:
+            root.lay_out(spec.directory / "root")
+            self._runtime.prepare(spec.directory, run_checked(host, ["printenv", MARK]).strip())
+        except OSError as error:
+            raise TestbedError(f"{spec.title}: its root {error.filename} cannot be made: {error.strerror}") from error
+        version = run_checked(host, self._runtime.version).split()[-1]
+        facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact()}
+        return ContainerGuest(spec, host, self._runtime, self._start(spec, root), facts)
+
+    @property
+    def _of_image(self) -> bool:
+        return self._options.root == "image" and not self._options.is_directory
+
+    def _source(self) -> Path:
+        """The root file system that a container has the programs of."""
+        if self._of_image:
+            return unpack(find_image(self._options.image))
+        return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
+
+    def _start(self, spec: GuestSpec, root: Root) -> list[str]:
+        started = confined(self._runtime.command(spec.own_netns, spec.name, root, _INIT), spec.host_cpus, spec.door)
+        return ["sh", "-c", _START, str(spec.directory), *started]
+
+    def _root_fact(self) -> str:
+        if not self._of_image:
+            return self._options.image if self._options.root == "image" else "host"
+        image = find_image(self._options.image)
+        return f"image {image.name} {image.digest[:12]}"
+
+
+class ContainerGuest(RunningGuest):
+    """A container, by the process of its runtime, which lives as long as its first process does."""
+
+    def __init__(
+        self, spec: GuestSpec, here: Host, runtime: Runtime, command: Sequence[str], facts: dict[str, str]
+    ) -> None:
+        super().__init__(spec)
+        self._runtime = runtime
+        self._here = here
+        self._facts = facts
+        self._inside: Explained | None = None
+        self._pid = 0  # of its first process
+        self.process = Namespaced(here, spec.own_netns).spawn(command)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._complaint = Tail(self.process.stderr)
+        try:
+            self._leader = int(Lines(self.process.stdout).take(_END_S))
+        except (TimeoutError, EOFError, ValueError) as error:
+            end(self.process)
+            raise TestbedError(f"{spec.title}: its runtime cannot be started: {self._last_words}") from error
+        except BaseException:  # Ctrl-C: it must not stay
+            end(self.process)
+            raise
+        self._console = Tail(self.process.stdout)
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once its first process runs; TestbedError when it does not, or has ended."""
+        wait_until(lambda: _READY in self.console() or bool(self.death()), limit_s, _POLL_S)
+        if death := self.death():
+            raise TestbedError(death)
+        if _READY not in self.console():
+            raise TestbedError(f"{self.spec.title}: its first process does not run {limit_s:g} s after its start")
+        (self._pid,) = self._first_processes()
+        outside = Confined(self._here, self.spec.host_cpus, self.spec.door)
+        self._inside = Explained(
+            ContainerHost(self.spec.name, self.spec.title, outside, self._pid), self.death_just_now
+        )
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        if self._inside is None:
+            raise gone(f"{self.spec.title} was not waited for")
+        return self._inside
+
+    def death(self) -> str:
+        code = self.process.poll() if self.process else None
+        if code is None:
+            # Of a container that nobody waits for any more its runtime may not know.
+            gone = self._pid and not is_there(self._pid)
+            return f"{self.spec.title}: its first process has ended" if gone else ""
+        words = self._last_words
+        return f"{self.spec.title}: the container ended with exit code {code}" + (f": {words}" if words else "")
+
+    def death_just_now(self) -> str:
+        """As `death`, for somebody who has seen a sign of it: its runtime may take a moment to end."""
+        wait_until(lambda: bool(self.death()), _LAST_WORDS_S, _POLL_S)
+        return self.death()
+
+    def memory_bytes(self) -> int | None:
+        """That of its first process, and of all that descend from it."""
+        return memory_bytes(self._pid)
+
+    def cpu_s(self) -> float:
+        """CPU time of all its processes so far, and of what its first one has waited for."""
+        if death := self.death():
+            raise TestbedError(death)
+        return sum(
+            one.cpu_s + (one.children_s if one.pid == self._pid else 0.0)
+            for one in all_processes()
+            if same_namespace(one.pid, self._pid)
+        )
+
+    def console(self) -> str:
+        return self._console.text()
+
+    def facts(self) -> dict[str, str]:
+        return {**self._facts, "forwarded_by": _FORWARDED_BY}
+
+    def stop(self) -> None:
+        """Kill all in its network namespace, where nobody else is, until no more come: it may just be starting."""
+        assert self.process is not None
+        end(self.process)
+        wait_until(lambda: not self._kill_all(), _END_S, _POLL_S)
+
+    def _kill_all(self) -> bool:
+        """Whether there was anybody to kill; nobody once the namespace has gone."""
+        pids = self._here.run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
+        for pid in map(int, pids):
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
+        return bool(pids)
+
+    def _first_processes(self) -> list[int]:
+        return self._runtime.first_processes(self.spec.directory, self._leader)
+
+    @property
+    def _last_words(self) -> str:
+        lines = self._complaint.text(_LAST_WORDS_S).strip().splitlines()
+        return lines[-1] if lines else ""

@@ -1,0 +1,61 @@
+"""A container as a host: commands join the namespaces of its first process."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand
+from netbench.linux.proc import read_process
+
+
+class ContainerHost(RemoteByCommand):
+    """A container of this machine by its first process; commands start from `outside`, a host of the same machine.
+
+    Its files are its own: what is the machine's has other names in it. GoneError once the first process has ended.
+    """
+
+    def __init__(self, name: str, title: str, outside: Host, pid: int) -> None:
+        super().__init__(name, title)
+        self._outside = outside
+        self._pid = pid
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        done = self._outside.run(self._command(argv), stdin=stdin, timeout_s=timeout_s)
+        if done.exit_code != 0:
+            self._command(argv)  # or it may have been killed with everything else in there
+        return replace(done, argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._outside.spawn(self._command(argv))
+
+    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
+        """It answers as long as it is there."""
+        self._command(())
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+    def _command(self, argv: Sequence[str]) -> list[str]:
+        if not is_there(self._pid):
+            raise GoneError(f"{self}: its first process has ended")
+        return ["nsenter", "--target", str(self._pid), "--all", "--", *argv]
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process of this machine has not ended; the first one of a container ends after all others in it."""
+    try:
+        return read_process(pid).state not in "ZX"
+    except OSError:
+        return False
+
+
+def same_namespace(pid: int, other: int) -> bool:
+    """Whether two processes of this machine are in one namespace of process numbers; not where one has ended."""
+    try:
+        return _namespace(pid).readlink() == _namespace(other).readlink()
+    except OSError:
+        return False
+
+
+def _namespace(pid: int) -> Path:
+    return Path(f"/proc/{pid}/ns/pid")

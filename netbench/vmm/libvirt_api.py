@@ -1,0 +1,112 @@
+"""libvirt's API, each call within a time limit: its own bindings wait for ever for a daemon that hangs."""
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+from netbench.errors import MissingError, TestbedError
+
+R = TypeVar("R")
+
+_ANSWER_S = 20.0
+# Where Debian's package python3-libvirt has it, for its own Python: a virtual environment does not look there.
+_DEBIAN = "/usr/lib/python3/dist-packages"
+REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
+
+
+def libvirt_module() -> ModuleType:
+    """libvirt's Python bindings, this Python's own or else Debian's; MissingError where there are none."""
+    try:
+        return importlib.import_module("libvirt")
+    except ImportError:
+        sys.path.append(_DEBIAN)
+    try:
+        return importlib.import_module("libvirt")
+    except ImportError as error:
+        raise MissingError(f"libvirt's Python bindings are not there ({error}): {REMEDY}") from error
+    finally:
+        sys.path.remove(_DEBIAN)
+
+
+class LibvirtConnection:
+    """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done."""
+
+    def __init__(self, whose: str, uri: str) -> None:
+        self._whose = whose
+        self.uri = uri
+        self._libvirt = libvirt_module()
+        # Else it writes what it raises to stderr as well.
+        self._libvirt.registerErrorHandler(lambda _, __: None, None)
+        self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(uri))
+
+    def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
+        """A transient domain that is started and paused, and that its daemon keeps when netbench has gone."""
+        paused = self._libvirt.VIR_DOMAIN_START_PAUSED
+        return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, paused))
+
+    def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
+        """Let a paused domain run."""
+        self._ask("libvirt cannot resume its domain", domain.resume)
+
+    def state(self, domain: Any) -> str:  # noqa: ANN401 - as above
+        """Why a domain is not running; empty when it is."""
+        what = "libvirt does not tell of its domain"
+        try:
+            state = self._ask(what, lambda: domain.state()[0])
+        except TestbedError as error:
+            cause: Any = error.__cause__  # the error of libvirt's, where it has answered
+            if cause is not None and cause.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+                return "libvirt has no such domain any more: it was destroyed, or it has crashed"
+            raise
+        names = {
+            getattr(self._libvirt, f"VIR_DOMAIN_{name}"): text
+            for name, text in (
+                ("BLOCKED", ""),
+                ("RUNNING", ""),
+                ("PAUSED", "libvirt says that it is paused"),
+                ("SHUTOFF", "libvirt says that it is shut off"),
+                ("CRASHED", "libvirt says that it has crashed"),
+            )
+        }
+        return names.get(state, f"libvirt says that it is in state {state}")
+
+    def cpu_s(self, domain: Any) -> float:  # noqa: ANN401 - as above
+        """CPU time that a domain has used, in seconds: all threads of its QEMU, kernel and user (virDomainGetInfo)."""
+        nanoseconds: int = self._ask("libvirt does not tell its CPU time", lambda: domain.info()[4])
+        return nanoseconds / 1e9
+
+    def version(self) -> str:
+        """The version of its daemon."""
+        number: int = self._ask("libvirt does not tell its version", lambda: self._connection.getLibVersion())
+        return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
+
+    def destroy(self, domain: Any) -> None:  # noqa: ANN401 - as above
+        """End a domain at once; TestbedError also when it has ended already."""
+        self._ask("libvirt cannot end its domain", domain.destroy)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._ask("libvirt does not let go", self._connection.close)
+
+    def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
+        """What a call returns. It waits in a thread of its own, which a daemon that hangs may keep for ever."""
+        answers: list[R] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                answers.append(call())
+            except self._libvirt.libvirtError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(_ANSWER_S)
+        if errors:
+            raise TestbedError(f"{self._whose}: {otherwise}: {errors[0]}") from errors[0]
+        if not answers:
+            raise TestbedError(f"{self._whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
+        return answers[0]

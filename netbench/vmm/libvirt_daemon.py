@@ -1,0 +1,61 @@
+"""A libvirtd of netbench's own: it keeps everything in one directory, and what it started ends with it."""
+
+from pathlib import Path
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, Process
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import confined
+from netbench.hosts.lines import Tail, end
+from netbench.vmm.base import GuestSpec
+
+_SCRIPT = Path(__file__).with_name("libvirt_daemon.sh")
+_START_S = 20.0
+_LAST_WORDS_S = 1.0
+
+
+class PrivateDaemon:
+    """One libvirtd, from start() to stop()."""
+
+    def __init__(self, spec: GuestSpec) -> None:
+        self._spec = spec
+        self._process: Process | None = None
+        self._complaint: Tail | None = None
+
+    @property
+    def uri(self) -> str:
+        """Where its QEMU driver is reached."""
+        return f"qemu+unix:///system?socket={self._socket}"
+
+    @property
+    def command(self) -> list[str]:
+        """What runs it, in namespaces of mounts and processes of its own, where the guest may run."""
+        apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return confined([*apart, "sh", str(_SCRIPT), str(self._spec.directory)], self._spec.host_cpus, self._spec.door)
+
+    @property
+    def _socket(self) -> Path:
+        return self._spec.directory / "libvirt-sock"
+
+    def start(self, host: Host) -> None:
+        """Start it; TestbedError, with its last words, when it does not listen."""
+        self._process = host.spawn(self.command)
+        assert self._process.stderr is not None
+        self._complaint = Tail(self._process.stderr)
+        if not wait_until(lambda: self._socket.exists() or bool(self.death()), _START_S) or self.death():
+            raise TestbedError(self.death() or f"{self._spec.title}: its libvirtd does not listen after {_START_S:g} s")
+
+    def death(self) -> str:
+        """How it ended, with its last words; empty while it runs."""
+        code = self._process.poll() if self._process else None
+        if code is None or self._complaint is None:
+            return ""
+        words = [line for line in self._complaint.text(_LAST_WORDS_S).splitlines() if line]
+        return f"{self._spec.title}: its libvirtd ended with exit code {code}" + (f": {words[-1]}" if words else "")
+
+    def stop(self) -> None:
+        """End it, and with it its domain; harmless when it has ended."""
+        if self._process:
+            self._process.kill()
+            end(self._process, _START_S)
+            self._process = None

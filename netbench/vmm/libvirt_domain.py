@@ -1,0 +1,129 @@
+"""A guest that libvirt started: its domain, the libvirtd that has it, and the connection to both."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.local import MARK, marked_processes
+from netbench.linux.proc import memory_bytes
+from netbench.model.names import PREFIX
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.libvirt_api import LibvirtConnection
+from netbench.vmm.libvirt_daemon import PrivateDaemon
+from netbench.vmm.libvirt_domain_xml import domain_xml
+from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
+from netbench.vmm.qemu_options import Pinning
+from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
+
+_END_S = 5.0
+_LOGS = Path("/var/log/libvirt")
+
+
+class LibvirtDomain(StartedMachine):
+    """One transient domain, from start() to stop(); the libvirtd at `uri` has it, or else one of its own."""
+
+    def __init__(self, spec: GuestSpec, machine: VirtualMachine, pin: Pinning, uri: str | None) -> None:
+        super().__init__(machine, RunFiles(spec.directory))
+        self._spec = spec
+        self._pin = pin
+        self._uri = uri
+        self._daemon = PrivateDaemon(spec) if uri is None else None
+        self._libvirt: LibvirtConnection | None = None
+        self._domain: Any = None  # libvirt's bindings have no types
+        self._run_id = ""
+
+    def start(self, host: Host) -> None:
+        """Start the domain; TestbedError, with libvirt's own words, when that cannot be done."""
+        self._run_id = run_checked(host, ["printenv", MARK]).strip()
+        if self._daemon:
+            self._daemon.start(host)
+        self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "")
+        try:
+            self._domain = self._libvirt.create(self.xml(self._run_id))
+        except TestbedError as error:
+            if self._daemon is None and self._spec.netns and "managed='no'" in str(error):
+                elsewhere = f"that libvirtd is not in the namespace {self._spec.netns}: leave out uri to have one there"
+                raise TestbedError(f"{error}; {elsewhere}") from error
+            raise
+        if self._spec.door and self._daemon is None:
+            for pid in self._processes():
+                host.write(self._spec.door, str(pid))
+        with self.connected(self._files.console, "console") as console:
+            self.read_console(console)
+        self._libvirt.resume(self._domain)
+
+    def xml(self, run_id: str) -> str:
+        """The domain, its QEMU marked as a process of that run."""
+        return domain_xml(domain_name(self._spec), self._machine, self._files, self._pin, run_id)
+
+    def version(self) -> str:
+        """The version of the libvirtd."""
+        assert self._libvirt is not None, "start() comes first"
+        return self._libvirt.version()
+
+    def death(self) -> str:
+        return self.trouble()
+
+    def death_just_now(self) -> str:
+        wait_until(lambda: bool(self.death()), LAST_WORDS_S)
+        return self.death()
+
+    def trouble(self) -> str:
+        if self._libvirt is None or self._domain is None:
+            return f"{self.guest} is not started"
+        try:
+            state = self._libvirt.state(self._domain)
+        except TestbedError as error:
+            return (self._daemon.death() if self._daemon else "") or str(error)
+        words = self._words_of_qemu() if state else ""
+        return f"{self.guest}: {state}" + (f" ({words})" if words else "") if state else ""
+
+    def cpu_s(self) -> float:
+        self.require_alive()
+        assert self._libvirt is not None
+        return self._libvirt.cpu_s(self._domain)
+
+    def memory_bytes(self) -> int | None:
+        running = self._processes()
+        return memory_bytes(running[0]) if running else None
+
+    def stop(self) -> None:
+        """End the domain, and then the libvirtd that was started for it."""
+        libvirt, domain, self._libvirt, self._domain = self._libvirt, self._domain, None, None
+        for undo in (domain and libvirt and (lambda: libvirt.destroy(domain)), libvirt and libvirt.close):
+            if undo:
+                with suppress(TestbedError):  # it has ended, or its daemon has
+                    undo()
+        if self._daemon:
+            self._daemon.stop()
+        if self._run_id:
+            for pid in self._processes():  # where its daemon has died
+                with suppress(ProcessLookupError):  # it ends just now
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not self._processes(), _END_S)
+
+    def _processes(self) -> list[int]:
+        """Its QEMU, by the name that libvirt gives it."""
+        called = f"guest={domain_name(self._spec)},"
+        return [pid for pid, words in marked_processes(self._run_id) if called in words]
+
+    def _words_of_qemu(self) -> str:
+        """The last line of QEMU's own in the log that libvirt keeps."""
+        logs = self._files.directory / "var/log" if self._daemon else _LOGS
+        with suppress(OSError):  # none is kept here
+            lines = (logs / f"qemu/{domain_name(self._spec)}.log").read_text(errors="replace").splitlines()
+            return next((line for line in reversed(lines) if line.startswith(qemu_program())), "")
+        return ""
+
+    def _console_ends(self) -> bool:
+        return self._domain is None
+
+
+def domain_name(spec: GuestSpec) -> str:
+    """What libvirt calls a guest: no other's is called so."""
+    return f"{PREFIX}{spec.directory.name}"

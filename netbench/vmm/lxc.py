@@ -1,0 +1,53 @@
+"""Containers by LXC."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from netbench.hosts.local import MARK
+from netbench.linux.proc import all_processes
+from netbench.vmm.container_root import Root
+from netbench.vmm.container_runtime import DIRECTORY
+
+# A mount's fields are separated by blanks (fstab(5)).
+_ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
+
+
+class Lxc:
+    """Plain `lxc-start`, whose container ends with it (PR_SET_PDEATHSIG).
+
+    It finds no control groups, and so makes none: the container stays in the one that it is started in.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"lxc-start"})
+    version: ClassVar[tuple[str, ...]] = ("lxc-start", "--version")
+
+    def prepare(self, directory: Path, run_id: str) -> None:
+        (directory / "mount").mkdir()
+
+    def command(self, name: str, host_name: str, root: Root, init: Sequence[str]) -> list[str]:
+        told = [word for key, value in _settings(host_name, root) for word in ("--define", f"lxc.{key}={value}")]
+        where = ("--name", name, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
+        return ["lxc-start", "--foreground", *where, *told, "--", *init]
+
+    def first_processes(self, directory: Path, runtime: int) -> list[int]:
+        return [one.pid for one in all_processes() if one.parent == runtime]
+
+
+def _settings(host_name: str, root: Root) -> Iterator[tuple[str, str]]:
+    """As lxc.container.conf(5) has them."""
+    yield "uts.name", host_name
+    yield "rootfs.path", f"dir:{DIRECTORY}/root"
+    yield "rootfs.mount", f"{DIRECTORY}/mount"  # by default below /usr, which is mounted in it
+    yield "rootfs.options", "ro"
+    yield "net.0.type", "none"  # the network namespace is there already
+    yield "apparmor.profile", "unconfined"
+    yield "mount.auto", "proc:rw sys:rw"  # its kernel forwards as it is told by their files
+    yield "autodev", "1"
+    yield "pty.max", "0"
+    yield "console.path", "none"
+    yield "environment", MARK  # by which `netbench clean` finds its processes
+    for name in root.shared:
+        yield "mount.entry", f"{str(root.source / name).translate(_ESCAPED)} {name} none rbind,ro 0 0"
+    for name, mode in (("run", "755"), ("tmp", "1777"), ("var/tmp", "1777")):
+        yield "mount.entry", f"tmpfs {name} tmpfs rw,nosuid,nodev,mode={mode} 0 0"

@@ -1,0 +1,230 @@
+"""VMM `openvz`: containers of OpenVZ and Virtuozzo. Contract only: it was never run against OpenVZ.
+
+Everything here follows vzctl(8), vzlist(8) and prlctl(8), and was tried against programs that answer as those say.
+"""
+
+import shlex
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+from zlib import crc32
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import outside
+from netbench.hosts.local import search_path
+from netbench.linux.changes import Change, MovePort
+from netbench.linux.needs import Facility
+from netbench.model.fields import Memory
+from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
+from netbench.model.virtualisation import Virtualisation
+from netbench.vmm.attachment import host_mac
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.openvz_tools import Box, Tool, box, shares
+
+NEVER_RUN = "contract only, never run against OpenVZ"
+KERNEL = Path("/proc/vz")  # which OpenVZ's kernels have
+_REMEDY = "install OpenVZ or Virtuozzo and boot its kernel (https://wiki.openvz.org, https://docs.virtuozzo.com)"
+# Numbers up to 100 are reserved (vzctl(8)), the largest is 2147483644; people begin at 101.
+_FIRST_NUMBER = 1_000_000_000
+_POLL_S = 0.1
+_FORWARDED_BY = "the host's kernel, in softirqs that no container is charged with"
+
+
+def look_for(tool: str, _: str) -> str:
+    """Where one of the tools is; MissingError where it, or OpenVZ's kernel, is not."""
+    path = shutil.which(tool, path=search_path())
+    if path is None:
+        raise MissingError(f"{tool} is not on this host")
+    if not KERNEL.exists():
+        raise MissingError(f"the kernel of this host is not OpenVZ's: it has no {KERNEL}")
+    return path
+
+
+def _text(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+# Never what a tool would take for an option.
+Word = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")]
+
+
+class OpenVzOptions(GuestOptions):
+    """A container of OpenVZ that forwards between two virtual Ethernet interfaces per stream.
+
+    It is made from the OS template `template` (empty: the default of this machine, DEF_OSTEMPLATE in vz.conf(5)) and
+    destroyed at the end; or `container` names one that is there, by number or name, which is only started and stopped.
+    Memory is in MiB.
+    """
+
+    tool: Tool = "vzctl"
+    template: Word = ""
+    container: Word = ""
+    memory: Memory | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.container and (self.template or self.memory):
+            given = "template" if self.template else "memory"
+            raise ValueError(f"{given}: container {self.container} has its own; leave {given} or container out")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Netif:
+    """A pair of virtual Ethernet interfaces that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
+
+    kind: ClassVar[str] = "veth"
+    needs: ClassVar[frozenset[str]] = frozenset({"veth"})
+
+    box: Box
+
+    def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
+        yield AddContainerNic(self.box.tool, self.box.ident, interface, mac, host_mac(mac))
+        if netns:
+            yield MovePort(interface, netns)
+
+
+class OpenVz(Vmm):
+    """A container of OpenVZ 6 or Virtuozzo 7: contract only, never run against OpenVZ.
+
+    Its entitlement is CPUUNITS, CPULIMIT and CPUMASK of the container. What forwards are softirqs of the machine's
+    kernel. CPU time is not known: /proc/vz/vestat has it in jiffies of no documented length, `prlctl statistics` as
+    differences between two questions.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = OpenVzOptions
+    kinds = (Virtualisation.OS_LEVEL,)
+    supports = replace(Vmm.supports, attachments=("veth",), pinning=("the whole container",))
+    unproven = NEVER_RUN
+    own_kernel: ClassVar[bool] = False
+    entitles: ClassVar[bool] = True
+    pace: ClassVar[Pace] = Pace(bring_up_s=20.0, trial_s=0.5)
+    may_need = tuple(
+        Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool)) for tool in ("vzctl", "prlctl")
+    )
+
+    def __init__(self, options: OpenVzOptions) -> None:
+        super().__init__(options)
+        self._options = options
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        """UsageError for NICs of a VM."""
+        for path in paths:
+            if path.ingress and path.ingress.machine is not None:
+                raise UsageError(f"stream {path.name}: a container of OpenVZ needs NICs of this machine, not of a VM")
+
+    def needs(self) -> frozenset[str]:
+        return self._box(GuestSpec("", Path())).needs
+
+    def attachment(self, spec: GuestSpec) -> Netif:
+        return Netif(self._box(spec))
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        """The container, and that it runs: its NICs can be attached only then.
+
+        UsageError for shares of a container that netbench did not make.
+        """
+        options, of = self._options, self._box(spec)
+        wanted = shares(spec.weight, spec.limit, spec.host_cpus)
+        if options.container and wanted:
+            told = shlex.join([of.tool, "set", options.container, *wanted])
+            raise UsageError(
+                f"container {options.container} is not netbench's, so its shares are not either: leave host_cpus, "
+                f"cpu_weight and cpu_limit out, and say `{told}` yourself"
+            )
+        if not options.container:
+            memory = 512 if options.memory is None else options.memory
+            features = ("bridge",) if options.forward == "bridge" else ()
+            name = spec.own_netns
+            yield AddContainer(of.tool, of.ident, name, options.template, memory, tuple(wanted), features)
+        yield StartContainer(of.tool, of.ident, own=not options.container)
+
+    def command(self, spec: GuestSpec) -> str:
+        return shlex.join(self._box(spec).run(["true"]))
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        guest = OpenVzGuest(spec, outside(host), self._box(spec), own=not self._options.container)
+        if death := guest.death():
+            raise TestbedError(death)
+        return guest
+
+    def _box(self, spec: GuestSpec) -> Box:
+        """By the name of a guest, or a number made of that: no other guest's, of no other run."""
+        if self._options.tool == "prlctl":
+            return box("prlctl", self._options.container or spec.own_netns)
+        number = _FIRST_NUMBER + crc32(spec.own_netns.encode()) % _FIRST_NUMBER
+        return box("vzctl", self._options.container or str(number))
+
+
+class OpenVzGuest(RunningGuest):
+    """A container that runs, though its first process may not run commands yet."""
+
+    def __init__(self, spec: GuestSpec, here: Host, of: Box, *, own: bool) -> None:
+        super().__init__(spec)
+        self._here = here
+        self._box = of
+        self._own = own
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once a command runs in it; TestbedError when none does, or it has stopped."""
+        answered = wait_until(lambda: self._answers or bool(self.death()), limit_s, _POLL_S)
+        if death := self.death():
+            raise TestbedError(death)
+        if not answered:
+            raise TestbedError(f"{self.spec.title}: its container {self._box.ident} runs no command in {limit_s:g} s")
+
+    def host(self, gone: type[TestbedError] = GoneError) -> Host:
+        return OpenVzHost(self.spec.name, self.spec.title, self._here, self, gone)
+
+    def death(self) -> str:
+        exists, runs = self._box.status(self._here)
+        what = "has stopped" if exists else "is gone"
+        return "" if runs else f"{self.spec.title}: its container {self._box.ident} {what}"
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """What runs a command in it."""
+        return self._box.run(argv)
+
+    def facts(self) -> dict[str, str]:
+        version = run_checked(self._here, [self._box.tool, "--version"]).strip()
+        return {"openvz": version, "container": self._box.ident, "driver": NEVER_RUN, "forwarded_by": _FORWARDED_BY}
+
+    def stop(self) -> None:
+        """Stop netbench's own; one that was there is stopped when its start is undone, if it did not run before."""
+        if self._own and self._box.status(self._here)[1]:
+            run_checked(self._here, self._box.stop(at_once=True), timeout_s=120.0)
+
+    @property
+    def _answers(self) -> bool:
+        return self._here.run(self.command(["true"])).exit_code == 0
+
+
+class OpenVzHost(RemoteByCommand):
+    """A container as a host, by `vzctl exec2` or `prlctl exec`; `gone` is raised once it has stopped.
+
+    OpenVZ 6 has a kernel on which others do not join its containers' namespaces.
+    """
+
+    def __init__(self, name: str, title: str, here: Host, guest: OpenVzGuest, gone: type[TestbedError]) -> None:
+        super().__init__(name, title)
+        self._here = here
+        self._guest = guest
+        self._gone = gone
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        done = self._here.run(self._guest.command(argv), stdin=stdin, timeout_s=timeout_s)
+        if done.exit_code != 0 and (death := self._guest.death()):
+            raise self._gone(death)
+        return replace(done, argv=tuple(argv))
+
+    def spawn(self, argv: Sequence[str]) -> Process:
+        return self._here.spawn(self._guest.command(argv))

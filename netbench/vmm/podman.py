@@ -1,0 +1,85 @@
+"""Containers by podman, with crun."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+from netbench.hosts.local import MARK
+from netbench.vmm.container_root import Root
+from netbench.vmm.container_runtime import DIRECTORY
+
+# Its locks would be in /dev/shm, and its networks below /etc. What outlives podman when that is killed is conmon, with
+# the container: `netbench clean` finds it by the mark.
+_CONFIGURATION = """\
+[engine]
+lock_type = "file"
+conmon_env_vars = ["{mark}={run_id}"]
+[network]
+network_config_dir = "{directory}/networks"
+"""
+# At the container's end conmon starts podman to tidy up: let that do nothing, as everything goes anyway.
+_RUN = (
+    'podman=$(command -v podman) && exec 9<"$podman" && mount --bind /bin/true "$podman" && exec /proc/self/fd/9 "$@"'
+)
+# By default more than the machine may allow.
+_LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
+_CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
+
+
+class Podman:
+    """`podman run` on a storage of its own, without an image, a registry, or a control group of its own.
+
+    Only crun can do without one; runc would make its own beside everybody's.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"podman", "crun"})
+    version: ClassVar[tuple[str, ...]] = ("podman", "--version")
+
+    def prepare(self, directory: Path, run_id: str) -> None:
+        text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
+        (directory / _CONFIGURATION_FILE).write_text(text)
+
+    def command(self, name: str, host_name: str, root: Root, init: Sequence[str]) -> list[str]:
+        storage = (
+            "--root",
+            f"{DIRECTORY}/storage",
+            "--runroot",
+            f"{DIRECTORY}/runroot",
+            "--tmpdir",
+            f"{DIRECTORY}/tmp",
+        )
+        kind = (
+            "--storage-driver",
+            "vfs",
+            "--cgroup-manager",
+            "cgroupfs",
+            "--runtime",
+            "crun",
+            "--events-backend",
+            "none",
+        )
+        own = ("--cgroups", "disabled", "--network", "host", "--uts", "private", "--hostname", host_name, *_LIMITS)
+        plain = (
+            "--privileged",
+            "--read-only",
+            "--no-hosts",
+            "--dns",
+            "none",
+            "--systemd",
+            "false",
+            "--log-driver",
+            "none",
+        )
+        files = ("--pidfile", f"{DIRECTORY}/{_PID_FILE}")
+        mounts = [
+            word for one in root.shared for word in ("--mount", f"type=bind,src={root.source / one},dst=/{one},ro")
+        ]
+        run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
+        configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
+        return ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
+
+    def first_processes(self, directory: Path, runtime: int) -> list[int]:
+        with suppress(OSError, ValueError):  # not written (whole) yet
+            return [int((directory / _PID_FILE).read_text())]
+        return []

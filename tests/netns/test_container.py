@@ -1,0 +1,122 @@
+"""Containers: they keep the contract of every VMM, take part in campaigns, and what is lost in one is placed."""
+
+import shutil
+import signal
+
+import pytest
+import yaml
+
+from netbench.errors import TestbedError
+from netbench.hosts.local import marked_processes
+from netbench.model.topology import UutSpec
+from netbench.model.verdict import ReasonKind
+from netbench.uut.guest import Guest
+from netbench.vmm.container import Container, ContainerOptions
+from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
+from tests.commands import netbench, rows, settings
+from tests.contract.vmm_contract import VmmContract
+from tests.netns.watching import events, wait_for
+from tests.netns.yard import fresh_yard
+from tests.unit.inputs import topology
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc"),
+]
+
+SEVEN = "numgen inc mod 100 < 7 counter drop"
+BREAKAGES = [
+    ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 70}),
+    ruled("in it", "guest", "inet forward", SEVEN, {"guest IP layer (nft inet x c rule 2)": 70}),
+    Broken(
+        "no route in it",
+        "guest",
+        "ip route del 198.19.1.0/24",
+        "ip route add 198.19.1.0/24 dev nb-ve-s1",
+        {"guest IP layer (InNoRoutes)": SENT},
+    ),
+    Broken(
+        "no room in its egress queue",
+        "guest",
+        "tc qdisc add dev nb-ve-s1 root pfifo limit 0",
+        "tc qdisc del dev nb-ve-s1 root",
+        {"guest egress queue (dropped)": SENT},
+    ),
+    ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 70}),
+    Broken(
+        "its ingress NIC is down",
+        "guest",
+        "ip link set nb-vi-s1 down",
+        "ip link set nb-vi-s1 up",
+        {"uut (between ingress NIC and egress NIC)": SENT},
+        (ReasonKind.UUT_FAILED,),
+    ),
+]
+
+
+class TestLxc(VmmContract):
+    def vmm(self):
+        return Container(ContainerOptions(forward="route"))
+
+    def broken(self):
+        return Container(ContainerOptions(root="image", image="/var/empty-root/"))
+
+
+needs_podman = pytest.mark.skipif(
+    not (shutil.which("podman") and shutil.which("crun")), reason="needs podman and crun: apt-get install podman crun"
+)
+RUNTIMES = ["lxc", pytest.param("podman", marks=needs_podman)]
+
+
+@needs_podman
+class TestPodman(VmmContract):
+    def vmm(self):
+        return Container(ContainerOptions(runtime="podman", forward="bridge"))
+
+    def broken(self):
+        return Container(ContainerOptions(runtime="podman", root="image", image="/var/empty-root/"))
+
+
+@pytest.mark.parametrize("options", [{}, {"root": "image"}], ids=["host", "image"])
+def test_losses_are_placed_to_the_frame(options, tmp_path):
+    spec = UutSpec.model_validate({"name": "box", "kind": "container", "forward": "route", **options})
+    said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
+    assert said == {one.name: (SENT, one.lost, 0, one.kinds) for one in [*BREAKAGES, NOTHING]}
+
+
+def test_a_campaign_with_its_neighbours(results):
+    size = settings(
+        frame_sizes=64, loads="1000fps", repetitions=1, duration="300ms", tolerance="50%", max_lateness="1s"
+    )
+    scenarios = settings(scenarios="[dedicated, shared-idle, cpu-light, {network: [500fps]}]")
+    done = netbench("run", "netns-vmm", "quick", "-o", results, "--uut", "container", *size, *scenarios)
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert {row["scenario"] for row in found} == {"dedicated", "shared-idle", "cpu-light", "network-500fps"}
+    assert all(row["sent_frames"] == row["received_frames"] != "0" and row["lost_at"] == "" for row in found)
+    assert any(float(row["cpu_load_s"] or 0) > 0.1 for row in found)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_one_that_is_not_ready_in_time_is_ended(runtime):
+    options = ContainerOptions.model_validate({"runtime": runtime, "boot_limit": "1ms"})
+    with fresh_yard("nbt-late") as yard:
+        with (
+            pytest.raises(TestbedError, match="its first process does not run"),
+            yard.uut(Guest(Container(options)), "g"),
+        ):
+            pytest.fail("it is up")
+        assert list(marked_processes(yard.run_id)) == []
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path, runtime):
+    spec = {"name": "box", "kind": "container", "runtime": runtime}
+    wanted = topology(1, [spec], name="nbt-box").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    told = settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="30s")
+    campaign = start("run", tmp_path / "topology.yaml", "quick", "-o", results, *told)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
+    campaign.kill()
+    assert campaign.wait(timeout=20) == -signal.SIGKILL
+    assert netbench("clean").returncode == 0  # what is left then, the fixtures look at

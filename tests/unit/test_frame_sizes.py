@@ -1,0 +1,58 @@
+"""Frames of which sizes are refused beforehand: by the links on their way, by what sends them, by guests."""
+
+import pytest
+
+from netbench.campaign.runner import make_request
+from netbench.errors import UsageError
+from tests.unit.inputs import profile, shared_topology, topology
+
+
+def with_mtus(lab, *mtus):
+    """The topology with these MTUs of its links."""
+    links = [link.model_copy(update={"mtu": mtu}) for link, mtu in zip(lab.links, mtus, strict=True)]
+    return lab.model_copy(update={"links": tuple(links)})
+
+
+ONE = with_mtus(topology(1), 9000, 9000)
+NARROW_END = with_mtus(topology(1), 9000, 1500)
+NARROW_NEIGHBOUR = with_mtus(shared_topology(), 9000, 9000, 1600, 1600)
+LOUD = [{"network": "50%", "frame_size": 1619}]
+
+
+@pytest.mark.parametrize(
+    ("lab", "wanted", "why"),
+    [
+        (
+            topology(1),
+            {"frame_sizes": [64, 1519]},
+            "frames of 1519 bytes: link source/tx1 – uut/in1 takes at most 1518",
+        ),
+        (NARROW_END, {"frame_sizes": [9018]}, "uut/out1 – sink/rx1 takes at most 1518 .MTU 1500.; give it `mtu: 9000`"),
+        (ONE, {"frame_sizes": [9019]}, "takes at most 9018"),
+        (NARROW_NEIGHBOUR, {"scenarios": LOUD}, "frames of 1619 bytes: link source/tx2 – uut/in2 takes at most 1618"),
+        (ONE, {"frame_sizes": [3413], "generator": "xdp"}, "the generator xdp makes at most 3412; take afpacket"),
+        (
+            ONE.model_copy(update={"uuts": topology(1, [{"name": "guest", "kind": "qemu"}]).uuts}),
+            {},
+            "UUT guest: stream s1: its links have `mtu: 9000`, and the NICs of guests 1500",
+        ),
+    ],
+)
+def test_frames_that_are_too_large_are_refused_with_who_does_not_take_them(lab, wanted, why):
+    with pytest.raises(UsageError, match=why):
+        make_request(lab, profile(**wanted))
+
+
+@pytest.mark.parametrize(
+    ("lab", "wanted"),
+    [
+        (topology(1), {"frame_sizes": [1518]}),
+        (ONE, {"frame_sizes": [64, 9018]}),
+        (ONE, {"frame_sizes": [3412], "generator": "xdp"}),
+        (ONE, {"frame_sizes": [9018], "generator": "auto"}),
+        (NARROW_NEIGHBOUR, {"frame_sizes": [9018]}),
+        (NARROW_NEIGHBOUR, {"scenarios": [{**LOUD[0], "frame_size": 1618}]}),
+    ],
+)
+def test_frames_that_fit_are_not(lab, wanted):
+    make_request(lab, profile(**wanted))

@@ -1,0 +1,96 @@
+"""Guests that libvirt starts: what is told of them beforehand, and what is said where it cannot."""
+
+import sys
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.errors import MissingError, TestbedError
+from netbench.vmm import libvirt_api
+from netbench.vmm.base import GuestNic, GuestSpec
+from netbench.vmm.libvirt import Libvirt
+from netbench.vmm.libvirt_api import LibvirtConnection
+from netbench.vmm.libvirt_domain_xml import domain_xml
+from netbench.vmm.libvirt_options import LibvirtOptions
+from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, VirtualNic
+from netbench.vmm.qemu_options import Pinning
+
+SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), (GuestNic("nb-ti-s1", "02:6e:67:00:01:01"),))
+BOOT = KernelBoot(Path("/images/a&b/vmlinuz"), Path("/images/a&b/initrd"))
+
+
+def made(machine: VirtualMachine, pin: Pinning) -> ElementTree.Element:
+    return ElementTree.fromstring(domain_xml("nb-g", machine, RunFiles(SPEC.directory), pin, "run-1"))
+
+
+def test_a_domain_has_what_the_direct_guest_has():
+    nics = tuple(VirtualNic(f"nb-{n}", f"02:6e:67:00:01:0{n}", model) for n, model in enumerate(["e1000", "vmxnet3"]))
+    served = VirtualNic("nb-2", "02:6e:67:00:01:02", "virtio-net-pci", queues=2, vhost=True)
+    domain = made(VirtualMachine("g", BOOT, "kvm", 2, 512, (*nics, served), (3, 4)), Pinning(vcpus=((1, 2),)))
+    assert domain.get("type") == "kvm"
+    assert [domain.findtext(tag) for tag in ("memory", "vcpu", "os/kernel")] == ["512", "2", "/images/a&b/vmlinuz"]
+    assert [pin.attrib for pin in domain.findall("cputune/*")] == [
+        {"vcpu": "0", "cpuset": "1,2"},
+        {"vcpu": "1", "cpuset": "3,4"},
+        {"cpuset": "3,4"},
+    ]
+    nics_of = {tag: domain.findall(f"devices/interface/{tag}") for tag in ("model", "target", "driver")}
+    assert [one.get("type") for one in nics_of["model"]] == ["e1000", "vmxnet3", "virtio"]
+    assert [one.attrib for one in nics_of["target"]] == [{"dev": f"nb-{n}", "managed": "no"} for n in range(3)]
+    assert [one.attrib for one in nics_of["driver"]] == [{"name": "vhost", "queues": "2"}]
+    (mark,) = (one for one in domain.iter() if one.tag.endswith("env"))
+    assert mark.attrib == {"name": "NETBENCH_RUN", "value": "run-1"}
+
+
+def test_what_would_be_done_is_told_and_who_does_it():
+    own = Libvirt(LibvirtOptions()).command(SPEC)
+    assert own.startswith("unshare --mount --pid --fork --kill-child --mount-proc sh ")
+    assert "virsh -c 'qemu+unix:///system?socket=/run/netbench/vm/r-uut-g/libvirt-sock' create" in own
+    running = Libvirt(LibvirtOptions(uri="qemu:///system"))
+    assert running.command(SPEC).startswith("virsh -c qemu:///system create /dev/stdin <<'END'\n<domain")
+    assert "libvirtd" in Libvirt(LibvirtOptions()).needs()
+    assert "libvirtd" not in running.needs()
+
+
+def test_a_disk_image_is_refused():
+    with pytest.raises(ValidationError, match="for a disk image use kind qemu"):
+        LibvirtOptions.model_validate({"image": "./mine.qcow2", "channel": "guest-agent"})
+
+
+def test_without_bindings_what_adds_them_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    path = list(sys.path)
+    with pytest.raises(MissingError, match=r"apt-get install python3-libvirt, or pip install 'netbench\[libvirt\]'"):
+        libvirt_api.libvirt_module()
+    assert sys.path == path
+
+
+class LibvirtError(Exception):
+    def get_error_code(self) -> int:
+        return 42
+
+
+def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monkeypatch):
+    """Its bindings would wait for ever."""
+
+    def complain(_: str, __: int) -> None:
+        raise LibvirtError("no such machine type")
+
+    connection = SimpleNamespace(getLibVersion=Event().wait, createXML=complain)
+    module = SimpleNamespace(
+        libvirtError=LibvirtError,
+        registerErrorHandler=lambda *_: None,
+        open=lambda _: connection,
+        VIR_DOMAIN_START_PAUSED=1,
+    )
+    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    talk = LibvirtConnection("guest g", "qemu:///system")
+    with pytest.raises(TestbedError, match=r"^guest g: libvirt cannot start its domain: no such machine type$"):
+        talk.create("<domain/>")
+    monkeypatch.setattr(libvirt_api, "_ANSWER_S", 0.01)
+    with pytest.raises(TestbedError, match=r"^guest g: libvirt does not tell its version: no answer within 0.01 s$"):
+        talk.version()

@@ -1,0 +1,143 @@
+"""What each kind of UUT is on this machine, by what was found of it, and how that is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.cli import listing
+from netbench.config.plugins import UUTS, plugins
+from netbench.errors import MissingError
+from netbench.images.library import Image
+from netbench.linux.needs import Tool
+from netbench.model.virtualisation import Virtualisation
+from netbench.testbed import platforms as platforms_module
+from netbench.testbed.diagnosis import judge_platforms
+from netbench.testbed.host_checks import Check, Status
+from netbench.testbed.platforms import Platform, judge, platform_checks
+from netbench.uut.base import UutPlan
+from netbench.vmm import acceleration
+from netbench.vmm.acceleration import Acceleration, known_of_kvm, kvm_remedy, remember
+from netbench.vmm.base import GuestOptions, Vmm
+from netbench.vmm.qemu import Qemu
+
+USER = 65534
+
+
+class Boxes(Vmm):
+    """Guests of a VMM from outside."""
+
+    kinds = (Virtualisation.PARA,)
+    may_need = (Tool("boxctl", "box-tools", "boxes", optional=True),)
+
+    def needs(self):
+        return frozenset({"boxctl"})
+
+    def command(self, spec):
+        return "boxctl"
+
+
+class Simulated(Boxes):
+    """Likewise, of which frames were never seen."""
+
+    unproven = "API only, against a simulator"
+
+
+class Choosy(Boxes):
+    """Likewise, with an option that must be given."""
+
+    class Options(GuestOptions):
+        """It has one."""
+
+        domain: str
+
+
+PLAN = UutPlan(needs=frozenset({"boxctl"}))
+NEEDS = ("boxctl", "tun", "kvm", "image:micro")
+ALL = {name: Check(name, Status.OK, "there", "", "") for name in NEEDS}
+QEMU = Platform("qemu", Qemu, UutPlan(needs=frozenset({"tun", "image:micro"})))
+BOXES = Platform("boxes", Boxes, PLAN)
+
+
+@pytest.mark.parametrize(
+    ("platform", "wrong", "told"),
+    [
+        (BOXES, (), "real"),
+        (QEMU, (), "real"),
+        (BOXES, ("boxctl", Status.ABSENT), "cannot run here because: boxctl: seen"),
+        (QEMU, ("tun", Status.MISSING), "cannot run here because: tun: seen"),
+        (QEMU, ("kvm", Status.ABSENT), "under emulation: kvm: seen"),
+        (QEMU, ("kvm", Status.WARNING), "not known: kvm: seen"),
+        (QEMU, ("tun", Status.WARNING), "not known: tun: seen"),
+        (replace(BOXES, kind=Simulated), (), "API only, against a simulator"),
+        (replace(BOXES, kind=Simulated), ("boxctl", Status.MISSING), "cannot run here because: boxctl: seen"),
+    ],
+)
+def test_how_real_a_platform_is(platform, wrong, told):
+    found = ALL | ({wrong[0]: Check(wrong[0], wrong[1], "seen", "do this", "")} if wrong else {})
+    here = judge(platform, found)
+    assert (str(here), here.remedies) == (told, ("do this",) if wrong else ())
+
+
+@pytest.fixture
+def from_outside(monkeypatch):
+    """The same as installed packages would bring, beside netbench's own."""
+    kinds = {**plugins(UUTS), "boxes": Boxes, "choosy": Choosy}
+    monkeypatch.setattr(platforms_module, "plugins", lambda group: kinds)
+    return kinds
+
+
+def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch, from_outside):
+    judged = judge_platforms(lambda name, path=None: None, USER)
+    assert [one.name for one, _ in judged] == list(from_outside)
+    here = {one.name: str(judgement) for one, judgement in judged}
+    assert here["boxes"] == "cannot run here because: boxctl: not installed"
+    assert here["choosy"].startswith("not known: its options decide")
+    assert here["raw"] == "not known: bridge: not checked: needs root; bridge-nf: not checked: needs root"
+    monkeypatch.setattr(listing, "judge_platforms", lambda: judged)
+    text = listing.uut_listing()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "boxes (para virtualisation)\n  Guests of a VMM from outside.\n  attachments:   tap\n" in text
+    assert "  NICs:          virtio-net-pci, vmxnet3 (paravirtual); e1000, rtl8139" in text
+    assert "raw (no virtualisation)" in text
+    assert "external (unknown virtualisation)" in text
+
+
+def test_the_doctor_has_a_line_for_each(from_outside):
+    checks = {
+        check.name: check for check in platform_checks(ALL | {"kvm": Check("kvm", Status.ABSENT, "no", "do", "")})
+    }
+    assert set(checks) == {f"uut:{name}" for name in from_outside}
+    assert (checks["uut:qemu"].status, checks["uut:qemu"].found) == (Status.WARNING, "under emulation: kvm: no")
+    assert checks["uut:boxes"].status is Status.OK
+
+
+@pytest.mark.parametrize(
+    ("flags", "device", "told"),
+    [
+        ("fpu svm", False, "modprobe kvm_amd"),
+        ("vmx", False, "modprobe kvm_intel"),
+        ("vmx", True, ""),
+        ("fpu", False, ""),
+    ],
+)
+def test_what_gives_a_machine_kvm(monkeypatch, tmp_path, flags, device, told):
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: {flags}\n")
+    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / ("cpuinfo" if device else "kvm"))
+    said = kvm_remedy(tmp_path / "cpuinfo")
+    assert said == told if told else "hardware virtualisation" in said
+
+
+def test_what_is_known_of_kvm_is_not_tried_again(monkeypatch, tmp_path):
+    image = Image("micro", tmp_path, tmp_path, tmp_path, tmp_path, "6.1", "x", "ab" * 32, {})
+    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path)
+    monkeypatch.setattr(acceleration, "CACHE", tmp_path / "acceleration.json")
+    monkeypatch.setattr(acceleration, "find_image", lambda name: image)
+    assert known_of_kvm("micro") == ""
+    remember(acceleration.CACHE, image, Acceleration("kvm"))
+    assert known_of_kvm("micro") == "a guest boots under it"
+    remember(acceleration.CACHE, image, Acceleration("tcg", "it hangs"))
+    with pytest.raises(MissingError, match="it hangs"):
+        known_of_kvm("micro")
+    monkeypatch.setattr(acceleration, "KVM_DEVICE", tmp_path / "kvm")
+    with pytest.raises(MissingError, match="no /dev/kvm"):
+        known_of_kvm("micro")

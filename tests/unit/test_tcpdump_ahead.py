@@ -1,0 +1,177 @@
+"""A tcpdump that tells while it runs what it has counted, and the next one, which is started ahead of its trial."""
+
+import subprocess
+import time
+
+import pytest
+
+from netbench.hosts.base import Completed
+from netbench.sinks import tcpdump
+from netbench.sinks.tcpdump import TcpdumpSink
+from netbench.sinks.tcpdump_numbers import Inquiry, numbers_in, tells_while_running
+from tests.unit.capture_files import pcap
+from tests.unit.stand_in_for_tcpdump import FLUSH, FRAMES, LISTENING, REPORT, TcpdumpHost, incoming
+from tests.unit.test_tcpdump_sink import CPUS, FakePusher, measured
+
+# As tcpdump: the last frames stay in its buffer until SIGUSR2; SIGUSR1 has it say counts, SIGINT end, which takes long.
+TELLS = """
+import os, signal, sys, time
+first, last, code, capture = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+def on(number, do):
+    signal.signal(number, lambda signum, frame: do())
+rest = [capture[-76:]]
+on(signal.SIGUSR1, lambda: os.write(2, ("tcpdump: " + ", ".join(last.split("\\n")[1:-1]) + "\\n").encode()))
+on(signal.SIGUSR2, lambda: os.write(1, rest.pop()))
+def stop():
+    time.sleep(SECONDS)
+    os.write(1, rest.pop() if rest else b"")
+    os.write(2, last.encode())
+    sys.exit(code)
+on(signal.SIGINT, stop)
+os.write(1, capture[:-76])
+os.write(2, first.encode())
+while True:
+    signal.pause()
+"""
+TOLD = REPORT.replace("101", "102")
+LINE = "tcpdump: 1 packet captured, 12 packets received by filter, 3 packets dropped by kernel\n"
+
+
+class TellingHost(TcpdumpHost):
+    """Its tcpdump says what it counted while it runs, and takes `seconds` to end."""
+
+    def __init__(self, seconds=30.0, last=TOLD):
+        content = pcap([*FRAMES, FLUSH, FLUSH])
+        super().__init__(script=TELLS.replace("SECONDS", str(seconds)), last=last, content=content)
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        return Completed(tuple(argv), 0, "tcpdump version 4.99.3\n", "")
+
+
+@pytest.fixture
+def sink_on(monkeypatch):
+    sinks = []
+    monkeypatch.setattr(tcpdump, "Pusher", lambda host, interface: FakePusher(1))
+    monkeypatch.setattr(tcpdump, "_STOP_S", 1.0)  # those that leave are killed when the test ends
+
+    def open_it(host: TcpdumpHost) -> TcpdumpSink:
+        sinks.append(sink := TcpdumpSink())
+        sink.open(host, "nb-rx1", CPUS)
+        return sink
+
+    yield open_it
+    for sink in sinks:
+        sink.close()
+
+
+def armed(sink: TcpdumpSink, **more) -> TcpdumpSink:
+    # A host's tcpdump does not see what the last pusher sent.
+    sink._pusher = FakePusher(1)  # type: ignore[assignment]  # as above
+    sink.arm(incoming(**more))
+    return sink
+
+
+def test_all_is_known_before_tcpdump_has_ended_and_the_next_one_is_there(sink_on):
+    host = TellingHost()
+    begin = time.monotonic()
+    received = measured(armed(sink_on(host)))
+    assert time.monotonic() - begin < 20, "the end takes 30 s"
+    assert (received.frames, received.foreign, received.error, received.unsettled) == (100, 0, "", "")
+    assert (received.matched, received.dropped) == (110, 7 + 3)
+    assert host.processes[0].poll() is None
+    assert len(host.spawned) == 2
+    assert host.spawned[1] == host.spawned[0]
+
+
+def test_the_next_trial_takes_the_one_that_is_there(sink_on, monkeypatch):
+    monkeypatch.setattr("time.time_ns", lambda: 1)  # the stand-in's frames are from long ago
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    armed(sink)
+    assert len(host.spawned) == 2
+    assert measured(sink).frames == 100
+    assert len(host.spawned) == 3
+
+
+@pytest.mark.parametrize(("fps", "started"), [(1000.0, 2), (10_000.0, 2), (90_000.0, 3)])
+def test_one_with_too_small_a_buffer_is_replaced(sink_on, fps, started):
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    armed(sink, fps=fps)
+    assert len(host.spawned) == started
+    assert sink.armed(20)
+
+
+def test_one_that_died_is_replaced(sink_on, monkeypatch):
+    monkeypatch.setattr("time.time_ns", lambda: 1)
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    host.processes[1].kill()
+    host.processes[1].wait()
+    assert measured(armed(sink)).frames == 100
+    assert len(host.processes) == 4, "one more for the trial, and one ahead of the next"
+
+
+@pytest.mark.parametrize(
+    "more", [{"last": REPORT.replace("101", "103")}, {"last": "no numbers\n"}], ids=["more than it wrote", "silent"]
+)
+def test_one_that_does_not_tell_all_is_waited_for(sink_on, more):
+    host = TellingHost(seconds=0, **more)
+    received = measured(armed(sink_on(host)))
+    assert (received.frames, bool(received.error)) == (None, True)
+    assert host.processes[0].poll() == 0
+
+
+def test_none_is_started_ahead_of_a_trial_in_which_something_else_receives(sink_on):
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    sink.rest()
+    assert host.processes[1].poll() is not None
+
+
+def test_closing_ends_those_that_leave_and_the_one_ahead(sink_on):
+    host = TellingHost()
+    sink = sink_on(host)
+    measured(armed(sink))
+    sink.close()
+    assert [process.poll() is None for process in host.processes] == [False, False]
+
+
+def test_what_it_says_of_its_numbers():
+    assert numbers_in(LINE) == {"captured": 1, "received by filter": 12, "dropped by kernel": 3}
+    assert numbers_in(f"{LISTENING}\n{LINE}{REPORT}")["captured"] == 101, "the latest"
+
+
+@pytest.mark.parametrize(("version", "does"), [("4.99.3", True), ("5.0", True), ("4.9.3", False), ("", False)])
+def test_only_versions_that_sigusr2_does_not_kill_are_asked(version, does):
+    assert tells_while_running(f"tcpdump version {version}, libpcap version 1.10.3") is does
+
+
+BUSY = """
+import itertools, os, signal
+counts = itertools.count(5)
+def say(*_):
+    os.write(2, b"tcpdump: %d packets captured, 9 packets received by filter\\n" % next(counts))
+signal.signal(signal.SIGUSR1, say)
+signal.signal(signal.SIGUSR2, lambda *_: os.write(1, b"flushed"))
+os.write(2, b"\\n")
+while True:
+    signal.pause()
+"""
+
+
+def test_a_tcpdump_that_goes_on_capturing_has_not_told_all():
+    """And its buffer is left alone: it may be at work on it."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["python3", "-c", BUSY], text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        inquiry = Inquiry(process)
+        assert inquiry.complete_numbers() is None
+        assert "tcpdump: 6 packets captured" in inquiry.words
+        process.kill()
+        assert process.communicate()[0] == ""

@@ -1,0 +1,201 @@
+"""Guests that libvirt starts: by a daemon of their own, and by one that somebody else runs."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import LocalHost, marked_processes
+from netbench.model.entitlement import Entitlement
+from netbench.testbed.cpus import usable_cpus
+from netbench.uut.guest import Guest
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.libvirt import Libvirt
+from netbench.vmm.libvirt_api import libvirt_module
+from netbench.vmm.libvirt_daemon import PrivateDaemon
+from netbench.vmm.libvirt_options import LibvirtOptions
+from tests.commands import netbench, rows, settings, verdict_of
+from tests.contract.vmm_contract import VmmContract
+from tests.netns.watching import events, pids_in, wait_for
+from tests.netns.yard import Yard, fresh_yard, groups
+from tests.vm.test_guests import ONE, TOPOLOGY, UUT, reasons
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+
+LIBVIRTS_OWN = [Path(place, "libvirt") for place in ("/etc", "/var/lib", "/var/log", "/var/cache", "/run")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def libvirt():
+    """Its bindings, where its daemon is there too; nothing is written where a system's libvirt keeps its files."""
+    if subprocess.run(["sh", "-c", "command -v libvirtd"], check=False, capture_output=True).returncode:
+        pytest.skip("needs libvirtd: apt-get install libvirt-daemon libvirt-daemon-driver-qemu")
+    try:
+        module = libvirt_module()
+    except MissingError as error:
+        pytest.skip(str(error))
+    before = kept()
+    yield module
+    assert kept() == before
+
+
+def kept() -> list[str]:
+    return sorted(str(path) for place in LIBVIRTS_OWN for path in (place, *place.rglob("*")) if path.exists())
+
+
+def guest(**options) -> Guest:
+    return Guest(driver(**options))
+
+
+def driver(**options) -> Libvirt:
+    return Libvirt(LibvirtOptions.model_validate({"forward": "route", **options}))
+
+
+class TestPrivateDaemon(VmmContract):
+    def vmm(self):
+        return driver(accelerator="tcg")
+
+    def broken(self):
+        return driver(accelerator="tcg", memory="32M", boot_limit="20s")
+
+
+class TestRunningDaemon(VmmContract):
+    """A libvirtd that netbench has not started, and that has domains of others."""
+
+    uri = ""
+
+    @pytest.fixture(autouse=True)
+    def _daemon(self, yard, tmp_path, libvirt):
+        with users_daemon(yard, tmp_path) as uri:
+            self.uri = uri
+            yield
+            connection = libvirt.open(uri)
+            assert [domain.name() for domain in connection.listAllDomains()] == []
+            connection.close()
+
+    def vmm(self):
+        return driver(uri=self.uri or "qemu:///system", accelerator="tcg")
+
+    def broken(self):
+        return driver(uri="qemu+unix:///system?socket=/nowhere")
+
+
+class ByHand(PrivateDaemon):
+    """Without a namespace of processes: what it has started goes on without it."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
+
+
+@contextmanager
+def users_daemon(yard: Yard, directory: Path) -> Iterator[str]:
+    """One that bears no mark of the run, in the namespace of its UUT."""
+    daemon = ByHand(GuestSpec("user", directory))
+    netns = yard.hosts["uut"].netns
+    assert netns
+    daemon.start(Namespaced(LocalHost("user", "nbt-user"), netns))
+    try:
+        yield daemon.uri
+    finally:
+        daemon.stop()
+        assert wait_until(lambda: list(marked_processes("nbt-user")) == [], 5.0)
+
+
+@pytest.fixture
+def topology(tmp_path):
+    def write(*uuts):
+        path = tmp_path / "libvirt.yaml"
+        path.write_text(TOPOLOGY + "".join(f"  - {{kind: libvirt, accelerator: tcg, {uut}}}\n" for uut in uuts))
+        return path
+
+    return write
+
+
+def test_every_model_of_nic_forwards_to_the_frame(topology, results):
+    path = topology(
+        "name: virtio, cpus: 2, queues: 2, vhost: 'off', forward: bridge",
+        "name: e1000, nic: e1000, forward: bridge",
+        "name: vmxnet3, nic: vmxnet3, forward: route",
+    )
+    done = netbench("run", path, "quick", "-o", results, *ONE, timeout_s=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for row in rows(results):
+        assert (row["sent_frames"], row["received_frames"], row["unexplained_frames"]) == ("500", "500", "0"), row
+        assert verdict_of(row) == "valid"
+        assert float(row["cpu_host_s"]) >= float(row["cpu_guest_s"]) / 2 > 0
+    assert [row["uut"] for row in rows(results)] == ["virtio", "e1000", "vmxnet3"]
+
+
+def threads(pid: int) -> dict[str, str]:
+    """The CPUs that each thread of a QEMU may run on, by its name."""
+    told = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    each = [dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line) for text in told]
+    return {one["Name"]: one["Cpus_allowed_list"] for one in each}
+
+
+@pytest.mark.parametrize("of_its_own", [True, False])
+def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
+    last = usable_cpus()[-1]
+    with fresh_yard("nbt-pin") as yard, ExitStack() as stack:
+        uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(yard, tmp_path))}
+        pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, **uri)
+        stack.enter_context(yard.uut(pinned, "g", (), Entitlement((last,), weight=1000)))
+        (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
+        found = threads(qemu)
+        assert (found.pop("CPU 0/TCG"), *set(found.values())) == ("0", str(last))
+        (group,) = groups()
+        assert str(qemu) in (group / "cgroup.procs").read_text().split()
+
+
+def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
+    with fresh_yard("nbt-dies") as yard, users_daemon(yard, tmp_path) as uri:
+        with yard.uut(guest(accelerator="tcg", boot_limit="2min", uri=uri), "g") as active:
+            for pid, words in marked_processes("nbt-user"):
+                if "libvirtd" in words:
+                    os.kill(pid, signal.SIGKILL)
+            with pytest.raises(TestbedError, match="guest g: libvirt does not tell of its domain"):
+                active.uut.read()
+            assert any("qemu-system" in words for _, words in marked_processes(yard.run_id)), "the domain lives on"
+        assert list(marked_processes(yard.run_id)) == []
+
+
+def in_trial(results) -> None:
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=100)
+    wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [("libvirtd", "its libvirtd ended with exit code"), ("qemu-system", "libvirt has no such domain any more")],
+)
+def test_a_daemon_or_a_guest_that_is_killed_is_a_reason_and_is_brought_up_again(topology, results, start, program, why):
+    campaign = start(
+        "run", topology("name: guest"), "quick", "-o", results, *ONE, *settings(duration="2s", repetitions=2, retries=0)
+    )
+    in_trial(results)
+    for pid in pids_in(UUT, program):
+        os.kill(pid, signal.SIGKILL)
+    out, err = campaign.communicate(timeout=200)
+    assert campaign.returncode == 1, out + err
+    assert [verdict_of(row) for row in rows(results)] == ["invalid", "valid"]
+    assert rows(results)[0]["reasons"].startswith("uut-failed")
+    assert why in reasons(results)
+
+
+def test_what_a_killed_netbench_left_ends_by_itself_or_is_cleaned(topology, results, start):
+    campaign = start("run", topology("name: guest"), "quick", "-o", results, *ONE, *settings(duration="5s"))
+    in_trial(results)
+    assert pids_in(UUT, "qemu-system")
+    campaign.kill()
+    campaign.communicate()
+    wait_for(lambda: not pids_in(UUT, "qemu-system") and not pids_in(UUT, "libvirtd"))
+    done = netbench("clean")
+    assert done.returncode == 0, done.stderr
