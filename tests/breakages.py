@@ -22,17 +22,17 @@ from netbench.testbed.testbed import open_testbed
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
-from tests.commands import HELD_UP
+from tests.commands import FEW_FRAMES, HELD_UP
 from tests.unit.inputs import planned_trial
 
-SENT = 1000
+SENT = FEW_FRAMES
 ATTEMPTS = 5
 PROFILE = Profile.model_validate(
     {
         "name": "places",
         "frame_sizes": [300],
-        "loads": ["5000fps"],
-        "duration": f"{SENT // 5}ms",
+        "loads": ["1000fps"],
+        "duration": f"{SENT}ms",
         "repetitions": 1,
         "tolerance": "100%",
         "max_lateness": "1min",

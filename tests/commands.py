@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 # What a trial is told of where this machine, or all of an emulated one, stood still for a moment.
-HELD_UP = frozenset({"uneven-pacing", "buffered"})
+HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
 
 
 def netbench(*arguments: object, timeout_s: float = 120, **more) -> subprocess.CompletedProcess[str]:
@@ -41,3 +41,12 @@ def verdict_of(row: dict[str, str]) -> str:
 def settings(**values: object) -> list[str]:
     """`--set` options: `_` at the end of a word of a key stands for `.` (duration=…, topology_uuts_0_name=…)."""
     return [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+
+
+# How evenly a shared machine can send is not the point where this is told: every frame is sent, however late.
+PATIENT = settings(tolerance="100%", max_lateness="1min")
+# Nor is what the ring of a link loses of frames that come late and all at once: there is none, ...
+INLINE = settings(topology__links__0__receive="inline")
+# ... or it has room for all frames of a trial. It holds 256 (VETH_RING_SIZE).
+FEW_FRAMES = 200
+FEW = [*settings(frame_sizes=64, loads="2000fps", repetitions=1, duration="100ms"), *PATIENT]

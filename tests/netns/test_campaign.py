@@ -12,24 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import netbench, rows, settings
+from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.netns.watching import stored, wait_for
 
 pytestmark = pytest.mark.root
 
-SMALL = settings(
-    frame_sizes=64, loads="5000fps", repetitions=1, duration="100ms", tolerance="100%", max_lateness="1min"
-)
-SIX = [*SMALL, *settings(repetitions=6)]
+SIX = [*FEW, *settings(repetitions=6)]
 
 
 def test_a_campaign_from_one_command(results):
-    done = netbench("run", "netns", "quick", "-o", results, *SMALL)
+    done = netbench("run", "netns", "quick", "-o", results, *FEW)
     assert done.returncode == 0, done.stderr
     found = rows(results)
     lost = {row["uut"]: row["lost_frames"] for row in found}
-    assert lost == {"bridge": "0", "route": "0", "drops-7-of-100": "35"}
-    assert {row["sent_frames"] for row in found} == {"500"}
+    assert lost == {"bridge": "0", "route": "0", "drops-7-of-100": "14"}
+    assert {row["sent_frames"] for row in found} == {str(FEW_FRAMES)}
     assert {(row["source"], row["sink"]) for row in found} == {("afpacket", "tcpdump")}
     assert all("tcpdump version " in row["sink_details"] for row in found)
     assert f"report: {results}/report.html" in done.stdout
@@ -55,14 +52,14 @@ def test_a_campaign_from_one_command(results):
 )
 def test_frames_larger_than_usual_where_the_links_take_them(results, generator, sink, sizes):
     wide = settings(topology__links__0__mtu=9000, topology__links__1__mtu=9000, generator=generator, sink=sink)
-    done = netbench("run", "netns", "quick", "-o", results, *SMALL, *wide, *settings(frame_sizes=sizes))
+    done = netbench("run", "netns", "quick", "-o", results, *FEW, *wide, *settings(frame_sizes=sizes))
     assert done.returncode == 0, done.stderr
     found = sorted(
         (row["uut"], int(row["frame_size"]), row["received_frames"], row["lost_at"]) for row in rows(results)
     )
-    lost = {"drops-7-of-100": ("465", "bridge (nft drop rule)=35")}
+    lost = {"drops-7-of-100": ("186", "bridge (nft drop rule)=14")}
     assert found == [
-        (uut, int(size), *lost.get(uut, ("500", "")))
+        (uut, int(size), *lost.get(uut, (str(FEW_FRAMES), "")))
         for uut in ("bridge", "drops-7-of-100", "route")
         for size in sizes.split(",")
     ]
@@ -71,23 +68,23 @@ def test_frames_larger_than_usual_where_the_links_take_them(results, generator, 
 @pytest.mark.parametrize("gone", ["| head -n 1", ">/dev/full", ">&- 2>&-"])
 def test_a_campaign_does_not_need_a_reader(results, gone):
     """It measures on, stores everything, and exits as it deserves."""
-    command = shlex.join([sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), *SMALL])
+    command = shlex.join([sys.executable, "-m", "netbench", "run", "netns", "quick", "-o", str(results), *FEW])
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} {gone}"], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (0, "")
     # Whatever the verdicts: a machine that stands still for 10 ms makes one of so short a trial suspicious.
-    assert sorted(row["received_frames"] for row in rows(results)) == ["465", "500", "500"]
+    assert sorted(row["received_frames"] for row in rows(results)) == ["186", "200", "200"]
     assert (results / "report.html").stat().st_size > 10_000
 
 
 def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, tmp_path):
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
-    bridge = ["--uut", "bridge", *SMALL]
-    one = start("run", "netns", "quick", "-o", first, *bridge, *settings(repetitions=12, duration="1s"))
+    bridge = ["--uut", "bridge", *FEW]
+    one = start("run", "netns", "quick", "-o", first, *bridge, *settings(repetitions=20, duration="1s"))
     wait_for(lambda: stored(first) >= 1)
     other = start("run", "netns-3", "quick", "-o", second, *bridge, *settings(repetitions=1, streams=1))
-    wait_for(lambda: stored(second) >= 1)
+    wait_for(lambda: stored(second) >= 1, 60)
     waited = netbench("run", "netns", "quick", "--wait", "-o", third, *bridge)
     said = [process.communicate(timeout=60)[0] for process in (one, other)]
     assert [one.returncode, other.returncode, waited.returncode] == [0, 0, 0]
@@ -99,22 +96,22 @@ def test_two_at_once_both_say_so_and_a_third_waits_until_they_have_ended(start, 
 
 
 def test_three_streams_at_once(results):
-    chosen = [*SMALL, *settings(streams="1,2,3")]
+    chosen = [*FEW, *settings(streams="1,2,3")]
     done = netbench("run", "netns-3", "quick", "-o", results, "--uut", "bridge", *chosen)
     assert done.returncode == 0, done.stderr
     found = rows(results)
     assert sorted((row["streams"], row["stream"]) for row in found) == [
         (str(many), f"s{number}") for many in (1, 2, 3) for number in range(1, many + 1)
     ]
-    assert {(row["sent_frames"], row["received_frames"], row["verdict"]) for row in found} == {("500", "500", "valid")}
+    assert {(row["sent_frames"], row["received_frames"], verdict_of(row)) for row in found} == {("200", "200", "valid")}
 
 
 def test_captures_are_kept_when_asked_for(results):
-    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *SMALL, *settings(keep_captures="all"))
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *FEW, *settings(keep_captures="all"))
     assert done.returncode == 0, done.stderr
     (capture,) = (results / "captures").iterdir()
     answer = json.loads(netbench("analyze", capture, "--json").stdout)
-    assert [stream["received_frames"] for stream in answer["streams"]] == [500]
+    assert [stream["received_frames"] for stream in answer["streams"]] == [FEW_FRAMES]
 
 
 def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
@@ -133,9 +130,9 @@ def test_a_drop_rule_from_outside_is_reported_exactly(results, start):
     assert campaign.returncode in (0, 1), err
     found = sorted(rows(results), key=lambda row: int(row["started_ns"]))
     assert found[0]["lost_frames"] == "0"
-    assert found[-1]["lost_frames"] == "200"
-    assert (found[-1]["verdict"], found[-1]["unexplained_frames"]) == ("valid", "0")
-    assert found[-1]["lost_at"] == "bridge (nft bridge outside forward rule 2)=200"
+    assert found[-1]["lost_frames"] == "80"
+    assert (verdict_of(found[-1]), found[-1]["unexplained_frames"]) == ("valid", "0")
+    assert found[-1]["lost_at"] == "bridge (nft bridge outside forward rule 2)=80"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -173,7 +170,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results, sta
         found = rows(results)
         assert len(found) == 18
         assert len({row["trial"] for row in found}) == 18
-        assert {row["sent_frames"] for row in found} == {"500"}
+        assert {row["sent_frames"] for row in found} == {str(FEW_FRAMES)}
 
 
 def test_clean_undoes_what_a_killed_run_left(results, start):
@@ -192,7 +189,7 @@ def test_clean_undoes_what_a_killed_run_left(results, start):
 def test_two_at_once_do_not_disturb_each_other(results, tmp_path, start):
     first = start("run", "netns", "quick", "-o", results, "--uut", "bridge", *SIX, *settings(duration="1500ms"))
     wait_for(lambda: stored(results) >= 1)
-    second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *SMALL)
+    second = netbench("run", "netns", "quick", "-o", tmp_path / "second", *FEW)
     assert second.returncode == 3
     assert f"held by netbench with process id {first.pid}" in second.stderr
     assert not (tmp_path / "second").exists()
@@ -215,7 +212,7 @@ def small_disk(tmp_path):
 def test_a_capture_that_fills_the_disk_is_an_invalid_trial(small_disk):
     results = small_disk / "results"
     more = settings(loads="[60000fps, max]", duration="2500ms", retries=0, keep_captures="all")
-    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *SMALL, *more)
+    done = netbench("run", "netns", "quick", "-o", results, "--uut", "bridge", *FEW, *more)
     assert done.returncode == 1, done.stderr + done.stdout
     found = {row["load"]: row for row in rows(results)}
     assert [row["reasons"] for row in found.values()] == ["capture-disk-full"] * 2

@@ -5,14 +5,14 @@ import pytest
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.model.topology import UutSpec
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
-from tests.commands import netbench, rows, settings
+from tests.commands import FEW, netbench, rows, settings
 from tests.contract.vmm_contract import VmmContract
 
 pytestmark = pytest.mark.root
 
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
-    ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 70}),
+    ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 14}),
     Broken(
         "no route in it",
         "guest",
@@ -20,7 +20,7 @@ BREAKAGES = [
         "ip route add 198.19.1.0/24 dev nb-ve-s1",
         {"guest IP layer (InNoRoutes)": SENT},
     ),
-    ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 70}),
+    ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 14}),
 ]
 
 
@@ -46,8 +46,7 @@ def topology(tmp_path):
 
 def test_a_campaign_with_its_neighbours_and_a_report(installed, topology, results):
     assert "A network namespace of this machine" in netbench("list").stdout
-    size = settings(frame_sizes=64, loads="1000fps", repetitions=1, duration="300ms")
-    chosen = [*size, *settings(tolerance="50%", max_lateness="1s")]
+    chosen = [*FEW, *settings(loads="800fps", duration="250ms")]
     scenarios = settings(scenarios="[dedicated, shared-idle, {network: [500fps]}]")
     told = netbench("run", topology, "quick", "--dry-run", *chosen, *scenarios).stdout
     for wanted in ("ip netns add nb-RUN-uut-space", "type veth peer nb-vi-s1", "guest: ip address add 198.18.1.1/24"):

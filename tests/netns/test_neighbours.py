@@ -8,20 +8,12 @@ from pathlib import Path
 import pytest
 
 from netbench.hosts.local import MARK
-from tests.commands import netbench, rows, settings
+from tests.commands import FEW, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, stored, wait_for
 
 pytestmark = [pytest.mark.root, pytest.mark.stress]
 
-SMALL = settings(
-    frame_sizes=64,
-    loads="2000fps",
-    duration="300ms",
-    repetitions=1,
-    order="sequential",
-    tolerance="100%",
-    max_lateness="1min",
-)
+SMALL = [*FEW, *settings(loads="800fps", duration="300ms", order="sequential")]
 RUN = ("run", "netns-neighbour", "schlosser2011-short", "--uut", "raw", *SMALL)
 
 
@@ -60,7 +52,7 @@ def test_every_scenario_of_the_paper(results):
         ("network-95", "second"),
     }
     for (scenario, guest), row in found.items():
-        assert (row["lost_frames"], row["unexplained_frames"], row["verdict"]) == ("0", "0", "valid"), row
+        assert (row["lost_frames"], row["unexplained_frames"], verdict_of(row)) == ("0", "0", "valid"), row
         assert row["lifetime"] == ("1" if scenario == "shared-idle" else "2"), "its maximum is a visit of its own"
         busy = scenario.startswith("cpu") and not guest
         assert (float(row["cpu_load_s"] or 0) > 0) is busy, row
@@ -68,7 +60,7 @@ def test_every_scenario_of_the_paper(results):
     assert found["cpu-heavy", ""]["activity"] == "second: stress-ng --cpu 8 --vm 4"
     light, heavy = (float(found[name, ""]["cpu_load_s"]) for name in ("cpu-light", "cpu-heavy"))
     assert heavy > 0 < light
-    assert float(found["network-50", "second"]["intended_fps"]) == pytest.approx(1000, rel=0.2)
+    assert float(found["network-50", "second"]["intended_fps"]) == pytest.approx(400, rel=0.2)
     assert loads() == []
 
 
@@ -94,7 +86,7 @@ def test_a_load_that_dies_is_started_again_where_the_profile_allows_it(results, 
     os.kill(loads()[0], signal.SIGKILL)
     assert campaign.wait(timeout=120) == 0, campaign.communicate()
     [row] = rows(results)
-    assert (row["verdict"], row["attempt"]) == ("valid", "2")
+    assert (verdict_of(row), row["attempt"]) == ("valid", "2")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

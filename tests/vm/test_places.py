@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.root, pytest.mark.vm]
 
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
-    ruled("before the tap", "uut", "netdev egress nb-ti-s1", SEVEN, {"ingress tap (nft netdev x c rule 2)": 70}),
+    ruled("before the tap", "uut", "netdev egress nb-ti-s1", SEVEN, {"ingress tap (nft netdev x c rule 2)": 14}),
     Broken(
         "no route in the guest",
         "guest",
@@ -24,8 +24,8 @@ BREAKAGES = [
         "sysctl -w net.ipv4.ip_forward=1",
         {"guest IP layer (InAddrErrors)": SENT},
     ),
-    ruled("behind the tap", "uut", "netdev ingress nb-te-s1", SEVEN, {"egress tap (nft netdev x c rule 2)": 70}),
-    ruled("at the door", "uut", "netdev egress nb-out1", SEVEN, {"egress NIC (nft netdev x c rule 2)": 70}),
+    ruled("behind the tap", "uut", "netdev ingress nb-te-s1", SEVEN, {"egress tap (nft netdev x c rule 2)": 14}),
+    ruled("at the door", "uut", "netdev egress nb-out1", SEVEN, {"egress NIC (nft netdev x c rule 2)": 14}),
 ]
 
 
