@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from netbench.errors import TestbedError
+from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.lines import end
 from netbench.linux.changes import Change
@@ -199,6 +199,13 @@ class Vmm:
         TestbedError, with nothing left behind, when it ends at once. It need not answer yet.
         """
         raise NotImplementedError
+
+
+def refuse_nics_of_vms(paths: Sequence[StreamPath], guest: str) -> None:
+    """UsageError when a stream comes in by a NIC of a VM; `guest` is what the message says of the driver's."""
+    for path in paths:
+        if path.ingress and path.ingress.machine is not None:
+            raise UsageError(f"stream {path.name}: {guest} needs NICs of this machine, not of a VM")
 
 
 def guest_directory(run_id: str, name: str) -> Path:

@@ -26,7 +26,7 @@ from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
 from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
@@ -97,9 +97,7 @@ class Container(Vmm):
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for NICs of a VM, and a directory that is not there or that no runtime would see."""
-        for path in paths:
-            if path.ingress and path.ingress.machine is not None:
-                raise UsageError(f"stream {path.name}: a container needs NICs of this machine, not of a VM")
+        refuse_nics_of_vms(paths, "a container")
         if self._options.is_directory:
             directory = Path(self._options.image).resolve()
             if not directory.is_dir():

@@ -26,7 +26,7 @@ from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import host_mac
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.openvz_tools import Box, Tool, box, shares
 
@@ -118,9 +118,7 @@ class OpenVz(Vmm):
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for NICs of a VM."""
-        for path in paths:
-            if path.ingress and path.ingress.machine is not None:
-                raise UsageError(f"stream {path.name}: a container of OpenVZ needs NICs of this machine, not of a VM")
+        refuse_nics_of_vms(paths, "a container of OpenVZ")
 
     def needs(self) -> frozenset[str]:
         return self._box(GuestSpec("", Path())).needs

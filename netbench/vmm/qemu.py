@@ -23,7 +23,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
 from netbench.vmm.attachment import Tap
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
     CONFINEMENTS,
@@ -138,9 +138,7 @@ class Qemu(Vmm):
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for NICs of a VM, CPUs that this machine has not, and a disk image or a key that is not there."""
-        for path in paths:
-            if path.ingress and path.ingress.machine is not None:
-                raise UsageError(f"stream {path.name}: a guest under QEMU needs NICs of this machine, not of a VM")
+        refuse_nics_of_vms(paths, "a guest under QEMU")
         missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
         if missing:
             raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present_cpus()))}")
