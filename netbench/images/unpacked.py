@@ -14,9 +14,14 @@ from netbench.images.tools import last_words, run_tool
 _UNFINISHED = ".unpacking-"
 
 
+def roots(cache: Path | None = None) -> Path:
+    """What holds all images that are directories."""
+    return (cache or cache_directory()) / "roots"
+
+
 def root_directory(image: Image, cache: Path | None = None) -> Path:
     """Where the files of an image are, or would be, as a directory."""
-    return (cache or cache_directory()) / "roots" / image.digest[:16]
+    return roots(cache) / image.digest[:16]
 
 
 def unpack(image: Image, cache: Path | None = None) -> Path:

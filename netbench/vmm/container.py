@@ -14,11 +14,11 @@ from pydantic import model_validator
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Confined, Explained, Namespaced, confined
-from netbench.hosts.lines import Lines, Tail, end
+from netbench.hosts.composed import Confined, Explained, Namespaced, confined, outside
+from netbench.hosts.lines import Tail, end
 from netbench.hosts.local import MARK
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.images.unpacked import unpack
+from netbench.images.unpacked import roots, unpack
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.needs import Tool
 from netbench.linux.proc import all_processes, memory_bytes
@@ -104,6 +104,8 @@ class Container(Vmm):
                 raise UsageError(f"image: there is no directory {self._options.image} for the root of a container")
             if directory.is_relative_to("/run"):
                 raise UsageError(f"image: {directory} is below /run, of which a container's runtime has its own")
+            if self._options.runtime == "podman" and "," in str(directory):
+                raise UsageError(f"image: podman takes the comma in {directory} for the end of a path; rename it")
 
     def needs(self) -> frozenset[str]:
         needs = {"netns", "nsenter"} | self._runtime.needs
@@ -122,7 +124,7 @@ class Container(Vmm):
         yield AddNamespace(spec.own_netns)
 
     def command(self, spec: GuestSpec) -> str:
-        planned = Path("/var/cache/netbench/roots/DIGEST") if self._of_image else self._source()
+        planned = roots() / "DIGEST" if self._of_image else self._source()
         within = ("ip", "netns", "exec", spec.own_netns)
         return shlex.join([*within, *self._start(spec, Root(planned))])
 
@@ -168,21 +170,23 @@ class ContainerGuest(RunningGuest):
         self._runtime = runtime
         self._here = here
         self._facts = facts
-        self._inside: Explained | None = None
+        self._inside: ContainerHost | None = None
         self._pid = 0  # of its first process
         self.process = Namespaced(here, spec.own_netns).spawn(command)
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         self._complaint = Tail(self.process.stderr)
+        # One reader for both the number and the console: whoever is late finds them in one piece.
+        self._said = Tail(self.process.stdout)
         try:
-            self._leader = int(Lines(self.process.stdout).take(_END_S))
-        except (TimeoutError, EOFError, ValueError) as error:
+            wait_until(self._has_started, _END_S, _POLL_S)
+            self._leader = int(self._said.text().partition("\n")[0])
+        except ValueError as error:
             end(self.process)
             raise TestbedError(f"{spec.title}: its runtime cannot be started: {self._last_words}") from error
         except BaseException:  # Ctrl-C: it must not stay
             end(self.process)
             raise
-        self._console = Tail(self.process.stdout)
 
     def await_answer(self, limit_s: float) -> None:
         """Return once its first process runs; TestbedError when it does not, or has ended."""
@@ -191,16 +195,18 @@ class ContainerGuest(RunningGuest):
             raise TestbedError(death)
         if _READY not in self.console():
             raise TestbedError(f"{self.spec.title}: its first process does not run {limit_s:g} s after its start")
-        (self._pid,) = self._first_processes()
-        outside = Confined(self._here, self.spec.host_cpus, self.spec.door)
-        self._inside = Explained(
-            ContainerHost(self.spec.name, self.spec.title, outside, self._pid), self.death_just_now
-        )
+        pids = self._runtime.first_processes(self.spec.directory, self._leader)
+        if len(pids) != 1:
+            words = f"it has {len(pids)} first processes by what its runtime tells"
+            raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
+        (self._pid,) = pids
+        around = Confined(self._here, self.spec.host_cpus, self.spec.door)
+        self._inside = ContainerHost(self.spec.name, self.spec.title, around, self._pid)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._inside is None:
             raise gone(f"{self.spec.title} was not waited for")
-        return self._inside
+        return Explained(self._inside, self.death_just_now, gone)
 
     def death(self) -> str:
         code = self.process.poll() if self.process else None
@@ -231,7 +237,7 @@ class ContainerGuest(RunningGuest):
         )
 
     def console(self) -> str:
-        return self._console.text()
+        return self._said.text().partition("\n")[2]
 
     def facts(self) -> dict[str, str]:
         return {**self._facts, "forwarded_by": _FORWARDED_BY}
@@ -244,14 +250,14 @@ class ContainerGuest(RunningGuest):
 
     def _kill_all(self) -> bool:
         """Whether there was anybody to kill; nobody once the namespace has gone."""
-        pids = self._here.run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
+        pids = outside(self._here).run(["ip", "netns", "pids", self.spec.own_netns]).stdout.split()
         for pid in map(int, pids):
             with suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(pid, signal.SIGKILL)
         return bool(pids)
 
-    def _first_processes(self) -> list[int]:
-        return self._runtime.first_processes(self.spec.directory, self._leader)
+    def _has_started(self) -> bool:
+        return "\n" in self._said.text() or (self.process is not None and self.process.poll() is not None)
 
     @property
     def _last_words(self) -> str:

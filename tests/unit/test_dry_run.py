@@ -14,9 +14,10 @@ from tests.unit.inputs import profile, topology, topology_in_vm
 
 
 @pytest.fixture(autouse=True)
-def no_image(monkeypatch, tmp_path):
+def no_image(monkeypatch, tmp_path_factory):
     """And nothing must be tried."""
-    monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path))
+    # It is told, and so must not bear the name of a test.
+    monkeypatch.setenv("NETBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(acceleration, "probe", lambda *_: pytest.fail("a guest was started"))
 
 

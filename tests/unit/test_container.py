@@ -1,0 +1,102 @@
+"""Containers without one: what is made of what their runtimes say, and what is refused beforehand."""
+
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from netbench.errors import MachineGoneError, TestbedError, UsageError
+from netbench.hosts.base import Completed
+from netbench.vmm import container
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.container import Container, ContainerGuest, ContainerOptions
+from netbench.vmm.lxc import Lxc
+from tests.unit.fakes import FakeHost
+
+SPEC = GuestSpec("g", Path("/x/a"))
+READY = "netbench-container: ready"
+
+
+class Runtime(Lxc):
+    """It tells of these first processes."""
+
+    def __init__(self, *pids: int) -> None:
+        self.pids = pids
+
+    def first_processes(self, directory: Path, runtime: int) -> list[int]:
+        return list(self.pids)
+
+
+class Here(FakeHost):
+    """A machine on which a container is a process that says something, all of it before anybody listens."""
+
+    def __init__(self, says: str) -> None:
+        super().__init__()
+        self._says = says
+        self.process: subprocess.Popen[str] | None = None
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        return Completed(tuple(argv), 0, "", "")
+
+    def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(["sh", "-c", self._says], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        time.sleep(0.1)
+        return self.process
+
+
+@pytest.fixture
+def guests() -> Iterator[list[ContainerGuest]]:
+    made: list[ContainerGuest] = []
+    yield made
+    for guest in made:
+        guest.stop()
+
+
+def started(says: str, runtime: Runtime, guests: list[ContainerGuest]) -> ContainerGuest:
+    guests.append(guest := ContainerGuest(SPEC, Here(says), runtime, ["true"], {}))
+    return guest
+
+
+def test_one_that_is_ready_before_anybody_looks_is_ready(guests, monkeypatch):
+    monkeypatch.setattr(container, "is_there", lambda pid: True)
+    guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(4712), guests)
+    guest.await_answer(1.0)
+    assert guest.console() == f"{READY}\n"
+
+
+@pytest.mark.parametrize("pids", [(), (4712, 4713)])
+def test_one_whose_first_process_cannot_be_told_is_an_error(guests, monkeypatch, pids):
+    monkeypatch.setattr(container, "_LAST_WORDS_S", 0.01)
+    guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(*pids), guests)
+    with pytest.raises(TestbedError, match=f"guest g: it has {len(pids)} first processes by what its runtime tells"):
+        guest.await_answer(1.0)
+
+
+def test_one_whose_runtime_does_not_start_says_why(guests):
+    with pytest.raises(TestbedError, match="guest g: its runtime cannot be started: mount: no permission"):
+        started("echo mount: no permission >&2; exit 1", Runtime(), guests)
+
+
+def test_who_is_in_it_learns_that_it_is_gone_by_the_error_asked_for(guests, monkeypatch):
+    monkeypatch.setattr(container, "is_there", lambda pid: True)
+    guest = started(f"echo 4711; echo {READY}; exec sleep 60", Runtime(2**22 + 1), guests)  # nobody's number
+    guest.await_answer(1.0)
+    monkeypatch.setattr(container, "is_there", lambda pid: False)
+    with pytest.raises(MachineGoneError, match="guest g: its first process has ended"):
+        guest.host(MachineGoneError).run(["true"])
+
+
+def test_a_path_that_podman_would_take_for_another_is_refused(tmp_path):
+    (root := tmp_path / "a,b").mkdir()
+    options = {"root": "image", "image": str(root)}
+    Container(ContainerOptions.model_validate(options)).check(())
+    with pytest.raises(UsageError, match="podman takes the comma in .*/a,b for the end of a path"):
+        Container(ContainerOptions.model_validate({**options, "runtime": "podman"})).check(())
+
+
+def test_a_dry_run_tells_the_cache_that_is_in_use(monkeypatch):
+    monkeypatch.setenv("NETBENCH_CACHE", "/my/cache")
+    assert "/my/cache/roots/DIGEST/usr usr" in Container(ContainerOptions(root="image")).command(SPEC)
