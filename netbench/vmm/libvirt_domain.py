@@ -35,6 +35,7 @@ class LibvirtDomain(StartedMachine):
         self._daemon = PrivateDaemon(spec) if uri is None else None
         self._libvirt: LibvirtConnection | None = None
         self._domain: Any = None  # libvirt's bindings have no types
+        self._resumed = False
         self._run_id = ""
 
     def start(self, host: Host) -> None:
@@ -56,6 +57,7 @@ class LibvirtDomain(StartedMachine):
         with self.connected(self._files.console, "console") as console:
             self.read_console(console)
         self._libvirt.resume(self._domain)
+        self._resumed = True
 
     def xml(self, run_id: str) -> str:
         """The domain, its QEMU marked as a process of that run."""
@@ -77,7 +79,7 @@ class LibvirtDomain(StartedMachine):
         if self._libvirt is None or self._domain is None:
             return f"{self.guest} is not started"
         try:
-            state = self._libvirt.state(self._domain)
+            state = self._libvirt.state(self._domain, resumed=self._resumed)
         except TestbedError as error:
             return (self._daemon.death() if self._daemon else "") or str(error)
         words = self._words_of_qemu() if state else ""

@@ -41,7 +41,8 @@ def domain_xml(name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning
     _add(system, "type", text="hvm", arch=platform.machine(), machine=board())
     for tag, text in (("kernel", str(boot.kernel)), ("initrd", str(boot.initrd)), ("cmdline", kernel_words())):
         _add(system, tag, text=text)
-    _add(SubElement(domain, "features"), "acpi")
+    if platform.machine() == "x86_64":  # elsewhere libvirt wants UEFI with it
+        _add(SubElement(domain, "features"), "acpi")
     _add(domain, "cpu", mode=_CPU_MODES.get(machine.accelerator, "CPU"))
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _add(domain, event, text="destroy")
@@ -56,8 +57,8 @@ def _pin(domain: Element, machine: VirtualMachine, pin: Pinning) -> None:
     tuning = SubElement(domain, "cputune")
     vcpus = [*pin.vcpus, *[machine.host_cpus] * (machine.cpus - len(pin.vcpus))]
     for number, cpus in enumerate(vcpus):
-        if cpus:
-            _add(tuning, "vcpupin", vcpu=str(number), cpuset=_cpuset(cpus))
+        if where := cpus or machine.host_cpus:
+            _add(tuning, "vcpupin", vcpu=str(number), cpuset=_cpuset(where))
     if others := pin.io or machine.host_cpus:
         _add(tuning, "emulatorpin", cpuset=_cpuset(others))
 

@@ -1,8 +1,8 @@
 """How a topology describes a guest that libvirt starts."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from netbench.vmm.qemu_options import QemuOptions
 
@@ -10,7 +10,7 @@ from netbench.vmm.qemu_options import QemuOptions
 class LibvirtOptions(QemuOptions):
     """As of `qemu`, without disk images. `uri` is whose domain it becomes; left out: of a libvirtd of its own."""
 
-    uri: str | None = None
+    uri: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _boots_a_kernel(self) -> Self:

@@ -1,5 +1,6 @@
 """Guests that libvirt starts: what is told of them beforehand, and what is said where it cannot."""
 
+import platform
 import sys
 from pathlib import Path
 from threading import Event
@@ -10,10 +11,12 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.local import LocalHost
 from netbench.vmm import libvirt_api
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.libvirt import Libvirt
 from netbench.vmm.libvirt_api import LibvirtConnection
+from netbench.vmm.libvirt_domain import LibvirtDomain
 from netbench.vmm.libvirt_domain_xml import domain_xml
 from netbench.vmm.libvirt_options import LibvirtOptions
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine, VirtualNic
@@ -46,6 +49,18 @@ def test_a_domain_has_what_the_direct_guest_has():
     assert mark.attrib == {"name": "NETBENCH_RUN", "value": "run-1"}
 
 
+def test_a_vcpu_that_pin_says_nothing_of_stays_on_the_cpus_of_the_guest():
+    domain = made(VirtualMachine("g", BOOT, "tcg", 2, host_cpus=(3, 4)), Pinning(vcpus=((), (1,)), io=(2,)))
+    assert [pin.get("cpuset") for pin in domain.findall("cputune/*")] == ["3,4", "1", "2"]
+
+
+@pytest.mark.parametrize(("machine", "has"), [("x86_64", True), ("aarch64", False)])
+def test_acpi_is_asked_for_where_no_firmware_is_needed_for_it(monkeypatch, machine, has):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    domain = made(VirtualMachine("g", BOOT, "tcg"), Pinning())
+    assert (domain.find("features/acpi") is not None) == has
+
+
 def test_what_would_be_done_is_told_and_who_does_it():
     own = Libvirt(LibvirtOptions()).command(SPEC)
     assert own.startswith("unshare --mount --pid --fork --kill-child --mount-proc sh ")
@@ -59,6 +74,12 @@ def test_what_would_be_done_is_told_and_who_does_it():
 def test_a_disk_image_is_refused():
     with pytest.raises(ValidationError, match="for a disk image use kind qemu"):
         LibvirtOptions.model_validate({"image": "./mine.qcow2", "channel": "guest-agent"})
+
+
+def test_an_empty_uri_is_refused():
+    """libvirt would take it for whatever daemon it likes."""
+    with pytest.raises(ValidationError, match="uri"):
+        LibvirtOptions.model_validate({"uri": ""})
 
 
 def test_without_bindings_what_adds_them_is_said(monkeypatch):
@@ -94,3 +115,31 @@ def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monke
     monkeypatch.setattr(libvirt_api, "_ANSWER_S", 0.01)
     with pytest.raises(TestbedError, match=r"^guest g: libvirt does not tell its version: no answer within 0.01 s$"):
         talk.version()
+
+
+def test_a_defect_is_raised_where_somebody_hears_of_it(monkeypatch):
+    module = SimpleNamespace(libvirtError=LibvirtError, registerErrorHandler=lambda *_: None, open=len)
+    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    assert LibvirtConnection("guest g", "qemu:///system").uri == "qemu:///system"
+    with pytest.raises(TypeError, match="object of type 'int' has no len"):
+        LibvirtConnection("guest g", 3)  # type: ignore[arg-type]
+
+
+def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch, tmp_path):
+    """It is, until somebody listens to its console."""
+    domain = SimpleNamespace(state=lambda: (3, 0), destroy=lambda: None)
+    connection = SimpleNamespace(createXML=lambda *_: domain, close=lambda: 0)
+    states = ("RUNNING", "BLOCKED", "PAUSED", "SHUTOFF", "CRASHED")
+    module = SimpleNamespace(
+        libvirtError=LibvirtError,
+        registerErrorHandler=lambda *_: None,
+        open=lambda _: connection,
+        VIR_DOMAIN_START_PAUSED=1,
+        **{f"VIR_DOMAIN_{name}": number for number, name in enumerate(states, 1)},
+    )
+    monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
+    spec = GuestSpec("g", tmp_path)
+    guest = LibvirtDomain(spec, VirtualMachine("g", BOOT, "tcg"), Pinning(), "qemu:///system")
+    with pytest.raises(TestbedError, match=r"^guest g: its console cannot be reached: No such file or directory$"):
+        guest.start(LocalHost("here", "no-run"))
+    guest.stop()
