@@ -72,9 +72,10 @@ class Box:
 
         One line: `CTID 101 exist mounted running` (vzctl(8), "status"), `CT name exist running` (prlctl).
         """
-        words = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).split()
-        if len(words) < 3 or not {"exist", "deleted"} & set(words):
-            raise TestbedError(f"`{self.tool} status {self.ident}` makes no sense: {' '.join(words) or 'no output'}")
+        told = run_checked(host, [self.tool, "status", self.ident], timeout_s=60.0).strip()
+        words = told.split()[2:]  # a container may be called `running`
+        if not {"exist", "deleted"} & set(words):
+            raise TestbedError(f"`{self.tool} status {self.ident}` makes no sense: {told or 'no output'}")
         return "exist" in words, "exist" in words and "running" in words
 
     def name(self, host: Host) -> str:
