@@ -103,7 +103,8 @@ def _facility(facility: Facility, image: str, euid: int, lacking: Status, quick:
     try:
         if look and (found := look(image)):
             return Check(name, Status.OK, found, "", needed_for)
-        return Check(name, Status.WARNING, "not tried: only root may start guests here", "", needed_for)
+        why = "only root may start guests here" if euid != 0 else "`netbench doctor` starts a guest to find out"
+        return Check(name, Status.WARNING, f"not tried: {why}", "", needed_for)
     except MissingError as error:
         return Check(name, lacking, str(error), facility.what_to_do, needed_for)
     except NetbenchError as error:

@@ -8,8 +8,9 @@ from netbench.cli import listing
 from netbench.config.plugins import UUTS, plugins
 from netbench.errors import MissingError
 from netbench.images.library import Image
-from netbench.linux.needs import Tool
+from netbench.linux.needs import Facility, Tool
 from netbench.model.virtualisation import Virtualisation
+from netbench.testbed import diagnosis
 from netbench.testbed import platforms as platforms_module
 from netbench.testbed.diagnosis import judge_platforms
 from netbench.testbed.host_checks import Check, Status
@@ -109,6 +110,14 @@ def test_the_doctor_has_a_line_for_each(from_outside):
     assert set(checks) == {f"uut:{name}" for name in from_outside}
     assert (checks["uut:qemu"].status, checks["uut:qemu"].found) == (Status.WARNING, "under emulation: kvm: no")
     assert checks["uut:boxes"].status is Status.OK
+
+
+def test_root_is_told_how_kvm_is_tried(monkeypatch):
+    kvm = Facility("kvm", "guests", "", lambda image: "tried", by_root=True, recall=lambda image: "")
+    monkeypatch.setattr(diagnosis, "facilities", lambda needs: [kvm])
+    (root,), (user,) = (diagnosis.check_facilities({"kvm"}, euid, quick=True) for euid in (0, USER))
+    assert root.found == "not tried: `netbench doctor` starts a guest to find out"
+    assert user.found == "not tried: only root may start guests here"
 
 
 @pytest.mark.parametrize(
