@@ -227,8 +227,9 @@ def test_a_full_disk_loses_no_finished_trial(small_disk, start):
     results = small_disk / "results"
     campaign = start("run", "netns", "quick", "-o", results, *SIX, "--uut", "bridge")
     wait_for(lambda: stored(results) >= 2)
+    # That the disk is full is the error that ends it.
     with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-        while True:  # until the disk is full
+        while True:
             filler.write(bytes(4096))
     _, err = campaign.communicate(timeout=60)
     assert campaign.returncode == 4, err

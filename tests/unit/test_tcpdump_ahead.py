@@ -66,7 +66,7 @@ def sink_on(monkeypatch):
 
 def armed(sink: TcpdumpSink, **more) -> TcpdumpSink:
     # A host's tcpdump does not see what the last pusher sent.
-    sink._pusher = FakePusher(1)  # type: ignore[assignment]  # as above
+    sink._pusher = FakePusher(1)  # type: ignore[assignment]  # a stand-in
     sink.arm(incoming(**more))
     return sink
 
