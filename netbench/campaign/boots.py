@@ -60,9 +60,9 @@ class Boots:
     """What trials are measured with.
 
     `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, `tcpdump_holds` what they would be with
-    tcpdump as the sink; `given_up` holds why UUTs, and
-    neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the trial;
-    `captures_full` with whose captures there were more than may be kept.
+    tcpdump as the sink; `given_up` holds why UUTs, and neighbours of theirs, were; `earlier` what spoke against
+    attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more than
+    may be kept.
     """
 
     testbed: Testbed
