@@ -39,6 +39,7 @@ _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; 
 # Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
 # sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
 _START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
+_LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour is called UUT.NEIGHBOUR
 _LAST_WORDS_S = 1.0
 _END_S = 5.0
 _POLL_S = 0.005
@@ -150,7 +151,8 @@ class Container(Vmm):
         return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
 
     def _start(self, spec: GuestSpec, root: Root) -> list[str]:
-        started = confined(self._runtime.command(spec.own_netns, spec.name, root, _INIT), spec.host_cpus, spec.door)
+        host_name = spec.name[:_LONGEST_HOST_NAME]
+        started = confined(self._runtime.command(spec.own_netns, host_name, root, _INIT), spec.host_cpus, spec.door)
         return ["sh", "-c", _START, str(spec.directory), *started]
 
     def _root_fact(self) -> str:

@@ -100,3 +100,11 @@ def test_a_path_that_podman_would_take_for_another_is_refused(tmp_path):
 def test_a_dry_run_tells_the_cache_that_is_in_use(monkeypatch):
     monkeypatch.setenv("NETBENCH_CACHE", "/my/cache")
     assert "/my/cache/roots/DIGEST/usr usr" in Container(ContainerOptions(root="image")).command(SPEC)
+
+
+@pytest.mark.parametrize("runtime", ["lxc", "podman"])
+def test_a_host_name_is_no_longer_than_the_kernel_takes(runtime):
+    spec = GuestSpec(f"{'u' * 40}.{'n' * 40}", Path("/x/a"))
+    command = Container(ContainerOptions.model_validate({"runtime": runtime})).command(spec)
+    assert f"{'u' * 40}.{'n' * 23} " in command
+    assert "n" * 24 not in command
