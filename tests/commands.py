@@ -33,8 +33,9 @@ def verdict_of(row: dict[str, str]) -> str:
     """The verdict of a row; "valid" too where only that this machine stood still for a moment speaks against it.
 
     Its hypervisor may do that to it, for 0.1 s and more. That such trials are suspicious has tests of its own.
+    The verdict is that of the trial, the reasons are the row's own: where it has none, those are in another stream's.
     """
-    held_up = row["verdict"] == "suspicious" and set(row["reasons"].split(";")) <= HELD_UP
+    held_up = row["verdict"] == "suspicious" and set(row["reasons"].split(";")) <= HELD_UP | {""}
     return "valid" if held_up else row["verdict"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netbench.linux.proc import USER_HZ, parse_cpu_ticks
 
-RUNS_AGAIN = 2
+RUNS_AGAIN = 4
 _EVERY_S = 0.25
 # Of all CPUs together, in that time: enough to fill a ring of 256 frames, or to be late with a batch.
 _HELD_UP_S = 0.05

@@ -7,7 +7,7 @@ import pytest
 
 from netbench.results.directory import ResultDirectory
 from netbench.uut.reference import Drop
-from tests.commands import netbench, settings
+from tests.commands import PATIENT, netbench, settings
 
 pytestmark = pytest.mark.root
 
@@ -99,11 +99,13 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
         "--scenario",
         "network",
         *settings(frame_sizes="64,1500", loads="2000fps,9000fps", duration="200ms", repetitions=3),
+        *PATIENT,
     )
     assert done.returncode in (0, 1), done.stderr
     campaign = ResultDirectory(results).results()
     [maximum] = campaign.maxima
-    assert (maximum.frame_size, maximum.repetitions) == (64, 3)
+    assert maximum.frame_size == 64
+    assert 1 <= maximum.repetitions <= 3, "those during which this machine stood still count for nothing"
     shared = [trial for trial in campaign.trials if trial.spec.scenario != "shared-idle"]
     assert len(shared) == 2 * 2 * 2 * 3
     for trial in shared:
