@@ -1,4 +1,4 @@
-"""A guest reached by SSH, through a port of its machine that is forwarded to it."""
+"""A guest reached by SSH, at an address of its own or through a port of its machine that is forwarded to it."""
 
 import shlex
 import sys
@@ -10,6 +10,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, run_checked
 from netbench.hosts.clock import wait_until
 
+SSH_PORT = 22  # which known_hosts does not name
 _CONNECT_S = 5
 _POLL_S = 0.2
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
@@ -19,17 +20,27 @@ _LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s
 class SshHost(RemoteByCommand):
     """A guest by `ssh` on its machine, over one connection that is kept; messages call it `title`.
 
-    `directory` is for the guest's host key, the only one that is accepted, and the socket of that connection.
+    `directory` is for the guest's host key, the only one that is accepted, and the socket of that connection. `address`
+    is its own where it has one, and `port` no port of its machine then.
     """
 
     def __init__(
-        self, name: str, title: str, machine: Host, directory: Path, port: int, user: str, key: Path, host_key: str
+        self,
+        name: str,
+        title: str,
+        machine: Host,
+        directory: Path,
+        port: int,
+        user: str,
+        key: Path,
+        host_key: str,
+        address: str = "127.0.0.1",
     ) -> None:
         super().__init__(name, title)
         self._machine = machine
         # Short: ssh adds 17 characters to the name of a socket it makes, and a path has at most 107 (unix(7)).
         known, self._control = directory / "known_hosts", directory / "s"
-        known.write_text(f"[127.0.0.1]:{port} {host_key.strip()}\n")
+        known.write_text(f"{address if port == SSH_PORT else f'[{address}]:{port}'} {host_key.strip()}\n")
         settings = {
             "BatchMode": "yes",
             "ConnectTimeout": str(_CONNECT_S),
@@ -43,7 +54,7 @@ class SshHost(RemoteByCommand):
             "LogLevel": "ERROR",
         }
         options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        self._command = ["ssh", "-F", "none", *options, "-i", str(key), "-p", str(port), f"{user}@127.0.0.1"]
+        self._command = ["ssh", "-F", "none", *options, "-i", str(key), "-p", str(port), f"{user}@{address}"]
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         words = ""

@@ -23,12 +23,13 @@ from netbench.uut.guest_links import (
     bridges,
     guest_links,
     guest_mac,
+    guest_nics,
     guest_points,
     places_of,
     points_inside,
     read_links,
 )
-from netbench.vmm.base import GuestNic, GuestSpec, RunningGuest, Vmm, guest_directory
+from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 from netbench.vmm.reception import probe_command
 
 _RECEPTION_S = 20.0
@@ -78,7 +79,8 @@ class Guest(UnitUnderTest):
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
-            inside_nics(path)
+            if not self._vmm.elsewhere:
+                inside_nics(path)
             if path.mtu > USUAL_MTU:
                 raise UsageError(
                     f"stream {path.name}: its links have `mtu: {path.mtu}`, and the NICs of guests {USUAL_MTU}; leave "
@@ -94,13 +96,13 @@ class Guest(UnitUnderTest):
         steps: list[Step] = [
             *vmm.changes(spec),
             *(() if vmm.entitles else group_changes(assignment)),
-            *attaching_changes(paths, attachment, self._towards(paths)),
+            *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named)),
         ]
         return UutPlan(
             steps=tuple(steps),
-            needs=vmm.needs() | attachment.needs | {"bridge", "bridge-nf"},
+            needs=vmm.needs() | attachment.needs | (set() if vmm.elsewhere else {"bridge", "bridge-nf"}),
             load_needs=vmm.load_needs(),
             pace=vmm.pace,
             own_kernel=vmm.own_kernel,
@@ -108,11 +110,11 @@ class Guest(UnitUnderTest):
 
     def take(self, step: Step, site: Site) -> None:
         if isinstance(step, StartGuest):
-            host = site.host
+            host = site.machine.host() if self._vmm.elsewhere else site.host
             door = "" if self._vmm.entitles else way_in(host, site.assignment)
             spec = replace(step.spec, door=door, netns=host.netns)
             guest = self._vmm.start(spec, host)
-            self._running = _Running(guest, guest_links(site.paths, self._vmm.attachment(step.spec).kind), {}, {})
+            self._running = _Running(guest, self._links(spec, site.paths), {}, {})
 
     def ready(self) -> Ready:
         """Return once the guest has booted and forwards; TestbedError says what became of it otherwise."""
@@ -132,7 +134,7 @@ class Guest(UnitUnderTest):
             quiet_time_s=running.guest.quiet_time_s,
             inside=host,
             facts=facts | entitlement_facts(site.assignment.entitlement),
-            points=guest_points(site.paths, self._vmm.attachment(running.guest.spec).kind),
+            points=guest_points(site.paths, running.links),
         )
 
     @property
@@ -199,8 +201,11 @@ class Guest(UnitUnderTest):
             weight=own.entitlement.weight,
             limit=own.entitlement.limit,
         )
-        links = guest_links(own.paths, self._vmm.attachment(spec).kind)
-        return replace(spec, nics=tuple(GuestNic(link.interface, link.mac) for link in links))
+        return replace(spec, nics=guest_nics(own.paths, self._vmm.attachment(spec).kind))
+
+    def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[Link, ...]:
+        """What attaches it to NICs of the machine that its streams come through; nothing where that is another one."""
+        return () if self._vmm.elsewhere else guest_links(paths, self._vmm.attachment(spec).kind)
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
         """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
@@ -218,9 +223,10 @@ class Guest(UnitUnderTest):
         machine.make(self._changes_inside(site.paths, running.nics))
         inside = _seen_inside(site.paths, running.nics)
         await_forwarding(machine, [nic.place for path in inside for nic in inside_nics(path)], title)
-        await_forwarding(site.machine, places_of(running.links))
-        running.attached = bridges(site.machine, running.links)
-        self._await_reception(site, running)
+        if running.links:  # else the probes of its testbed find out whether frames reach it
+            await_forwarding(site.machine, places_of(running.links))
+            running.attached = bridges(site.machine, running.links)
+            self._await_reception(site, running)
 
     def _find_nics(self, paths: Sequence[StreamPath], host: Host, title: str) -> dict[str, GuestNics]:
         """Which is which, by their MAC addresses."""

@@ -11,6 +11,7 @@ from netbench.model.paths import Nic, Place, StreamPath
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment
+from netbench.vmm.base import GuestNic
 
 _VIRTUAL_NIC = CountingPoint("VMM ingress", Where.BEFORE, names_segment=True)
 _INGRESS_NIC = CountingPoint("guest ingress NIC", Where.INSIDE, direction="rx", passing=True)
@@ -56,12 +57,21 @@ class Link:
         return CountingPoint(f"{self.role} {self.kind}", where, Kind.INTERFACE, self.place, way, passing=True)
 
 
-def guest_links(paths: Sequence[StreamPath], kind: str) -> tuple[Link, ...]:
-    """The NICs of a guest that forwards these streams, two for each."""
+def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
+    """The NICs of a guest that forwards these streams, two for each, wherever it is."""
     return tuple(
-        Link(path.name, role, nic, kind, f"{PREFIX}{kind[0]}{role[0]}-{path.name}", guest_mac(path, role))
+        GuestNic(f"{PREFIX}{kind[0]}{role[0]}-{path.name}", guest_mac(path, role), path.name, role)
         for path in paths
-        for role, nic in zip(("ingress", "egress"), inside_nics(path), strict=True)
+        for role in ("ingress", "egress")
+    )
+
+
+def guest_links(paths: Sequence[StreamPath], kind: str) -> tuple[Link, ...]:
+    """What attaches them to NICs of the guest's machine."""
+    nics = [nic for path in paths for nic in inside_nics(path)]
+    return tuple(
+        Link(own.stream, own.role, nic, kind, own.interface, own.mac)
+        for own, nic in zip(guest_nics(paths, kind), nics, strict=True)
     )
 
 
@@ -95,13 +105,12 @@ def attaching_changes(
             yield AddForwardingEntry(link.nic.netns, link.nic.interface, sinks[link.stream])
 
 
-def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
-    """Where the frames of a guest are counted: where it is attached to its machine, and in it."""
-    links = {(link.stream, link.role): link for link in guest_links(paths, kind)}
+def guest_points(paths: Sequence[StreamPath], links: Sequence[Link]) -> Points:
+    """Where the frames of a guest are counted: where it is attached to its machine, if that is ours, and in it."""
+    own = {(link.stream, link.role): link.point for link in links}
     return {
         path.name: (
-            forwarding_point(path, Kind.BRIDGE, Where.BEFORE),
-            links[path.name, "ingress"].point,
+            *([forwarding_point(path, Kind.BRIDGE, Where.BEFORE), own[path.name, "ingress"]] if own else []),
             _VIRTUAL_NIC,
             _INGRESS_NIC,
             _SOFTNET,
@@ -110,11 +119,14 @@ def guest_points(paths: Sequence[StreamPath], kind: str) -> Points:
             _EGRESS_QUEUE,
             _EGRESS_NIC,
             CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
-            links[path.name, "egress"].point,
-            replace(forwarding_point(path, Kind.BRIDGE, Where.BEHIND), name="egress bridge"),
+            *([own[path.name, "egress"], _behind(path)] if own else []),
         )
         for path in paths
     }
+
+
+def _behind(path: StreamPath) -> CountingPoint:
+    return replace(forwarding_point(path, Kind.BRIDGE, Where.BEHIND), name="egress bridge")
 
 
 def points_inside(nics: Mapping[str, GuestNics], *, own_kernel: bool, stack: Kind = Kind.IP_COUNTERS) -> Points:

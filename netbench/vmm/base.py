@@ -42,10 +42,15 @@ class GuestOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class GuestNic:
-    """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment."""
+    """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment.
+
+    `stream` is whose frames it takes in (`role` ingress) or lets out (egress).
+    """
 
     interface: str
     mac: str
+    stream: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,8 @@ class Vmm:
     unproven: ClassVar[str] = ""
     # Puts weight and limit of its guests in force itself, from their spec: no control group is made for them.
     entitles: ClassVar[bool] = False
+    # Its guests are on another machine, to which cables lead from source and sink: streams have no NICs between these.
+    elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()
 

@@ -101,6 +101,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "tcpdump",
         "plan",
         "container",
+        "esxi",
         "external",
         "forwarder",
         "libvirt",
@@ -116,7 +117,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
     assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump"]
-    uuts = ["container", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
+    uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
     assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"
 
