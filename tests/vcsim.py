@@ -4,18 +4,20 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from netbench.images.library import cache_directory
-from netbench.vmm.esxi_api import session
-from netbench.vmm.esxi_inventory import hosts_of
+from netbench.vmm.esxi_api import asked
+from netbench.vmm.esxi_inventory import EsxiHost, host_of
 from netbench.vmm.esxi_options import EsxiOptions
+
+R = TypeVar("R")
 
 VERSION = "v0.46.3"
 _MODULE = f"github.com/vmware/govmomi/vcsim@{VERSION}"  # which Go checks against its checksum database
@@ -23,6 +25,8 @@ _GO = (1, 22)  # as its go.mod says; older ones than 1.21 cannot fetch a newer G
 _GO_PLACES = "/usr/local/go/bin:/usr/lib/go/bin"
 _BUILD_S = 900
 _START_S = 30
+DISK = "[LocalDS_0] image.vmdk"
+WAY_IN = {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA", "address": "192.0.2.1"}
 USER, PASSWORD = "netbench", "s3cret-of-vcsim"
 
 
@@ -54,51 +58,56 @@ def program() -> Path:
 
 @dataclass(frozen=True)
 class Simulator:
-    """One that runs: where it listens, and its certificate as a file."""
+    """One that runs: where it listens, and its certificate and password as files."""
 
     server: str
     ca_file: Path
+    password_file: Path
     is_vcenter: bool
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What a topology says of it, beside the guest."""
+    def topology(self) -> dict[str, Any]:
+        """What a topology says of it and of a guest there, beside the way in and the password."""
         host = {"host": "DC0_H0"} if self.is_vcenter else {}
-        return {"server": self.server, "user": USER, "ca_file": str(self.ca_file), **host}
+        return {"server": self.server, "user": USER, "ca_file": str(self.ca_file), "disk": DISK, **host}
 
-    def have_free_nics(self) -> None:
-        """A host has two NICs, one of them in use for nothing in particular."""
-        with session(any_options(self)) as one:
-            for system in hosts_of(one).values():
-                system.configManager.networkSystem.RemoveVirtualSwitch("vSwitch0")
+    def options(self, **more: Any) -> EsxiOptions:
+        """The same, as the driver has it; without a password in the environment."""
+        file = {"password_file": str(self.password_file)} if "password_env" not in more else {}
+        return EsxiOptions.model_validate({**self.topology, "channel": WAY_IN, **file, **more})
+
+    def ask(self, question: Callable[[EsxiHost], R]) -> R:
+        """What the host says to a question."""
+        options = self.options()
+        return asked(options, lambda one: question(host_of(one, options)))
 
     def inventory(self) -> list[str]:
-        """All switches, port groups, networks, VMs, and directories on datastores."""
-        with session(any_options(self)) as one:
-            return sorted(_inventory(list(hosts_of(one).values())))
+        """All switches, port groups, networks, VMs, and files on datastores."""
+        return self.ask(lambda host: sorted(_inventory(host.system)))
 
 
-def any_options(simulator: Simulator, **more: Any) -> EsxiOptions:
-    """Options that name some guest there."""
-    guest = {"disk": "[LocalDS_0] image.vmdk", "channel": {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"}}
-    return EsxiOptions.model_validate({**simulator.options, **guest, **more})
+def _inventory(system: Any) -> Iterator[str]:
+    info = system.configManager.networkSystem.networkInfo
+    yield from (f"switch {one.name}" for one in info.vswitch)
+    yield from (f"port group {one.spec.name} of {one.spec.vswitchName}" for one in info.portgroup)
+    yield from (f"network {one.name}" for one in system.network)
+    yield from (f"VM {one.name}: {one.runtime.powerState}" for one in system.vm)
+    for store in system.datastore:
+        place = Path(store.info.url)
+        yield from (f"file {path.relative_to(place)}" for path in place.rglob("*"))
 
 
-def _inventory(systems: list[Any]) -> Iterator[str]:
-    for system in systems:
-        info = system.configManager.networkSystem.networkInfo
-        yield from (f"switch {one.name} of {system.name}" for one in info.vswitch)
-        yield from (f"port group {one.spec.name} of {system.name}" for one in info.portgroup)
-        yield from (f"network {one.name} of {system.name}" for one in system.network)
-        yield from (f"VM {one.name} of {system.name}: {one.runtime.powerState}" for one in system.vm)
-        for store in system.datastore:
-            place = Path(store.info.url)
-            yield from (f"file {path.relative_to(place)} of {store.name}" for path in place.rglob("*"))
+def _make_disk(host: EsxiHost) -> None:
+    disks = host.session.content.virtualDiskManager
+    spec = host.session.vim.VirtualDiskManager.FileBackedVirtualDiskSpec(
+        diskType="thin", adapterType="lsiLogic", capacityKb=1024
+    )
+    host.session.wait(disks.CreateVirtualDisk_Task(DISK, host.datacenter, spec), _START_S)
 
 
 @contextmanager
 def running(*, vcenter: bool) -> Iterator[Simulator]:
-    """A simulator on a port of its own, with a password; its datastores have a disk image `image.vmdk`."""
+    """A simulator on a port of its own, with a password and a disk image."""
     with tempfile.TemporaryDirectory(prefix="nbt-vcsim-") as directory:
         mode = ["-standalone-host=1", "-cluster=0", "-vm=1"] if vcenter else ["-esx", "-vm=1"]
         command = [str(program()), "-l", "127.0.0.1:0", "-username", USER, "-password", PASSWORD, *mode]
@@ -110,7 +119,12 @@ def running(*, vcenter: bool) -> Iterator[Simulator]:
                 certificate = Path(directory, "ca.pem")
                 host, _, port = server.partition(":")
                 certificate.write_text(ssl.get_server_certificate((host, int(port))))
-                yield Simulator(server, certificate, vcenter)
+                password = Path(directory, "password")
+                password.touch(0o600)
+                password.write_text(f"{PASSWORD}\n")
+                simulator = Simulator(server, certificate, password, vcenter)
+                simulator.ask(_make_disk)
+                yield simulator
             finally:
                 process.terminate()
                 with suppress(subprocess.TimeoutExpired):

@@ -167,7 +167,7 @@ class EsxiGuest(RunningGuest):
         about = asked(self._options, lambda session: str(session.content.about.fullName))
         options = self._options
         source = {"template": options.template} if options.template else {"disk": options.disk or ""}
-        tuned = {"latency_sensitivity": options.latency_sensitivity}
+        tuned: dict[str, str] = {"latency_sensitivity": options.latency_sensitivity}
         if options.affinity:
             tuned["affinity"] = ",".join(map(str, options.affinity))
         size = {"cpus": str(options.cpus), "memory": f"{options.memory} MiB"}

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 from xml.parsers.expat import ExpatError
 
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.vmm.esxi_options import EsxiOptions
 
@@ -41,7 +41,7 @@ def vsphere_module() -> ModuleType:
 def password(options: EsxiOptions) -> str:
     """The password, from where the topology says it is.
 
-    MissingError when it is not there, UsageError for a file that others may read.
+    MissingError when it is not there, or others may read it too.
     """
     if options.password_file is None:
         try:
@@ -54,7 +54,7 @@ def password(options: EsxiOptions) -> str:
     path = Path(options.password_file)
     try:
         if path.stat().st_mode & 0o077:
-            raise UsageError(f"password_file: others may read or write {path}; say `chmod 600 {path}`")
+            raise MissingError(f"password_file: others may read or write {path}; say `chmod 600 {path}`")
         return path.read_text().rstrip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise MissingError(f"password_file: {path} cannot be read: {getattr(error, 'strerror', error)}") from error
@@ -102,8 +102,8 @@ class Session:
 def session(options: EsxiOptions) -> Iterator[Session]:
     """A session with the API, for as long as the block lasts.
 
-    TestbedError, in one sentence, for whatever goes wrong with it, in the block too; MissingError without pyvmomi or
-    the password, UsageError for files that are not as they must be.
+    TestbedError, in one sentence, for whatever goes wrong with it, in the block too; MissingError without pyvmomi,
+    without the password, or without the certificates of `ca_file`.
     """
     module, secret = vsphere_module(), password(options)
     server = options.server or ""
@@ -180,7 +180,9 @@ def _trust(options: EsxiOptions, host: str, port: int) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cafile=options.ca_file)
         except OSError as error:
-            raise UsageError(f"ca_file: {options.ca_file} holds no certificates: {error.strerror or error}") from error
+            raise MissingError(
+                f"ca_file: {options.ca_file} holds no certificates: {error.strerror or error}"
+            ) from error
     _handshake(context, host, port)
     return context
 

@@ -12,7 +12,7 @@ from netbench.linux.changes.base import not_ours
 from netbench.model.names import PREFIX
 from netbench.vmm.esxi_api import Session, asked
 from netbench.vmm.esxi_inventory import EsxiHost, host_of
-from netbench.vmm.esxi_machine import MARK, EsxiMachine
+from netbench.vmm.esxi_machine import EsxiMachine
 from netbench.vmm.esxi_options import EsxiOptions
 
 _PORTS = 128
@@ -168,6 +168,4 @@ class AddEsxiGuest(OfEsxi):
         self._machine.make(host)
 
     def _undo(self, host: EsxiHost) -> None:
-        host.remove_machine(self.name, MARK)
-        if directory := self._machine.directory:
-            host.remove_directory(directory)
+        self._machine.remove(host)

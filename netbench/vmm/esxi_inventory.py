@@ -91,7 +91,9 @@ class EsxiHost:
     def require_port_group(self, name: str) -> None:
         """TestbedError when none of its standard switches has a port group of this name."""
         if name not in self.port_groups:
-            raise TestbedError(f"{self.session.server}: the host has no port group {name!r}; {_named(self.port_groups)}")
+            raise TestbedError(
+                f"{self.session.server}: the host has no port group {name!r}; {_named(self.port_groups)}"
+            )
 
     def has_directory(self, path: str) -> bool:
         """Whether a directory is there, of a datastore that is: TestbedError names those that are."""
@@ -114,16 +116,6 @@ class EsxiHost:
         with suppress(self.session.vim.fault.FileNotFound):
             files = self.session.content.fileManager
             self.session.wait(files.DeleteDatastoreFile_Task(path, self.datacenter), _A_MOMENT_S)
-
-    def remove_machine(self, name: str, annotation: str) -> None:
-        """Power a virtual machine off and delete it with its disks.
-
-        Harmless when it has gone, and when it does not bear this annotation: then it is somebody else's.
-        """
-        machine = self.machine(name)
-        if machine and machine.config.annotation == annotation:
-            power_off(self.session, machine)
-            self.session.wait(machine.Destroy_Task(), _A_MOMENT_S)
 
 
 def hosts_of(session: Session) -> dict[str, Any]:

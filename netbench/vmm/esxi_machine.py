@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from netbench.errors import TestbedError
-from netbench.vmm.esxi_inventory import EsxiHost
+from netbench.vmm.esxi_inventory import EsxiHost, power_off
 from netbench.vmm.esxi_options import EsxiOptions
 
 # A clone copies all of its template's disks, a copy one.
 _COPY_S = 1800.0
 _CREATE_S = 120.0
 _LINUX = "other3xLinux64Guest"  # 64 bits, Linux 3 or later, nothing else known: has all models of NIC
-MARK = "a guest of netbench's: it goes when its measurement is over, or by `netbench clean`"
+_NOTE = "a guest of netbench's: it goes when its measurement is over, or by `netbench clean`"
+_MARK = "netbench.guest"  # among its own settings: who made it
 _USUAL_SHARES = 1000  # of each vCPU (SharesInfo, `normal`)
 _USUAL_WEIGHT = 100
 _CONTROLLER, _FIRST_NEW = -1, -10  # what is new has a key below 0, until it is there
@@ -52,15 +53,26 @@ class EsxiMachine:
         else:
             self._create(host)
 
+    def remove(self, host: EsxiHost) -> None:
+        """Power it off and delete it with its disks; harmless when it has gone, or is somebody else's."""
+        machine = host.machine(self.name)
+        if machine and any((one.key, one.value) == (_MARK, self.name) for one in machine.config.extraConfig):
+            power_off(host.session, machine)
+            host.session.wait(machine.Destroy_Task(), _CREATE_S)
+        if self.directory:
+            host.remove_directory(self.directory)
+
     def _clone(self, host: EsxiHost, template: str) -> None:
         vim, session = host.session.vim, host.session
         original = host.template(template)
         if original.runtime.powerState != vim.VirtualMachine.PowerState.poweredOff:
             raise TestbedError(f"{session.server}: {template} is not powered off: nobody knows what a clone would hold")
         place = vim.vm.RelocateSpec(host=host.system, pool=host.compute.resourcePool)
-        config = self._config(host, ())
-        spec = vim.vm.CloneSpec(location=place, powerOn=False, template=False, config=config)
+        # With all of its configuration at once it would be simpler; the simulator takes only this part.
+        marked = vim.vm.ConfigSpec(extraConfig=self._mark(vim))
+        spec = vim.vm.CloneSpec(location=place, powerOn=False, template=False, config=marked)
         session.wait(original.CloneVM_Task(host.datacenter.vmFolder, self.name, spec), _COPY_S)
+        session.wait(host.machine(self.name).ReconfigVM_Task(self._config(host, ())), _CREATE_S)
 
     def _create(self, host: EsxiHost) -> None:
         session, options = host.session, self.options
@@ -78,7 +90,7 @@ class EsxiMachine:
     def _config(self, host: EsxiHost, devices: Sequence[Any]) -> Any:  # noqa: ANN401 - pyvmomi has no types
         vim, options = host.session.vim, self.options
         spec = vim.vm.ConfigSpec(name=self.name, numCPUs=options.cpus, memoryMB=options.memory)
-        spec.annotation = MARK
+        spec.annotation, spec.extraConfig = _NOTE, self._mark(vim)
         spec.deviceChange = [*devices, *self._nics(host)]
         spec.cpuAllocation = vim.ResourceAllocationInfo(
             reservation=_mhz(options.reservation, host) or 0,
@@ -90,6 +102,9 @@ class EsxiMachine:
         # `high` is refused without all of its memory.
         spec.memoryReservationLockedToMax = options.latency_sensitivity == "high"
         return spec
+
+    def _mark(self, vim: Any) -> list[Any]:  # noqa: ANN401 - as above
+        return [vim.OptionValue(key=_MARK, value=self.name)]
 
     def _shares(self, vim: Any) -> Any:  # noqa: ANN401 - as above
         level = vim.SharesInfo.Level

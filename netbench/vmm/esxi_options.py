@@ -37,7 +37,7 @@ class Uplinks(BaseModel, extra="forbid", frozen=True):
     egress: Vmnic
 
 
-class EsxiChannel(SshChannel):
+class EsxiChannel(SshChannel, frozen=True):
     """The way into the guest: its SSH server, in a network that this machine reaches.
 
     `address` is where; left out, what VMware Tools in the guest say.
