@@ -5,12 +5,13 @@ Everything here is of the vSphere Web Services API, as govmomi's simulator vcsim
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.errors import TestbedError, UsageError
+from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.ssh import SSH_PORT, SshHost
@@ -177,13 +178,15 @@ class EsxiGuest(RunningGuest):
         """Power it off, where it is still there and on."""
         ssh, self._ssh = self._ssh, None
         if ssh:
-            ssh.close()
+            with suppress(TestbedError):  # it does not answer
+                ssh.close()
 
         def off(session: Session) -> None:
             if machine := host_of(session, self._options).machine(self.spec.own_netns):
                 power_off(session, machine)
 
-        asked(self._options, off)
+        with suppress(TestbedError, MissingError):  # its change ends it too, when undone, or says why it cannot
+            asked(self._options, off)
 
     @property
     def _channel(self) -> EsxiChannel:

@@ -136,12 +136,13 @@ class AddEsxiGuest(OfEsxi):
         if options.template:
             made: list[Sequence[str]] = [("vm.clone", f"-vm={options.template}", *size, self.name)]
         else:
-            copy = f"{self.name}/{self.name}.vmdk"
+            store, _, disk = (options.disk or "")[1:].partition("] ")
+            on, copy = f"-ds={store}", f"{self.name}/{self.name}.vmdk"
             management = (f"-net={options.management}", f"-net.adapter={options.nic}")
             made = [
-                ("datastore.mkdir", self.name),
-                ("datastore.cp", (options.disk or "").partition("] ")[2], copy),
-                ("vm.create", *size, f"-disk={copy}", f"-firmware={options.firmware}", *management, self.name),
+                ("datastore.mkdir", on, self.name),
+                ("datastore.cp", on, disk, copy),
+                ("vm.create", *size, on, f"-disk={copy}", f"-firmware={options.firmware}", *management, self.name),
             ]
         adapter = f"-net.adapter={options.nic}"
         for network, mac in zip(self.networks, self.macs, strict=True):

@@ -16,7 +16,7 @@ from netbench.vmm.qemu_options import SshChannel
 NicModel = Literal["vmxnet3", "e1000", "e1000e"]
 NIC_KINDS: Mapping[str, NicKind] = {"vmxnet3": "paravirtual", "e1000": "emulated", "e1000e": "emulated"}
 Vmnic = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,31}$")]
-# As `Summary.hardware` and the datastore browser show it: `[datastore1] images/guest.vmdk`.
+# As ESXi writes them: `[datastore1] images/guest.vmdk`.
 DatastorePath = Annotated[str, Field(pattern=r"^\[[^\[\]]+\] [^/\s][^\n]*\.vmdk$")]
 HostPort = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)(:[0-9]{1,5})?$")]
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

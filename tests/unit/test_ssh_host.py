@@ -145,3 +145,12 @@ def test_the_connection_that_is_kept_is_ended(reach, tmp_path):
 def test_a_free_port_is_one_that_can_be_listened_on():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", free_port(LocalHost("local", "x"))))
+
+
+def test_a_guest_with_an_address_of_its_own_is_reached_there(tmp_path):
+    host = Machine((0, "", ""))
+    SshHost("g", "guest g", host, tmp_path, 22, "root", tmp_path / "key", "ssh-ed25519 AAAAC3", "192.0.2.7").run(
+        ["true"]
+    )
+    assert host.commands[0][-4:] == ("-p", "22", "root@192.0.2.7", "true")
+    assert (tmp_path / "known_hosts").read_text() == "192.0.2.7 ssh-ed25519 AAAAC3\n", "as known_hosts(5) has port 22"

@@ -329,6 +329,7 @@ def test_an_api_that_has_gone_is_one_sentence(tmp_path, spec, monkeypatch):
         guest = vmm.start(spec, machine.host())
     with pytest.raises(TestbedError, match="the vSphere API cannot be reached: Connection refused"):
         guest.death()
+    guest.stop()
     failures = machine.undo()
     assert len(failures) == 3
     assert all("the vSphere API cannot be reached" in words for words in failures)

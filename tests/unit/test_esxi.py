@@ -1,0 +1,257 @@
+"""What a topology may say of a guest of ESXi, what its driver says before it asks anybody, and how errors read."""
+
+import importlib
+import socket
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.config.loading import load_topology
+from netbench.config.plugins import UUTS, option_models
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.linux.journal import from_json, to_json
+from netbench.model.entitlement import Entitlement
+from netbench.model.paths import stream_paths
+from netbench.uut.base import Assignment
+from netbench.uut.guest import Guest
+from netbench.vmm import esxi_api
+from netbench.vmm.esxi import SIMULATED, Esxi, look_for_bindings
+from netbench.vmm.esxi_api import password, session, vsphere_module
+from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
+from netbench.vmm.esxi_inventory import EsxiHost
+from netbench.vmm.esxi_options import EsxiOptions
+from tests.unit.fakes import fake_ports
+from tests.unit.inputs import topology
+
+PATHS = stream_paths(fake_ports())
+SAID = {
+    "server": "esx.example",
+    "disk": "[datastore1] images/guest.vmdk",
+    "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
+    "channel": {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"},
+}
+
+
+def options(**more) -> EsxiOptions:
+    return EsxiOptions.model_validate({**SAID, **more})
+
+
+def steps(**more):
+    """What a dry run tells of a guest."""
+    own = Assignment("g", PATHS, Entitlement(weight=50, limit=0.5), run_id="lab-0123456789ab")
+    return Guest(Esxi(options(**more))).plan(own).steps
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"server": None}, "server: say whose API it is"),
+        ({"server": "root:secret@esx.example"}, "String should match"),
+        ({"server": "https://esx.example/sdk"}, "String should match"),
+        ({"disk": None}, "say either what to clone, or which disk"),
+        ({"template": "debian"}, "say either what to clone, or which disk"),
+        ({"disk": "datastore1/guest.vmdk"}, "String should match"),
+        ({"disk": None, "template": "debian", "firmware": "efi"}, "a clone has those of its template"),
+        ({"channel": None}, "netbench needs a way into the guest"),
+        ({"ca_file": "ca.pem", "thumbprint": "ab" * 32}, "one of them says whom to trust"),
+        ({"thumbprint": "AB:CD"}, "String should match"),
+        ({"nic": "virtio"}, "'vmxnet3', 'e1000' or 'e1000e'"),
+        ({"uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic2"}}}, "vmnic2 is named twice"),
+        ({"latency_sensitivity": "none"}, "'low', 'normal', 'medium' or 'high'"),
+        ({"reservation": 50}, "not a percentage"),
+        ({"affinity": [-1]}, "greater than or equal to 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(said, says):
+    with pytest.raises(ValidationError, match=says):
+        options(**said)
+
+
+def test_a_password_has_no_place_in_a_topology_and_is_not_repeated(tmp_path):
+    path = tmp_path / "lab.yaml"
+    path.write_text(
+        "hosts: {t: {kind: netns, ports: {tx: eth1, rx: eth2}}}\n"
+        "links: [{ends: [t/tx], rate: 1Gbit/s}, {ends: [t/rx], rate: 1Gbit/s}]\n"
+        "streams: [{name: s1, source: t/tx, sink: t/rx}]\n"
+        "uuts: [{name: g, kind: esxi, server: esx.example, password: s3cret}]\n"
+    )
+    with pytest.raises(UsageError, match=r"password.*did you mean 'password_(env|file)'") as caught:
+        load_topology(path, option_models(UUTS))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_thumbprints_are_taken_as_they_are_shown():
+    assert options(thumbprint=":".join(["AB"] * 32)).thumbprint == "ab" * 32
+
+
+def test_what_it_cannot_forward_on_is_refused(tmp_path):
+    with pytest.raises(
+        UsageError, match="stream s1: a guest of ESXi is on another machine.*leave ingress and egress out"
+    ):
+        Guest(Esxi(options())).check(stream_paths(topology()))
+    with pytest.raises(UsageError, match="stream s1: uplinks must say .*{s1: {ingress: vmnic2, egress: vmnic3}}"):
+        Guest(Esxi(options(uplinks={}))).check(PATHS)
+    with pytest.raises(UsageError, match="there is no key /nowhere"):
+        Guest(Esxi(options(channel={**SAID["channel"], "key": "/nowhere"}))).check(PATHS)
+    with pytest.raises(UsageError, match="ca_file: there is no /nowhere"):
+        Guest(Esxi(options(ca_file="/nowhere"))).check(PATHS)
+    with pytest.raises(UsageError, match="server: say whose API it is"):
+        Guest(Esxi(EsxiOptions())).check(PATHS)
+    Guest(Esxi(options())).check(PATHS)
+
+
+def test_cpus_of_this_machine_are_not_those_it_runs_on():
+    own = Assignment("g", PATHS, Entitlement((0,)))
+    with pytest.raises(UsageError, match="guest g runs on CPUs of the ESXi host: say affinity"):
+        Guest(Esxi(options())).plan(own)
+
+
+def test_a_dry_run_tells_what_is_done_in_the_words_of_govc_and_asks_nobody(monkeypatch):
+    monkeypatch.delenv("NETBENCH_ESXI_PASSWORD", raising=False)
+    _, ingress, egress, guest, start = [step.command for step in steps(affinity=[2, 3], latency_sensitivity="high")][:5]
+    network = "nb-0123456789ab-vi-s1"
+    assert ingress == (
+        f"govc host.vswitch.add -nic=vmnic2 {network} && govc host.portgroup.add -vswitch={network} {network} && "
+        f"govc host.portgroup.change -allow-promiscuous=true -forged-transmits=true -mac-changes=true {network}"
+    )
+    assert "-nic=vmnic3 nb-0123456789ab-ve-s1 " in egress
+    for words in (
+        "govc datastore.cp -ds=datastore1 images/guest.vmdk nb-0123456789ab-uut-g/nb-0123456789ab-uut-g.vmdk",
+        "govc vm.create -c=1 -m=1024 -on=false",
+        "-net=nb-0123456789ab-vi-s1 -net.adapter=vmxnet3 -net.address=02:6e:67:00:01:01",
+        "-latency=high -cpu.shares=500 -e=sched.cpu.affinity=2,3",
+    ):
+        assert words in guest
+    assert start == "govc vm.power -on nb-0123456789ab-uut-g"
+    cloned = steps(disk=None, template="debian")[3].command
+    assert "govc vm.clone -vm=debian -c=1 -m=1024 -on=false nb-0123456789ab-uut-g && " in cloned
+
+
+def test_names_of_networks_are_no_longer_than_esxi_takes_them():
+    (path,) = (replace(path, name="n23456789") for path in PATHS)  # no stream's is longer
+    changes = Guest(Esxi(options())).plan(Assignment("g", (path,), run_id="lab-0123456789ab")).steps
+    names = [change.name for change in changes if isinstance(change, AddEsxiNetwork)]
+    assert names == ["nb-0123456789ab-vi-n23456789", "nb-0123456789ab-ve-n23456789"]
+    assert max(map(len, names)) <= 31
+
+
+def test_a_change_in_the_journal_says_where_the_password_is_and_not_what(monkeypatch):
+    monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
+    changes = [
+        step for step in steps(memory="2G", reservation="25%") if isinstance(step, AddEsxiGuest | AddEsxiNetwork)
+    ]
+    assert len(changes) == 3
+    for change in changes:
+        data = to_json(change)
+        assert from_json(data) == change
+        assert change.options == options(memory="2G", reservation="25%")
+        assert "s3cret" not in str(data)
+
+
+def test_a_change_that_does_not_bear_our_prefix_is_never_undone():
+    AddEsxiNetwork("{}", "vSwitch0", "vmnic0").undo(None)  # else it would ask
+
+
+def test_a_nic_that_carries_something_else_is_not_taken():
+    def nic(name):
+        return SimpleNamespace(device=name, key=f"key-{name}")
+
+    switch = SimpleNamespace(name="vSwitch0", pnic=["key-vmnic0"])
+    distributed = SimpleNamespace(dvsName="dvs", pnic=["key-vmnic1"])
+    info = SimpleNamespace(vswitch=[switch, SimpleNamespace(name="empty", pnic=None)], proxySwitch=[distributed])
+    system = SimpleNamespace(
+        config=SimpleNamespace(network=SimpleNamespace(pnic=[nic("vmnic0"), nic("vmnic1"), nic("vmnic2")])),
+        configManager=SimpleNamespace(networkSystem=SimpleNamespace(networkInfo=info)),
+    )
+    host = EsxiHost(SimpleNamespace(server="esx.example"), system)
+    host.require_free("vmnic2")
+    with pytest.raises(TestbedError, match="esx.example: vmnic0 is an uplink of vSwitch0 and not free to be measured"):
+        host.require_free("vmnic0")
+    with pytest.raises(TestbedError, match="vmnic1 is an uplink of dvs"):
+        host.require_free("vmnic1")
+    with pytest.raises(TestbedError, match="there is no vmnic9; there are vmnic0, vmnic1, vmnic2"):
+        host.require_free("vmnic9")
+
+
+def test_the_password_is_in_the_environment_or_in_a_file_that_nobody_else_reads(monkeypatch, tmp_path):
+    monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "one")
+    monkeypatch.setenv("OTHER", "two")
+    file = tmp_path / "password"
+    file.write_text("three\n")
+    file.chmod(0o600)
+    assert password(options()) == "one"
+    assert password(options(password_env="OTHER")) == "two"
+    assert password(options(password_file=str(file))) == "three"
+    file.chmod(0o640)
+    with pytest.raises(MissingError, match=f"others may read or write {file}; say `chmod 600"):
+        password(options(password_file=str(file)))
+    with pytest.raises(MissingError, match="/nowhere cannot be read: No such file"):
+        password(options(password_file="/nowhere"))
+    monkeypatch.delenv("NETBENCH_ESXI_PASSWORD")
+    with pytest.raises(MissingError, match="the password of root at esx.example is not there.*NETBENCH_ESXI_PASSWORD"):
+        password(options())
+
+
+def test_without_pyvmomi_that_is_said(monkeypatch):
+    def none(name):
+        raise ImportError(f"No module named {name!r}")
+
+    assert look_for_bindings("")
+    monkeypatch.setattr(importlib, "import_module", none)
+    with pytest.raises(MissingError, match=r"pyvmomi is not there .*: pip install 'netbench\[esxi\]'"):
+        look_for_bindings("")
+
+
+def raised_as(fault):
+    with pytest.raises(TestbedError) as caught, esxi_api._told(options(), vsphere_module()):
+        raise fault
+    return str(caught.value)
+
+
+def test_every_error_of_the_api_is_one_sentence():
+    vim = vsphere_module().vim
+    lacking = vim.fault.NoPermission(privilegeId="VirtualMachine.Inventory.Create", msg="Permission denied")
+    assert raised_as(lacking) == (
+        "esx.example: user root may not do that: it lacks the privilege VirtualMachine.Inventory.Create"
+    )
+    assert "nb-x is there already and not netbench's" in raised_as(vim.fault.DuplicateName(name="nb-x"))
+    because = vsphere_module().vmodl.LocalizableMessage(key="x", message="Current license prohibits that.")
+    assert raised_as(vim.fault.RestrictedVersion(msg="", faultMessage=[because])) == (
+        "esx.example: RestrictedVersion: Current license prohibits that."
+    )
+    assert raised_as(TimeoutError("timed out")) == "esx.example: the vSphere API cannot be reached: timed out"
+
+
+def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
+    monkeypatch.setenv("NETBENCH_ESXI_PASSWORD", "s3cret")
+    monkeypatch.setattr(esxi_api, "_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with (
+            pytest.raises(TestbedError, match="the vSphere API cannot be reached: .*timed out"),
+            session(options(server=f"127.0.0.1:{port}")),
+        ):
+            pytest.fail("there is a session")
+
+
+@pytest.mark.parametrize(
+    ("server", "address"),
+    [
+        ("esx.example", ("esx.example", 443)),
+        ("esx.example:8443", ("esx.example", 8443)),
+        ("[2001:db8::1]", ("2001:db8::1", 443)),
+        ("[2001:db8::1]:8443", ("2001:db8::1", 8443)),
+    ],
+)
+def test_where_a_server_is(server, address):
+    assert esxi_api._address(options(server=server).server) == address
+
+
+def test_it_is_never_taken_for_more_than_it_is():
+    assert Esxi.unproven == SIMULATED == "API only, against a simulator"
+    assert SIMULATED.partition(",")[0] in (Esxi.__doc__ or "")
+    vmm = Esxi(options())
+    assert vmm.nic_models.keys() == {"vmxnet3", "e1000", "e1000e"}
+    assert vmm.needs() == {"pyvmomi", "ssh"}
