@@ -68,7 +68,7 @@ class EsxiOptions(GuestOptions):
     disk: DatastorePath | None = None
     management: str = "VM Network"
     firmware: Literal["bios", "efi"] = "bios"
-    uplinks: Annotated[dict[StreamName, Uplinks], Field(default_factory=dict)]
+    uplinks: dict[StreamName, Uplinks] = Field(default_factory=dict)
     channel: EsxiChannel | None = None
     nic: NicModel = "vmxnet3"
     cpus: Vcpus = 1

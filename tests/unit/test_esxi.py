@@ -4,6 +4,7 @@ import importlib
 import socket
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -18,19 +19,20 @@ from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm import esxi_api
 from netbench.vmm.esxi import SIMULATED, Esxi, look_for_bindings
-from netbench.vmm.esxi_api import password, session, vsphere_module
+from netbench.vmm.esxi_api import Session, password, session, vsphere_module
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.esxi_inventory import EsxiHost
 from netbench.vmm.esxi_options import EsxiOptions
-from tests.unit.fakes import fake_ports
+from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.inputs import topology
 
 PATHS = stream_paths(fake_ports())
+WAY_IN = {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"}
 SAID = {
     "server": "esx.example",
     "disk": "[datastore1] images/guest.vmdk",
     "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
-    "channel": {"key": "/etc/hostname", "host_key": "ssh-ed25519 AAAA"},
+    "channel": WAY_IN,
 }
 
 
@@ -94,7 +96,7 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
     with pytest.raises(UsageError, match="stream s1: uplinks must say .*{s1: {ingress: vmnic2, egress: vmnic3}}"):
         Guest(Esxi(options(uplinks={}))).check(PATHS)
     with pytest.raises(UsageError, match="there is no key /nowhere"):
-        Guest(Esxi(options(channel={**SAID["channel"], "key": "/nowhere"}))).check(PATHS)
+        Guest(Esxi(options(channel={**WAY_IN, "key": "/nowhere"}))).check(PATHS)
     with pytest.raises(UsageError, match="ca_file: there is no /nowhere"):
         Guest(Esxi(options(ca_file="/nowhere"))).check(PATHS)
     with pytest.raises(UsageError, match="server: say whose API it is"):
@@ -151,7 +153,7 @@ def test_a_change_in_the_journal_says_where_the_password_is_and_not_what(monkeyp
 
 
 def test_a_change_that_does_not_bear_our_prefix_is_never_undone():
-    AddEsxiNetwork("{}", "vSwitch0", "vmnic0").undo(None)  # else it would ask
+    AddEsxiNetwork("{}", "vSwitch0", "vmnic0").undo(FakeHost())  # else it would ask a server that nobody has named
 
 
 def test_a_nic_that_carries_something_else_is_not_taken():
@@ -165,7 +167,8 @@ def test_a_nic_that_carries_something_else_is_not_taken():
         config=SimpleNamespace(network=SimpleNamespace(pnic=[nic("vmnic0"), nic("vmnic1"), nic("vmnic2")])),
         configManager=SimpleNamespace(networkSystem=SimpleNamespace(networkInfo=info)),
     )
-    host = EsxiHost(SimpleNamespace(server="esx.example"), system)
+    nobody: Any = None
+    host = EsxiHost(Session("esx.example", nobody, nobody, nobody), system)
     host.require_free("vmnic2")
     with pytest.raises(TestbedError, match="esx.example: vmnic0 is an uplink of vSwitch0 and not free to be measured"):
         host.require_free("vmnic0")
@@ -246,7 +249,7 @@ def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch):
     ],
 )
 def test_where_a_server_is(server, address):
-    assert esxi_api._address(options(server=server).server) == address
+    assert esxi_api._address(options(server=server).server or "") == address
 
 
 def test_it_is_never_taken_for_more_than_it_is():
