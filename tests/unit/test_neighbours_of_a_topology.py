@@ -116,8 +116,8 @@ def test_what_is_written_down_reads_the_same():
         ("neighbours.0.cpu_weight=0", "neighbours[0].cpu_weight: 0 is not allowed"),
         (
             "neighbours.0.kind=xen",
-            "'xen' is no kind of UUT; there are container, external, forwarder, libvirt, openvz, ovs, qemu, raw, "
-            "reference",
+            "'xen' is no kind of UUT; there are container, esxi, external, forwarder, libvirt, openvz, ovs, qemu, "
+            "raw, reference",
         ),
         ("neighbours.0.nic=e100", "neighbours[0].nic: 'e100' is not allowed"),
         ("uuts.2.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),

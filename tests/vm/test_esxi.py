@@ -25,6 +25,8 @@ from tests import vcsim
 from tests.commands import FEW, netbench, rows
 from tests.netns.watching import wait_for
 
+pytestmark = pytest.mark.timeout(1200)  # the simulator may have to be built
+
 UPLINKS = {"s1": {"ingress": "vmnic0", "egress": "vmnic1"}}
 INGRESS, EGRESS, NAME = "nb-0123456789ab-vi-s1", "nb-0123456789ab-ve-s1", "nb-0123456789ab-uut-g"
 MACS = ["02:6e:67:00:01:01", "02:6e:67:00:01:02"]
