@@ -114,10 +114,12 @@ def running(*, vcenter: bool) -> Iterator[Simulator]:
     with tempfile.TemporaryDirectory(prefix="nbt-vcsim-") as directory:
         mode = ["-standalone-host=1", "-cluster=0", "-vm=1"] if vcenter else ["-esx", "-vm=1"]
         command = [str(program()), "-l", "127.0.0.1:0", "-username", USER, "-password", PASSWORD, *mode]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={"TMPDIR": directory}) as process:
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, **pipes, env={"TMPDIR": directory}) as process:
             try:
                 assert process.stdout is not None
-                url = next(line for line in process.stdout if line.startswith("export GOVC_URL="))
+                url = process.stdout.readline()
+                assert url.startswith("export GOVC_URL="), url + process.stdout.read()
                 server = url.rpartition("@")[2].partition("/")[0]
                 certificate = Path(directory, "ca.pem")
                 host, _, port = server.partition(":")

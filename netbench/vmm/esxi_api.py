@@ -73,16 +73,23 @@ class Session:
     vmodl: Any
 
     def wait(self, task: Any, limit_s: float) -> None:  # noqa: ANN401 - as above
-        """Return once a task is done; raises what made it fail, and TestbedError when it takes longer."""
+        """Return once a task is done; raises what made it fail, and TestbedError when it takes longer.
+
+        One that nobody waits for any more is cancelled: what it makes would come after everything was undone.
+        """
         states = self.vim.TaskInfo.State
 
         def ended() -> bool:
             return self._info(task)["state"] not in (states.queued, states.running)
 
-        if not wait_until(ended, limit_s, _POLL_S):
-            with suppress(Exception):  # not everything can be stopped; its time is up in any case
+        try:
+            if not wait_until(ended, limit_s, _POLL_S):
+                what = self._info(task)["descriptionId"]
+                raise TestbedError(f"{self.server}: {what} did not end within {limit_s:g} s")
+        except BaseException:  # Ctrl-C too
+            with suppress(Exception):  # not everything can be cancelled
                 task.CancelTask()
-            raise TestbedError(f"{self.server}: {self._info(task)['descriptionId']} did not end within {limit_s:g} s")
+            raise
         if error := self._info(task).get("error"):
             raise error
 
@@ -153,7 +160,7 @@ def _told(options: EsxiOptions, module: ModuleType) -> Iterator[None]:
         raise TestbedError(f"{server}: {error.name} is there already and not netbench's") from error
     except vmodl.MethodFault as error:
         raise TestbedError(f"{server}: {_words(error)}") from error
-    except ExpatError as error:
+    except (ExpatError, TypeError) as error:  # as pyvmomi has it for a field of another type
         raise TestbedError(f"{server}: what answers there is no vSphere API: {error}") from error
 
 

@@ -149,6 +149,9 @@ class AddEsxiGuest(OfEsxi):
             made.append(("vm.network.add", f"-vm={self.name}", f"-net={network}", adapter, f"-net.address={mac}"))
         tuned = [f"-latency={options.latency_sensitivity}"]
         tuned += [f"-cpu.shares={machine.shares}"] if machine.shares is not None else []
+        # In MHz of CPUs that nobody has asked for yet.
+        shared = {"limit": self.limit, "reservation": options.reservation}
+        tuned += [f"-cpu.{what}={cpus:g}*MHZ" for what, cpus in shared.items() if cpus is not None]
         tuned += [f"-e=sched.cpu.affinity={','.join(map(str, options.affinity))}"] if options.affinity else []
         return [*made, ("vm.change", f"-vm={self.name}", *tuned)]
 

@@ -54,8 +54,13 @@ class EsxiMachine:
             self._create(host)
 
     def remove(self, host: EsxiHost) -> None:
-        """Power it off and delete it with its disks; harmless when it has gone, or is somebody else's."""
+        """Power it off and delete it with its disks; harmless when it has gone, or is somebody else's.
+
+        TestbedError while it is still being made, for a netbench that was killed.
+        """
         machine = host.machine(self.name)
+        if machine and machine.config is None:
+            raise TestbedError(f"{host.session.server}: {self.name} is still being made; try again when it is")
         if machine and any((one.key, one.value) == (_MARK, self.name) for one in machine.config.extraConfig):
             power_off(host.session, machine)
             host.session.wait(machine.Destroy_Task(), _CREATE_S)

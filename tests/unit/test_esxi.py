@@ -22,6 +22,7 @@ from netbench.vmm.esxi import SIMULATED, Esxi, look_for_bindings
 from netbench.vmm.esxi_api import Session, password, session, vsphere_module
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.esxi_inventory import EsxiHost
+from netbench.vmm.esxi_machine import EsxiMachine
 from netbench.vmm.esxi_options import EsxiOptions
 from tests.unit.fakes import FakeHost, fake_ports
 from tests.unit.inputs import topology
@@ -112,7 +113,8 @@ def test_cpus_of_this_machine_are_not_those_it_runs_on():
 
 def test_a_dry_run_tells_what_is_done_in_the_words_of_govc_and_asks_nobody(monkeypatch):
     monkeypatch.delenv("NETBENCH_ESXI_PASSWORD", raising=False)
-    _, ingress, egress, guest, start = [step.command for step in steps(affinity=[2, 3], latency_sensitivity="high")][:5]
+    tuned = {"affinity": [2, 3], "reservation": "25%", "latency_sensitivity": "high"}
+    _, ingress, egress, guest, start = [step.command for step in steps(**tuned)][:5]
     network = "nb-0123456789ab-vi-s1"
     assert ingress == (
         f"govc host.vswitch.add -nic=vmnic2 {network} && govc host.portgroup.add -vswitch={network} {network} && "
@@ -123,7 +125,7 @@ def test_a_dry_run_tells_what_is_done_in_the_words_of_govc_and_asks_nobody(monke
         "govc datastore.cp -ds=datastore1 images/guest.vmdk nb-0123456789ab-uut-g/nb-0123456789ab-uut-g.vmdk",
         "govc vm.create -c=1 -m=1024 -on=false",
         "-net=nb-0123456789ab-vi-s1 -net.adapter=vmxnet3 -net.address=02:6e:67:00:01:01",
-        "-latency=high -cpu.shares=500 -e=sched.cpu.affinity=2,3",
+        "-latency=high -cpu.shares=500 '-cpu.limit=0.5*MHZ' '-cpu.reservation=0.25*MHZ' -e=sched.cpu.affinity=2,3",
     ):
         assert words in guest
     assert start == "govc vm.power -on nb-0123456789ab-uut-g"
@@ -224,6 +226,10 @@ def test_every_error_of_the_api_is_one_sentence():
     assert raised_as(vim.fault.RestrictedVersion(msg="", faultMessage=[because])) == (
         "esx.example: RestrictedVersion: Current license prohibits that."
     )
+    assert (
+        raised_as(TypeError("For x expected y"))
+        == "esx.example: what answers there is no vSphere API: For x expected y"
+    )
     assert raised_as(TimeoutError("timed out")) == "esx.example: the vSphere API cannot be reached: timed out"
 
 
@@ -258,3 +264,42 @@ def test_it_is_never_taken_for_more_than_it_is():
     vmm = Esxi(options())
     assert vmm.nic_models.keys() == {"vmxnet3", "e1000", "e1000e"}
     assert vmm.needs() == {"pyvmomi", "ssh"}
+
+
+class Task:
+    """One that never ends."""
+
+    def __init__(self) -> None:
+        self.cancelled = 0
+
+    def CancelTask(self) -> None:
+        self.cancelled += 1
+
+
+@pytest.mark.parametrize("why", [KeyboardInterrupt, None])
+def test_a_task_that_nobody_waits_for_any_more_is_cancelled(monkeypatch, why):
+    states = SimpleNamespace(queued="queued", running="running")
+    content: Any = None
+    one = Session("esx.example", content, SimpleNamespace(TaskInfo=SimpleNamespace(State=states)), None)
+    seen = []
+
+    def info(self, task):
+        seen.append(task)
+        if why and len(seen) > 1:
+            raise why
+        return {"state": "running", "descriptionId": "VirtualMachine.clone"}
+
+    monkeypatch.setattr(Session, "_info", info)
+    task = Task()
+    with pytest.raises(why or TestbedError, match="" if why else r"VirtualMachine.clone did not end within 0\.3 s"):
+        one.wait(task, 0.3)
+    assert task.cancelled == 1
+
+
+def test_a_guest_that_a_killed_netbench_has_still_in_the_making_is_left_on_record(monkeypatch):
+    nobody: Any = None
+    host = EsxiHost(Session("esx.example", nobody, nobody, nobody), nobody)
+    monkeypatch.setattr(EsxiHost, "machine", lambda self, name: SimpleNamespace(config=None))
+    machine = EsxiMachine(options(), "nb-x", (), (), None, None)
+    with pytest.raises(TestbedError, match="esx.example: nb-x is still being made; try again when it is"):
+        machine.remove(host)
