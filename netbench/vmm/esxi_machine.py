@@ -61,7 +61,9 @@ class EsxiMachine:
         machine = host.machine(self.name)
         if machine and machine.config is None:
             raise TestbedError(f"{host.session.server}: {self.name} is still being made; try again when it is")
-        if machine and any((one.key, one.value) == (_MARK, self.name) for one in machine.config.extraConfig):
+        if machine:
+            if not any((one.key, one.value) == (_MARK, self.name) for one in machine.config.extraConfig):
+                return
             power_off(host.session, machine)
             host.session.wait(machine.Destroy_Task(), _CREATE_S)
         if self.directory:

@@ -245,8 +245,9 @@ def remove_port_group(host):
 
 def add_machine(host):
     vim = host.session.vim
-    spec = vim.vm.ConfigSpec(name=NAME, guestId="otherGuest64", files=vim.vm.FileInfo(vmPathName="[LocalDS_0]"))
-    spec.files.vmPathName = "[LocalDS_0] theirs/theirs.vmx"
+    spec = vim.vm.ConfigSpec(
+        name=NAME, guestId="otherGuest64", files=vim.vm.FileInfo(vmPathName=f"[LocalDS_0] {NAME}/{NAME}.vmx")
+    )
     host.session.wait(host.datacenter.vmFolder.CreateVM_Task(spec, host.compute.resourcePool, host.system), 10.0)
 
 
