@@ -176,8 +176,10 @@ class Testbed:
             yield active
         finally:
             with shielded():
-                guest.destroy()
-                failures = machine.undo(to=point)
+                try:
+                    guest.destroy()
+                finally:
+                    failures = machine.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
 

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from netbench.errors import TestbedError
 from netbench.linux.state import STATE_DIRECTORY
+from netbench.testbed.resolved import resolve
+from netbench.testbed.testbed import open_testbed
+from netbench.uut.raw import Raw
+from tests.breakages import load_shipped
 from tests.commands import FEW, INLINE, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, frames_sent, pids_in, wait_for
+from tests.unit.inputs import profile
 
 pytestmark = pytest.mark.root
 
@@ -73,6 +79,20 @@ def test_a_source_that_was_held_up_is_not_silently_valid(results, start):
     (row,) = rows(results)
     assert (row["sent_frames"], row["lost_frames"]) == ("7500", "0")
     assert (row["verdict"], row["reasons"]) == ("suspicious", "uneven-pacing")
+
+
+def test_a_uut_that_cannot_be_ended_is_undone_all_the_same(monkeypatch):
+    def fails(_self):
+        raise TestbedError("it does not end")
+
+    monkeypatch.setattr(Raw, "destroy", fails)
+    topology = load_shipped("netns")
+    spec = next(uut for uut in topology.uuts if uut.name == "bridge")
+    listing = ["ip", "-n", "nb-netns-uut", "-br", "link", "show", "type", "bridge"]
+    with open_testbed(resolve(topology, profile())) as testbed:
+        with pytest.raises(TestbedError, match="it does not end"), testbed.uut(spec):
+            assert "nb-br-s1" in subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+        assert "nb-br-s1" not in subprocess.run(listing, capture_output=True, text=True, check=True).stdout
 
 
 def test_a_damaged_journal_is_named_and_stops_nobody(results):
