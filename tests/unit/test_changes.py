@@ -37,11 +37,13 @@ from netbench.linux.changes import (
     SteerReceived,
 )
 from netbench.linux.journal import from_json, to_json
+from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 CPU = "/sys/fs/cgroup/cpu/nb-x"
+ESXI = '{"server": "esx1", "template": "small", "channel": {"key": "k", "host_key": "h"}}'
 EACH = {
     AddNamespace("nb-x"): "ip netns add nb-x",
     AddVeth("nb-a", "nb-one", MAC, "nb-b", "nb-two", PEER): (
@@ -102,6 +104,15 @@ EACH = {
     AddContainerNic("vzctl", "7", "nb-vi-s1", MAC, MAC): (
         f"vzctl set 7 --netif_add nb-vi-s1,{MAC},nb-vi-s1,{MAC} && vzctl set 7 --ifname nb-vi-s1 --mac_filter off"
     ),
+    AddEsxiNetwork(ESXI, "nb-x", "vmnic2"): (
+        "govc host.vswitch.add -nic=vmnic2 nb-x && govc host.portgroup.add -vswitch=nb-x nb-x && "
+        "govc host.portgroup.change -allow-promiscuous=true -forged-transmits=true -mac-changes=true nb-x"
+    ),
+    AddEsxiGuest(ESXI, "nb-x", ("nb-y",), (MAC,), 200, 0.5): (
+        f"govc vm.clone -vm=small -c=1 -m=1024 -on=false nb-x && "
+        f"govc vm.network.add -vm=nb-x -net=nb-y -net.adapter=vmxnet3 -net.address={MAC} && "
+        "govc vm.change -vm=nb-x -latency=normal -cpu.shares=2000 '-cpu.limit=0.5*MHZ'"
+    ),
     AddCgroup(None, "nb-x"): "mkdir /sys/fs/cgroup/nb-x",
     AddCgroup(None, "nb-x", limit=0.2, directory="/sys/fs/cgroup/cpu", version=1): (
         f"mkdir {CPU} && echo 100000 >{CPU}/cpu.cfs_period_us && echo 20000 >{CPU}/cpu.cfs_quota_us"
@@ -160,7 +171,7 @@ def test_a_change_says_where_it_lives_and_what_it_does_and_survives_the_journal(
 
 
 def test_every_kind_of_change_can_be_read_back():
-    of_no_kind = {"OfContainer", "InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
+    of_no_kind = {"OfContainer", "OfEsxi", "InNamespace", "Request", "RequestInNamespace", "_TcRequest"}
     assert {type(change).__name__ for change in EACH} == {kind.__name__ for kind in kinds(Change)} - of_no_kind
 
 
