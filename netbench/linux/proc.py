@@ -7,6 +7,8 @@ from typing import NamedTuple
 # What softirqs take of any CPU, whatever happens on it, is below this part of the time.
 _USUAL_SOFTIRQ_PART = 0.05
 
+_PF_EXITING = 0x4  # include/linux/sched.h
+
 USER_HZ = 100  # of CPU times in /proc, whatever the kernel's own tick: proc_stat(5), proc_pid_stat(5)
 
 
@@ -29,7 +31,8 @@ class CpuTicks(NamedTuple):
 class ProcessStat(NamedTuple):
     """One process; CPU time, of the kernel for it and its own, in 1/USER_HZ s.
 
-    `ticks` is that of all its threads, `children_ticks` that of all children it has waited for.
+    `ticks` is that of all its threads, `children_ticks` that of all children it has waited for. One that `is_ending`
+    has begun to, or has ended and was not waited for: it may be out of its control groups already.
     """
 
     pid: int
@@ -39,6 +42,7 @@ class ProcessStat(NamedTuple):
     ticks: int
     children_ticks: int
     nice: int
+    is_ending: bool
 
     @property
     def cpu_s(self) -> float:
@@ -101,7 +105,8 @@ def parse_process(line: str) -> ProcessStat:
     pid, _, name = start.partition(" (")
     words = rest.split()
     ticks, children_ticks = (int(user) + int(system) for user, system in (words[11:13], words[13:15]))
-    return ProcessStat(int(pid), name, words[0], int(words[1]), ticks, children_ticks, int(words[16]))
+    is_ending = bool(int(words[6]) & _PF_EXITING)
+    return ProcessStat(int(pid), name, words[0], int(words[1]), ticks, children_ticks, int(words[16]), is_ending)
 
 
 def read_process(pid: int | str) -> ProcessStat:

@@ -12,9 +12,7 @@ from netbench.model.selftest_record import Check
 
 _EVERY_S = 0.005
 _HELD = frozenset("Tt")  # stopped by a signal, or by a debugger: proc_pid_stat(5)
-_GONE = frozenset("ZX")
-# Of all looks; one at a process that is ending may show it out of its control group already.
-_FEW = 0.05
+_FEW = 0.05  # of all looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +26,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """All looks at the processes of a program that this process, or a wrapper it started, runs."""
+    """All looks at the processes of a program that this process, or a wrapper it started, runs, until they end."""
 
     program: str
     seen: list[Seen] = field(default_factory=list)
@@ -53,32 +51,32 @@ class Watch:
 
 def judge_hindrance(program: str, seen: list[Seen], usual: Seen) -> Check:
     """Whether all were left alone; `usual` is this process itself, whose place in the machine they should share."""
-    alive = [one for one in seen if one.state not in _GONE]
 
     def share(odd: Callable[[Seen], bool]) -> float:
-        return sum(map(odd, alive)) / len(alive) if alive else 0.0
+        return sum(map(odd, seen)) / len(seen) if seen else 0.0
 
     held = share(lambda one: one.state in _HELD)
     problems = []
     if held > _FEW:
         problems.append(f"{program} was stopped {held:.0%} of the time, by a signal or a debugger")
     if share(lambda one: one.nice > usual.nice) > _FEW:
-        problems.append(f"{program} runs at nice {max(one.nice for one in alive)}, and netbench at nice {usual.nice}")
+        problems.append(f"{program} runs at nice {max(one.nice for one in seen)}, and netbench at nice {usual.nice}")
     if share(lambda one: one.cgroup != usual.cgroup) > _FEW:
         problems.append(f"{program} runs in another control group than netbench, which may limit it")
     advice = f"; look at which {program} is first in PATH" if problems else ""
     return Check(
         name=f"{program} is left alone",
         truth="never stopped",
-        measured=f"stopped {held:.0%} of the time, in {len(alive):,} looks" if alive else f"no {program} was seen",
-        passed=bool(alive) and not problems,
+        measured=f"stopped {held:.0%} of the time, in {len(seen):,} looks" if seen else f"no {program} was seen",
+        passed=bool(seen) and not problems,
         detail="; ".join(problems) + advice,
     )
 
 
 def this_process() -> Seen:
     """How this process runs."""
-    return _look(read_process("self"))
+    process = read_process("self")
+    return Seen(process.state, process.nice, _cgroup("self"))
 
 
 def _running(program: str, ancestor: int) -> Iterator[Seen]:
@@ -86,9 +84,11 @@ def _running(program: str, ancestor: int) -> Iterator[Seen]:
     for process in processes.values():
         if process.name == program and _descends(process.pid, ancestor, processes):
             try:
-                yield _look(process)
+                cgroup, now = _cgroup(process.pid), read_process(process.pid)
             except OSError:
                 continue  # ended meanwhile
+            if not now.is_ending:  # then it was not either when its control group was read
+                yield Seen(now.state, now.nice, cgroup)
 
 
 def _descends(pid: int, ancestor: int, processes: Mapping[int, ProcessStat]) -> bool:
@@ -97,5 +97,5 @@ def _descends(pid: int, ancestor: int, processes: Mapping[int, ProcessStat]) -> 
     return pid == ancestor
 
 
-def _look(process: ProcessStat) -> Seen:
-    return Seen(process.state, process.nice, Path(f"/proc/{process.pid}/cgroup").read_text())
+def _cgroup(pid: int | str) -> str:
+    return Path(f"/proc/{pid}/cgroup").read_text()

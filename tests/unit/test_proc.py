@@ -23,7 +23,8 @@ STAT = "cpu  100 20 300 4000 50 6 70 800 9 10\ncpu0 100 20 300 4000 50 6 70 800 
 
 
 def test_a_process_whatever_its_name():
-    assert parse_process(LINE) == ProcessStat(813, "a) S 1 (b", "S", 7, 50 + 6, 70 + 8, -5)
+    assert parse_process(LINE) == ProcessStat(813, "a) S 1 (b", "S", 7, 50 + 6, 70 + 8, -5, is_ending=False)
+    assert parse_process(LINE.replace("4194560", str(0x400100 | 0x4))).is_ending
 
 
 def test_idling_and_what_others_took_is_not_counted():

@@ -1,16 +1,20 @@
 """Checks of a self-test: truth beside what trials say, and what is wrong told."""
 
+import subprocess
+import time
 from dataclasses import replace
 
 import pytest
 
+from netbench.hosts.clock import wait_until
+from netbench.linux.proc import read_process
 from netbench.model.distributions import ClockOffset
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.in_the_way import Attached, judge_attached
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.loss_checks import judge_drops, references
-from netbench.selftest.sink_watch import Seen, judge_hindrance
+from netbench.selftest.sink_watch import Seen, Watch, judge_hindrance, this_process
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.trial.losses import RING_FULL
 from netbench.uut.forwarder import Held
@@ -170,9 +174,22 @@ USUAL = Seen("S", 0, "0::/user")
 
 def test_a_tcpdump_that_is_left_alone_passes():
     assert judge_hindrance("tcpdump", [USUAL, Seen("R", -5, "0::/user")], USUAL).passed
-    ending = [Seen("Z", 0, "0::/"), Seen("Z", 0, "0::/"), Seen("R", 0, "0::/")]
-    assert judge_hindrance("tcpdump", [USUAL] * 50 + ending, USUAL).passed
     assert judge_hindrance("tcpdump", [], USUAL).passed is False, "not looked at is not left alone"
+
+
+def test_a_program_is_looked_at_until_it_ends():
+    """One that is ending may be out of its control group already."""
+    watch = Watch("sleep")
+    with subprocess.Popen(["sleep", "60"]) as runs:
+        with watch.watching():
+            assert wait_until(lambda: len(watch.seen) > 2, 10)
+        runs.kill()
+        assert wait_until(lambda: read_process(runs.pid).state == "Z", 10)
+        gone = Watch("sleep")
+        with gone.watching():
+            time.sleep(0.05)
+    assert {one.cgroup for one in watch.seen} == {this_process().cgroup}
+    assert gone.seen == []
 
 
 @pytest.mark.parametrize(
