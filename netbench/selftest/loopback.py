@@ -21,8 +21,9 @@ FRAME_SIZES = (64, 512, 1518)
 
 _TRIAL_S = 0.25
 # The first rate tried after `max`, as a part of what was offered then; each further one as a part of the one before.
+# The last is 3 % of it: a ring of 256 frames outlasts pauses of some milliseconds then, which every machine makes.
 _FIRST, _NEXT = 0.95, 0.8
-_MOST_RATES = 8
+_MOST_RATES = 16
 # How long a sink may need, beyond what it needs after a modest load, until all it caught is read: a part of the time it
 # was offered frames for, and seconds. One that is slower keeps up only as long as its buffer is large enough.
 _LAG_PART, _LAG_S = 1.0, 0.5
