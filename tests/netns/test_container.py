@@ -11,6 +11,7 @@ from netbench.hosts.local import marked_processes
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.uut.guest import Guest
+from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
 from tests.commands import FEW, netbench, rows, settings
@@ -96,8 +97,9 @@ def test_a_campaign_with_its_neighbours(results):
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_one_that_is_not_ready_in_time_is_ended(runtime):
-    options = ContainerOptions.model_validate({"runtime": runtime, "boot_limit": "1ms"})
+def test_one_that_is_not_ready_in_time_is_ended(runtime, monkeypatch):
+    monkeypatch.setattr(container, "_INIT", ["/bin/sleep", "60"])  # which never says that it is
+    options = ContainerOptions.model_validate({"runtime": runtime, "boot_limit": "300ms"})
     with fresh_yard("nbt-late") as yard:
         with (
             pytest.raises(TestbedError, match="its first process does not run"),
