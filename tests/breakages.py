@@ -63,6 +63,13 @@ NOTHING = Broken("nothing")
 Said = tuple[int, dict[str, int], int | None, tuple[ReasonKind, ...]]
 
 
+def no_route_in_guest(egress: str) -> Broken:
+    """A guest that routes and knows no way to the sink any more, by its egress NIC."""
+    route = f"198.19.1.0/24 dev {egress}"
+    lost = {"guest IP layer (InNoRoutes)": SENT}
+    return Broken("no route in the guest", "guest", f"ip route del {route}", f"ip route add {route}", lost)
+
+
 def ruled(name: str, host: str, chain: str, rule: str, lost: dict[str, int], *kinds: ReasonKind) -> Broken:
     """A rule of nftables: `chain` is family, hook and, where it needs one, device."""
     family, hook, *device = chain.split()

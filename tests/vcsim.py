@@ -132,6 +132,6 @@ def running(*, vcenter: bool) -> Iterator[Simulator]:
                 yield simulator
             finally:
                 process.terminate()
-                with suppress(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):  # then it is killed
                     process.wait(_START_S)
                 process.kill()

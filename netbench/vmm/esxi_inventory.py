@@ -113,7 +113,7 @@ class EsxiHost:
 
     def remove_directory(self, path: str) -> None:
         """Remove a directory with all that is in it; harmless when it has gone."""
-        with suppress(self.session.vim.fault.FileNotFound):
+        with suppress(self.session.vim.fault.FileNotFound):  # it has gone
             files = self.session.content.fileManager
             self.session.wait(files.DeleteDatastoreFile_Task(path, self.datacenter), _A_MOMENT_S)
 

@@ -13,7 +13,7 @@ from netbench.model.verdict import ReasonKind
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
-from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
+from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, netbench, rows, settings
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, wait_for
@@ -29,13 +29,7 @@ SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
     ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 14}),
     ruled("in it", "guest", "inet forward", SEVEN, {"guest IP layer (nft inet x c rule 2)": 14}),
-    Broken(
-        "no route in it",
-        "guest",
-        "ip route del 198.19.1.0/24",
-        "ip route add 198.19.1.0/24 dev nb-ve-s1",
-        {"guest IP layer (InNoRoutes)": SENT},
-    ),
+    no_route_in_guest("nb-ve-s1"),
     Broken(
         "no room in its egress queue",
         "guest",

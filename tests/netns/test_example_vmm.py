@@ -4,7 +4,7 @@ import pytest
 
 from netbench.config.shipped import TOPOLOGIES, find
 from netbench.model.topology import UutSpec
-from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
+from tests.breakages import NOTHING, SENT, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, netbench, rows, settings
 from tests.contract.vmm_contract import VmmContract
 
@@ -13,13 +13,7 @@ pytestmark = pytest.mark.root
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
     ruled("before it", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress veth (nft netdev x c rule 2)": 14}),
-    Broken(
-        "no route in it",
-        "guest",
-        "ip route del 198.19.1.0/24",
-        "ip route add 198.19.1.0/24 dev nb-ve-s1",
-        {"guest IP layer (InNoRoutes)": SENT},
-    ),
+    no_route_in_guest("nb-ve-s1"),
     ruled("behind it", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress veth (nft netdev x c rule 2)": 14}),
 ]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.uut.reference import Drop
-from tests.commands import netbench, rows, verdict_of
+from tests.commands import PATIENT, netbench, rows, verdict_of
 
 SEED = 20111
 STREAMS = 3
@@ -58,10 +58,7 @@ def test_loss_is_exact_to_the_frame(tmp_path, forward):
         "repetitions=1",
         "--set",
         "duration=211ms",
-        "--set",
-        "tolerance=100%",
-        "--set",
-        "max_lateness=1min",
+        *PATIENT,
         "--set",
         "drain_limit=1s",
     )

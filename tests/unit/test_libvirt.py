@@ -122,7 +122,7 @@ def test_a_defect_is_raised_where_somebody_hears_of_it(monkeypatch):
     monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
     assert LibvirtConnection("guest g", "qemu:///system").uri == "qemu:///system"
     with pytest.raises(TypeError, match="object of type 'int' has no len"):
-        LibvirtConnection("guest g", 3)  # type: ignore[arg-type]
+        LibvirtConnection("guest g", 3)  # type: ignore[arg-type]  # the wrong kind on purpose
 
 
 def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch, tmp_path):

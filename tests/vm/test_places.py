@@ -3,20 +3,14 @@
 import pytest
 
 from netbench.model.topology import UutSpec
-from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, ruled
+from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 
 pytestmark = [pytest.mark.root, pytest.mark.vm]
 
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
     ruled("before the tap", "uut", "netdev egress nb-ti-s1", SEVEN, {"ingress tap (nft netdev x c rule 2)": 14}),
-    Broken(
-        "no route in the guest",
-        "guest",
-        "ip route del 198.19.1.0/24",
-        "ip route add 198.19.1.0/24 dev eth1",
-        {"guest IP layer (InNoRoutes)": SENT},
-    ),
+    no_route_in_guest("eth1"),
     Broken(
         "the guest forwards nothing",
         "guest",
