@@ -1,12 +1,14 @@
 """The seam between what is to be done and where it is done."""
 
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
 from netbench.errors import NetbenchError, TestbedError
+
+_FILE_S = 120.0
 
 
 class GoneError(TestbedError):
@@ -103,6 +105,12 @@ class Host(Protocol):
         Does nothing when they are the same file.
         """
 
+    def send(self, source: Path, path: str) -> None:
+        """Bring a file of this machine, of any content, to `path` on the host; TestbedError when that fails.
+
+        Does nothing when they are the same file.
+        """
+
 
 class Connection(Host, Protocol):
     """A host at the other end of something that must be waited for and closed. GoneError where nobody is there."""
@@ -121,6 +129,11 @@ def run_checked(host: Host, argv: Sequence[str], *, stdin: str = "", timeout_s: 
         words = done.stderr.strip() or done.stdout.strip() or "no message"
         raise TestbedError(f"{host}: `{' '.join(argv)}` failed with exit code {done.exit_code}: {words}")
     return done.stdout
+
+
+def exists(host: Host, path: str) -> bool:
+    """Whether there is a file of any kind at `path` on a host."""
+    return Path(path).exists() if host.shares_files else host.run(["test", "-e", path]).exit_code == 0
 
 
 def kernel_of(host: Host) -> str:
@@ -169,7 +182,11 @@ class RemoteByCommand(FilesByCommand, Remote):
     """A remote machine that only runs commands: files are fetched by one as well."""
 
     def fetch(self: Host, path: str, target: Path) -> None:
-        save(target, b64decode(run_checked(self, ["base64", path], timeout_s=120.0)))
+        save(target, b64decode(run_checked(self, ["base64", path], timeout_s=_FILE_S)))
+
+    def send(self: Host, source: Path, path: str) -> None:
+        text = b64encode(load(source)).decode()
+        run_checked(self, ["sh", "-c", 'base64 -d >"$0"', path], stdin=text, timeout_s=_FILE_S)
 
 
 def save(target: Path, data: bytes) -> None:
@@ -178,3 +195,11 @@ def save(target: Path, data: bytes) -> None:
         target.write_bytes(data)
     except OSError as error:
         raise TestbedError(f"{target} cannot be written: {error.strerror}") from error
+
+
+def load(source: Path) -> bytes:
+    """What a file of this machine holds; TestbedError when it cannot be read."""
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise TestbedError(f"{source} cannot be read: {error.strerror}") from error

@@ -40,6 +40,9 @@ class _Inner:
     def fetch(self, path: str, target: Path) -> None:
         self._host.fetch(path, target)
 
+    def send(self, source: Path, path: str) -> None:
+        self._host.send(source, path)
+
 
 class Named(_Inner):
     """A host under the name that a topology gives it."""
@@ -147,6 +150,10 @@ class Explained(_Inner):
     def fetch(self, path: str, target: Path) -> None:
         with self._explained():
             self._host.fetch(path, target)
+
+    def send(self, source: Path, path: str) -> None:
+        with self._explained():
+            self._host.send(source, path)
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         with self._explained():

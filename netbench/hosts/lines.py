@@ -29,6 +29,11 @@ class Lines:
         self._descriptor = pipe.fileno()
         self._unread = b""
 
+    @property
+    def beyond(self) -> bytes:
+        """What was read of the pipe beyond the lines taken."""
+        return self._unread
+
     def take(self, timeout_s: float) -> bytes:
         """The next line, without its end.
 

@@ -99,6 +99,9 @@ class LocalHost:
         except OSError as error:
             raise TestbedError(f"{self}: {path} cannot be copied to {target}: {error.strerror}") from error
 
+    def send(self, source: Path, path: str) -> None:
+        self.fetch(str(source), Path(path))
+
 
 def search_path() -> str:
     """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""

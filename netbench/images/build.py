@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Order:
     """An image to be built. `cache` is where images and packages are kept.
 
     `kernel` as `--kernel` takes it, None for Debian's default; `modules` is the directory of a kernel's modules.
-    All of the files of `packages` go in, besides what every guest has.
+    All of the files of `packages` go in, besides what every guest has, and what the recipe has for an image so called.
     """
 
     name: str
@@ -53,6 +53,7 @@ class _Ingredients:
     packages: tuple[Package, ...]
     whole: tuple[str, ...]
     kernel: KernelSource
+    lab: recipe.Lab
 
     def described(self) -> dict[str, Any]:
         """All that decides which image comes out, as JSON can hold it."""
@@ -62,6 +63,7 @@ class _Ingredients:
             "packages": {one.name: {"version": one.version, "sha256": one.sha256} for one in self.packages},
             "whole_packages": list(self.whole),
             "recipe": recipe.digest(),
+            "lab": asdict(self.lab),
         }
 
 
@@ -106,11 +108,12 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
     if order.modules and not order.kernel:
         raise UsageError("--modules belongs to a kernel file: name that by --kernel")
     kernel = choose(order.kernel or recipe.DEFAULT_KERNELS[architecture], order.modules, apt, architecture)
-    packages = apt.resolve((*recipe.PACKAGES, *order.packages), chosen=order.packages)
+    lab = recipe.LABS.get(order.name, recipe.Lab())
+    packages = apt.resolve((*recipe.PACKAGES, *lab.packages, *order.packages), chosen=order.packages)
     whole = tuple(sorted({name.partition("=")[0].partition(":")[0] for name in order.packages}))
     if unknown := set(whole) - {package.name for package in packages}:
         raise UsageError(f"{', '.join(sorted(unknown))}: --package takes names of real packages (NAME or NAME=VERSION)")
-    return _Ingredients(architecture, packages, whole, kernel)
+    return _Ingredients(architecture, packages, whole, kernel, lab)
 
 
 def _existing(order: Order) -> Image | None:
@@ -132,9 +135,10 @@ def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, input
     kernel_files, scratch, image = directory / "kernel", directory / "scratch", directory / "image"
     for one in (kernel_files, scratch, image):
         one.mkdir()
-    kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture)
+    lab = ingredients.lab
+    kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture, lab.modules)
     packages = {package.name: contents(apt.path(package)) for package in ingredients.packages}
-    tree = guest_tree(packages, ingredients.whole, kernel, scratch)
+    tree = guest_tree(packages, ingredients.whole, lab, kernel, scratch)
     say("packing")
     files = {"vmlinuz": kernel.content, "initrd": archive(tree)}
     digest = content_digest(*files.values())

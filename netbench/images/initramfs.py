@@ -1,19 +1,21 @@
 """The file system of a guest, put together from packages, a kernel's modules and netbench's own files."""
 
 import fnmatch
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from netbench.errors import TestbedError
 from netbench.images.kernels import Kernel
 from netbench.images.modules import module_files
 from netbench.images.programs import BUSYBOX, Busybox, libraries, packed, standard_library
-from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS
+from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS, Lab
 from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
 
 
-def guest_tree(packages: Mapping[str, Tree], whole: Collection[str], kernel: Kernel, scratch: Path) -> dict[str, Node]:
-    """Every file of a guest.
+def guest_tree(
+    packages: Mapping[str, Tree], whole: Collection[str], lab: Lab, kernel: Kernel, scratch: Path
+) -> dict[str, Node]:
+    """Every file of a guest, with what its lab has besides.
 
     `packages` are the contents of each by name; of those named in `whole` everything goes in, of the others
     the commands, libraries and files that the recipe names. `scratch` is an empty directory to work in.
@@ -23,7 +25,9 @@ def guest_tree(packages: Mapping[str, Tree], whole: Collection[str], kernel: Ker
     chosen: dict[str, Node] = {}
     for name in whole:
         chosen.update(packages[name])
-    for path in {one for name in COMMANDS for one in _command(everything, name)} | _files(everything):
+    for path in {one for name in (*COMMANDS, *lab.commands) for one in _command(everything, name)}:
+        chosen[path] = everything[path]
+    for path in _files(everything, (*FILES, *lab.files)):
         chosen[path] = everything[path]
     chosen.update({path: everything[path] for path in libraries(everything, chosen)})
     return {
@@ -53,8 +57,8 @@ def _seldom_used(packages: Tree, chosen: Tree, busybox: Busybox) -> dict[str, No
     return tree
 
 
-def _files(packages: Tree) -> set[str]:
-    named = {path for pattern in FILES for path in fnmatch.filter(packages, pattern)}
+def _files(packages: Tree, patterns: Iterable[str]) -> set[str]:
+    named = {path for pattern in patterns for path in fnmatch.filter(packages, pattern)}
     return {one for path in named for one in follow(packages, path)}
 
 

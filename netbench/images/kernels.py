@@ -1,6 +1,7 @@
 """The kernel a user chose: a package, a .deb, or a file with its modules."""
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -129,11 +130,14 @@ def choose(kernel: str, modules: Path | None, apt: Apt, architecture: str) -> Ke
     return PackagedKernel(apt, found_packages)
 
 
-def read_kernel(source: KernelSource, directory: Path, architecture: str) -> Kernel:
-    """The kernel and its modules; UsageError where they are not for guests here, or not for each other."""
+def read_kernel(source: KernelSource, directory: Path, architecture: str, besides: Iterable[str] = ()) -> Kernel:
+    """The kernel and its modules, some `besides` what every guest has.
+
+    UsageError where they are not for guests here, or not for each other.
+    """
     image, modules = source.files(directory)
     release = _check_image(image, architecture)
-    selection = _selection(modules)
+    selection = _selection(modules, besides)
     for module in selection.modules:
         if module.architecture != architecture:
             raise UsageError(f"{modules}: {module.name} is for {module.architecture}, guests here are {architecture}")
@@ -146,8 +150,8 @@ def read_kernel(source: KernelSource, directory: Path, architecture: str) -> Ker
     return Kernel(release or modules.name, image.read_bytes(), selection)
 
 
-def _selection(modules: Path) -> Selection:
-    return select(modules, (name for names in WANTED.values() for name in names), REQUIRED)
+def _selection(modules: Path, besides: Iterable[str] = ()) -> Selection:
+    return select(modules, (*(name for names in WANTED.values() for name in names), *besides), REQUIRED)
 
 
 def _unpacked(directory: Path, source: str) -> tuple[Path, Path]:

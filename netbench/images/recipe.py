@@ -1,6 +1,8 @@
 """What a guest is made of: packages, what of them goes in, the modules of its kernel, and netbench's own files."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.agent import program as agent_program
@@ -130,6 +132,41 @@ WANTED = {
     "checksums for the above": ("crc32c_generic", "crc32c_intel"),
     "where frames die": ("drop_monitor",),
     "the host's clock": ("ptp_kvm",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """What the image of a VM has, beside what every guest has, that is to run guests itself.
+
+    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns).
+    """
+
+    packages: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+
+# By the name of the image.
+LABS: Mapping[str, Lab] = {
+    "lab": Lab(
+        packages=("qemu-system-x86", "qemu-system-data", "seabios", "ipxe-qemu"),
+        commands=("qemu-system-x86_64",),
+        files=(
+            "usr/share/qemu/kvmvapic.bin",
+            "usr/share/qemu/linuxboot_dma.bin",
+            "usr/share/qemu/multiboot_dma.bin",
+            "usr/share/qemu/pvh.bin",
+            "usr/share/qemu/vgabios-stdvga.bin",
+            "usr/share/seabios/bios*.bin",
+            "usr/share/seabios/vgabios-stdvga.bin",
+            "usr/lib/ipxe/qemu/efi-e1000.rom",
+            "usr/lib/ipxe/qemu/efi-virtio.rom",
+            "usr/lib/ipxe/qemu/efi-vmxnet3.rom",
+        ),
+        modules=("kvm_amd", "kvm_intel"),
+    ),
 }
 
 INIT = Path(__file__).parent / "guest" / "init"

@@ -86,13 +86,18 @@ def memory_bytes(pid: int, proc: Path = Path("/proc")) -> int | None:
     What several processes share counts in parts (Pss of /proc/PID/smaps_rollup, proc_pid_smaps(5)).
     """
     try:
-        rollup = (proc / str(pid) / "smaps_rollup").read_text()
-        (kib,) = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
+        own = parse_pss((proc / str(pid) / "smaps_rollup").read_text())
         children = [int(child) for task in (proc / str(pid) / "task").iterdir() for child in _children(task)]
     except (OSError, ValueError):
         return None
     # A child that has ended meanwhile takes none.
-    return kib * 1024 + sum(memory_bytes(child, proc) or 0 for child in children)
+    return own + sum(memory_bytes(child, proc) or 0 for child in children)
+
+
+def parse_pss(rollup: str) -> int:
+    """Memory of one process in bytes, from its smaps_rollup; ValueError for another text."""
+    (kib,) = [int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")]
+    return kib * 1024
 
 
 def _children(task: Path) -> list[str]:

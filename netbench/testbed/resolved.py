@@ -165,13 +165,16 @@ def needs_of(
     for vm in topology.vms.values():
         needs |= vmm_of(vm).needs()
     for uut in topology.uuts:
-        if topology.uut_machine is None and (not uuts or uut.name in uuts):
+        if not uuts or uut.name in uuts:
             for name, spec in guest_specs(topology, uut).items():
                 plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
+                wanted: set[str] = set()
                 if name == VICTIM or activities is None or does:
-                    needs |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
+                    wanted |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
                 if any(isinstance(one, Stress) for one in does):
-                    needs |= plan.load_needs or set()
+                    wanted |= plan.load_needs or set()
+                # A VM has what its image has; the images of guests in it are brought from here.
+                needs |= {one for one in wanted if topology.uut_machine is None or one.startswith("image:")}
     return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
 
 

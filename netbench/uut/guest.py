@@ -1,11 +1,13 @@
 """A guest that forwards, as the UUT of its VMM's name: the machine attaches it, its own kernel does as `raw` does."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.python_modules import module_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -29,8 +31,8 @@ from netbench.uut.guest_links import (
     points_inside,
     read_links,
 )
+from netbench.vmm import reception
 from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
-from netbench.vmm.reception import probe_command
 
 _RECEPTION_S = 20.0
 _POLL_S = 0.05
@@ -253,10 +255,17 @@ class Guest(UnitUnderTest):
         before = received()
         for link in running.links:
             if link.role == "ingress":
-                run_checked(site.host, probe_command(link.interface, link.mac))
+                run_checked(site.host, _probe_command(site.host, link))
         if not wait_until(lambda: all(now > before[one] for one, now in received().items()), _RECEPTION_S, _POLL_S):
             title = running.guest.spec.title
             raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
+
+
+def _probe_command(host: Host, link: Link) -> list[str]:
+    """What sends a frame to a NIC of the guest."""
+    if host.shares_files:
+        return module_command(reception.__name__, link.interface, link.mac)
+    return ["python3", "-I", "-S", "-c", inspect.getsource(reception), link.interface, link.mac]
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

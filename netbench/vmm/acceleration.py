@@ -13,10 +13,11 @@ from pathlib import Path
 from netbench.errors import MissingError, NetbenchError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Host
-from netbench.hosts.composed import Explained
+from netbench.hosts.base import Host, exists, run_checked
+from netbench.hosts.composed import Explained, outside
 from netbench.hosts.local import LocalHost
 from netbench.images.library import DEFAULT_IMAGE, Image, find_image
+from netbench.images.on_host import brought
 from netbench.linux.state import STATE_DIRECTORY
 from netbench.vmm.qemu_command import KernelBoot, RunFiles, VirtualMachine
 from netbench.vmm.qemu_process import QemuProcess
@@ -94,12 +95,15 @@ def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
-    if not KVM_DEVICE.exists():
-        return Acceleration("tcg", "this host has no /dev/kvm")
+    if not exists(host, str(KVM_DEVICE)):
+        where = "this host" if host.shares_files else str(outside(host))
+        return Acceleration("tcg", f"{where} has no {KVM_DEVICE}")
     try:
         image = find_image(image_name)
     except MissingError as error:
         return Acceleration("tcg", f"/dev/kvm is there, but cannot be tried: {error}")
+    if not host.shares_files:
+        return _found_elsewhere(host, image, directory)
     known = remembered(CACHE, image)
     if known is None:
         known = probe(host, image, directory)
@@ -107,10 +111,20 @@ def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
     return known
 
 
+def _found_elsewhere(host: Host, image: Image, directory: Path) -> Acceleration:
+    """The same of another machine, which keeps what was found itself."""
+    machine, note = outside(host), f"{CACHE}.{image.digest[:12]}"
+    if exists(machine, note):
+        return Acceleration(**json.loads(machine.read(note)))
+    found = probe(host, brought(image, host), directory)
+    machine.write(note, json.dumps(asdict(found)))
+    return found
+
+
 def probe(host: Host, image: Image, directory: Path, limit_s: float = PROBE_LIMIT_S) -> Acceleration:
     """Boot `image` under KVM, with its sockets in a new directory in `directory`, and see."""
     files = RunFiles(directory / "kvm-probe")
-    files.directory.mkdir()
+    run_checked(host, ["mkdir", str(files.directory)])
     machine = VirtualMachine("kvm-probe", KernelBoot(image.kernel, image.initrd), "kvm")
     qemu = QemuProcess(machine, files)
     try:

@@ -210,9 +210,13 @@ class Vmm:
 
 def refuse_nics_of_vms(paths: Sequence[StreamPath], guest: str) -> None:
     """UsageError when a stream comes in by a NIC of a VM; `guest` is what the message says of the driver's."""
-    for path in paths:
-        if path.ingress and path.ingress.machine is not None:
-            raise UsageError(f"stream {path.name}: {guest} needs NICs of this machine, not of a VM")
+    if on_vm(paths):
+        raise UsageError(f"stream {paths[0].name}: {guest} needs NICs of this machine, not of a VM")
+
+
+def on_vm(paths: Sequence[StreamPath]) -> bool:
+    """Whether the machine of a guest on these paths is a VM; its NICs are all on one machine."""
+    return any(path.ingress is not None and path.ingress.machine is not None for path in paths)
 
 
 def guest_directory(run_id: str, name: str) -> Path:

@@ -1,9 +1,9 @@
 """A guest reached through QEMU's guest agent (qemu-ga) inside it."""
 
+import socket
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from netbench.errors import TestbedError
@@ -18,11 +18,11 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class GuestAgentHost(RemoteByCommand):
-    """A guest whose agent is at the other end of the socket at `path`; messages call it `title`."""
+    """A guest whose agent is at the other end of what `connect` connects to; messages call it `title`."""
 
-    def __init__(self, name: str, title: str, path: Path) -> None:
+    def __init__(self, name: str, title: str, connect: Callable[[], socket.socket]) -> None:
         super().__init__(name, title)
-        self._path = path
+        self._connect = connect
         self._connection: QmpConnection | None = None
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
@@ -61,7 +61,7 @@ class GuestAgentHost(RemoteByCommand):
     def _answers(self, hopeless: Callable[[], str]) -> bool:
         try:
             # A new connection each time: what was asked before the agent listened is answered later, or never.
-            self._connection = QmpConnection(f"{self}: its guest agent", self._path, greets=False)
+            self._connection = QmpConnection(f"{self}: its guest agent", self._connect(), greets=False)
             self._connection.command("guest-ping", timeout_s=_PING_S)
         except TestbedError as error:
             self.close()

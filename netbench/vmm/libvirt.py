@@ -2,7 +2,7 @@
 
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,8 +13,9 @@ from netbench.hosts.base import Host
 from netbench.hosts.local import search_path
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
+from netbench.model.paths import StreamPath
 from netbench.vmm.acceleration import choose
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, refuse_nics_of_vms
 from netbench.vmm.libvirt_api import REMEDY, libvirt_module
 from netbench.vmm.libvirt_daemon import PrivateDaemon
 from netbench.vmm.libvirt_domain import LibvirtDomain
@@ -61,6 +62,10 @@ class Libvirt(Qemu):
         super().__init__(options)
         self._uri = options.uri
 
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        refuse_nics_of_vms(paths, "a domain of libvirt")
+        super().check(paths)
+
     def needs(self) -> frozenset[str]:
         return super().needs() | {"libvirt-python"} | ({"libvirtd"} if self._uri is None else set())
 
@@ -69,7 +74,7 @@ class Libvirt(Qemu):
 
     def command(self, spec: GuestSpec) -> str:
         daemon = PrivateDaemon(spec)
-        machine = self._machine(spec, self._options.accelerator, self._boot(0, planned=True))
+        machine = self._machine(spec, self._options.accelerator, self._boot(0))
         xml = LibvirtDomain(spec, machine, self._options.pin, self._uri).xml("RUN")
         first = f"{shlex.join(daemon.command)} &\n" if self._uri is None else ""
         return f"{first}virsh -c {shlex.quote(self._uri or daemon.uri)} create /dev/stdin <<'END'\n{xml}\nEND"
@@ -77,7 +82,7 @@ class Libvirt(Qemu):
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options = self._options
         acceleration = choose(options.accelerator, host, spec.directory, options.image)
-        machine = self._machine(spec, acceleration.accelerator, self._boot(0))
+        machine = self._machine(spec, acceleration.accelerator, self._boot(0, host), host)
         domain = LibvirtDomain(spec, machine, options.pin, self._uri)
         try:
             domain.start(host)

@@ -40,7 +40,7 @@ class LibvirtDomain(StartedMachine):
 
     def start(self, host: Host) -> None:
         """Start the domain; TestbedError, with libvirt's own words, when that cannot be done."""
-        self._run_id = run_checked(host, ["printenv", MARK]).strip()
+        self._host, self._run_id = host, run_checked(host, ["printenv", MARK]).strip()
         if self._daemon:
             self._daemon.start(host)
         self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "")

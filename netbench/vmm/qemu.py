@@ -11,10 +11,11 @@ from typing import ClassVar
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Connection, Host, run_checked
-from netbench.hosts.composed import Explained
+from netbench.hosts.base import Connection, Host, exists, run_checked
+from netbench.hosts.composed import Explained, outside
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
+from netbench.images.on_host import brought
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, Facility, Feature, Need, Tool
 from netbench.linux.probes import Bench
@@ -23,7 +24,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
 from netbench.vmm.attachment import Tap
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
     CONFINEMENTS,
@@ -137,8 +138,11 @@ class Qemu(Vmm):
         self._options = options
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs of a VM, CPUs that this machine has not, and a disk image or a key that is not there."""
-        refuse_nics_of_vms(paths, "a guest under QEMU")
+        """UsageError for CPUs that this machine has not, a disk image or a key that is not there."""
+        if on_vm(paths):
+            if self._options.is_disk:
+                raise UsageError("image: a VM that is a host has no disk images; name a guest image of netbench's")
+            return  # which CPUs it has is found out there
         missing = sorted(set(self._options.pin.cpus) - set(present_cpus()))
         if missing:
             raise UsageError(f"pin: this machine has no CPU {missing[0]}; it has {', '.join(map(str, present_cpus()))}")
@@ -176,15 +180,17 @@ class Qemu(Vmm):
             yield SetUp(spec.netns, "lo")  # QEMU forwards a port of it to the guest
 
     def command(self, spec: GuestSpec) -> str:
-        machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT, planned=True))
+        machine = self._machine(spec, self._options.accelerator, self._boot(_PLANNED_SSH_PORT))
         return shlex.join(qemu_command(replace(machine, confinement=CONFINEMENTS[0]), RunFiles(spec.directory)))
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         options, files = self._options, RunFiles(spec.directory)
+        if not host.shares_files:
+            _prepare(host)
         tried = DEFAULT_IMAGE if options.is_disk else options.image
         acceleration = choose(options.accelerator, host, spec.directory, tried)
         port = free_port(host) if isinstance(options.channel, SshChannel) else 0
-        machine = self._machine(spec, acceleration.accelerator, self._boot(port))
+        machine = self._machine(spec, acceleration.accelerator, self._boot(port, host), host)
         machine = replace(machine, confinement=confinement(host))
         process = QemuProcess(machine, files)
         try:
@@ -196,32 +202,37 @@ class Qemu(Vmm):
             process.stop()
             raise
 
-    def _machine(self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot) -> VirtualMachine:
-        options, vhost = self._options, self._use_vhost()
+    def _machine(
+        self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None
+    ) -> VirtualMachine:
+        """A guest on a host; None while that is a plan."""
+        options, vhost = self._options, self._use_vhost(host)
         nics = tuple(VirtualNic(nic.interface, nic.mac, options.nic, options.queues, vhost) for nic in spec.nics)
         own = spec.host_cpus, spec.door
         return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
 
-    def _boot(self, ssh_port: int, *, planned: bool = False) -> KernelBoot | DiskBoot:
+    def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
         options = self._options
         if options.is_disk:
             port = ssh_port if isinstance(options.channel, SshChannel) else None
             return DiskBoot(Path(options.image), options.disk_format, port)
-        if planned:
+        if host is None:
             return planned_boot(options.image)
-        image = find_image(options.image)
+        image = brought(find_image(options.image), host)
         return KernelBoot(image.kernel, image.initrd)
 
-    def _use_vhost(self) -> bool:
-        wanted = self._options.vhost
-        return wanted == "on" or (wanted == "auto" and self._options.nic == "virtio-net-pci" and VHOST_DEVICE.exists())
+    def _use_vhost(self, host: Host | None) -> bool:
+        wanted, device = self._options.vhost, str(VHOST_DEVICE)
+        if wanted != "auto" or self._options.nic != "virtio-net-pci":
+            return wanted == "on"
+        return VHOST_DEVICE.exists() if host is None else exists(host, device)
 
     def _connection(self, spec: GuestSpec, host: Host, process: QemuProcess, files: RunFiles, port: int) -> Connection:
         match self._options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
                 return SshHost(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
             case GuestAgentChannel():
-                return GuestAgentHost(spec.name, spec.title, files.channel)
+                return GuestAgentHost(spec.name, spec.title, process.connect)
             case None:
                 return AgentHost(spec.name, AgentChannel(spec.title, process.connect()))
 
@@ -236,8 +247,20 @@ class Qemu(Vmm):
         if spec.nics:
             facts |= {"nic": options.nic, "queues": str(options.queues)}
             if options.nic == "virtio-net-pci":
-                facts["vhost"] = "on" if self._use_vhost() else "off"
+                facts["vhost"] = "on" if self._use_vhost(host) else "off"
         return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB", "confined": str(confined)}
+
+
+def _prepare(host: Host) -> None:
+    """Make a VM that is a host ready for guests of its own; MissingError when its image is not made for that."""
+    if host.run(["which", qemu_program()]).exit_code != 0:
+        raise MissingError(
+            f"{outside(host)}: its image has no {qemu_program()}: let it have the image lab (`image: lab` under hosts; "
+            "`netbench image build --name lab` makes it)"
+        )
+    # Each by itself: one that this CPU cannot use is no reason to leave out the others.
+    for module in ("kvm_amd", "kvm_intel", "vhost_net"):
+        host.run(["modprobe", "-q", module])
 
 
 def confinement(host: Host) -> Confinement:

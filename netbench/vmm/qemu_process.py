@@ -1,16 +1,15 @@
 """A guest that runs: QEMU's process, its monitor, and the connection to its channel."""
 
-import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.base import Host, Process
+from netbench.hosts.base import Host, Process, exists, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import outside
 from netbench.hosts.lines import Tail, end
-from netbench.linux.proc import memory_bytes, read_process
+from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_command
 from netbench.vmm.qmp import QmpConnection
 from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
@@ -22,7 +21,7 @@ _KEEP = 'read -r word || kill -KILL "$0"'
 
 
 class QemuProcess(StartedMachine):
-    """One guest under QEMU, from start() to stop(). The host must share this machine's processes and files."""
+    """One guest under QEMU, from start() to stop()."""
 
     def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
         super().__init__(machine, files)
@@ -33,6 +32,7 @@ class QemuProcess(StartedMachine):
 
     def start(self, host: Host) -> None:
         """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
+        self._host = host
         self._process = host.spawn(qemu_command(self._machine, self._files))
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -41,7 +41,8 @@ class QemuProcess(StartedMachine):
         if not wait_until(self._has_sockets, _SOCKETS_S):
             raise TestbedError(f"{self.guest}: QEMU made no sockets within {_SOCKETS_S:g} s")
         try:
-            self._monitor = QmpConnection(f"{self.guest}: QEMU's monitor", self._files.monitor, greets=True)
+            monitor = self.connected(self._files.monitor, "monitor")
+            self._monitor = QmpConnection(f"{self.guest}: QEMU's monitor", monitor, greets=True)
         except TestbedError:
             death = self.death_just_now()
             if death:
@@ -89,30 +90,32 @@ class QemuProcess(StartedMachine):
         TestbedError when a CPU is not there.
         """
         assert self._monitor is not None, "start() comes first"
-        threads = [int(cpu["thread-id"]) for cpu in self._monitor.command("query-cpus-fast")]
-        try:
-            if io:
-                for thread in (int(task.name) for task in Path(f"/proc/{self._pid()}/task").iterdir()):
-                    if thread not in threads:
-                        with suppress(ProcessLookupError):  # a worker that has done its work
-                            os.sched_setaffinity(thread, io)
-            for thread, cpus in zip(threads, vcpus, strict=False):
-                if cpus:
-                    os.sched_setaffinity(thread, cpus)
-        except OSError as error:
-            wanted = ",".join(str(cpu) for cpus in (*vcpus, io) for cpu in cpus)
-            raise TestbedError(f"{self.guest} cannot be pinned to CPUs {wanted}: {error.strerror}") from error
+        assert self._host is not None
+        threads = [str(cpu["thread-id"]) for cpu in self._monitor.command("query-cpus-fast")]
+        wanted = [(thread, cpus) for thread, cpus in zip(threads, vcpus, strict=False) if cpus]
+        if io:
+            everything = run_checked(self._host, ["ls", f"/proc/{self._pid()}/task"]).split()
+            wanted = [*((thread, io) for thread in everything if thread not in threads), *wanted]
+        for thread, cpus in wanted:
+            cpu_list = ",".join(map(str, cpus))
+            done = self._host.run(["taskset", "-pc", cpu_list, thread])
+            # A worker of QEMU's that has done its work is gone.
+            if done.exit_code and exists(self._host, f"/proc/{self._pid()}/task/{thread}"):
+                raise TestbedError(f"{self.guest} cannot be pinned to CPUs {cpu_list}: {done.stderr.strip()}")
 
     def cpu_s(self) -> float:
-        """CPU time its process has used on this machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        """CPU time its process has used on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:
-            return read_process(self._pid()).cpu_s
-        except OSError as error:
+            return parse_process(self._of_process("stat")).cpu_s
+        except TestbedError as error:
             self.require_alive()
-            raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error.strerror}") from error
+            raise TestbedError(f"{self.guest}: QEMU's CPU time cannot be read: {error}") from error
 
     def memory_bytes(self) -> int | None:
-        return memory_bytes(self._pid())
+        try:
+            return parse_pss(self._of_process("smaps_rollup"))
+        except (TestbedError, ValueError):
+            return None
 
     def stop(self) -> None:
         """End QEMU at once; harmless when it has ended or was never started."""
@@ -133,15 +136,23 @@ class QemuProcess(StartedMachine):
             self._process = None
 
     def _has_sockets(self) -> bool:
-        there = self._files.monitor.exists() and self._files.channel.exists() and self._pid() != 0
+        assert self._host is not None
+        sockets = (str(self._files.monitor), str(self._files.channel))
+        there = all(exists(self._host, path) for path in sockets) and self._pid() != 0
         if not there:
             self.require_alive()
         return there
 
     def _pid(self) -> int:
-        with suppress(OSError, ValueError):  # not written yet
-            return int(self._files.pid.read_text())
+        assert self._host is not None
+        with suppress(TestbedError, ValueError):  # not written yet
+            return int(outside(self._host).read(str(self._files.pid)))
         return 0
+
+    def _of_process(self, file: str) -> str:
+        """What the kernel of its machine says of QEMU's process."""
+        assert self._host is not None
+        return outside(self._host).read(f"/proc/{self._pid()}/{file}")
 
     def _words_of_qemu(self) -> str:
         assert self._complaint is not None

@@ -1,9 +1,9 @@
 """A connection in QEMU's language, QMP: to QEMU itself, or to its agent in a guest."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from qemu.qmp import QMPClient, QMPError
@@ -16,16 +16,19 @@ _ANSWER_S = 10.0
 class QmpConnection:
     """A connection to a QMP server. Every method raises TestbedError, naming `whose`, when there is no answer."""
 
-    def __init__(self, whose: str, path: Path, *, greets: bool) -> None:
-        """`greets`: the server speaks first and negotiates, as QEMU does and its guest agent does not."""
+    def __init__(self, whose: str, connected: socket.socket, *, greets: bool) -> None:
+        """Over a connected stream socket, which is closed with it.
+
+        `greets`: the server speaks first and negotiates, as QEMU does and its guest agent does not."""
         self._whose = whose
         self._loop = asyncio.new_event_loop()
         self._client = QMPClient(whose)
         self._client.await_greeting = self._client.negotiate = greets
         try:
-            self._wait(self._client.connect(str(path)), _ANSWER_S)
+            self._wait(self._client.connect(connected), _ANSWER_S)
         except TestbedError:
             self._loop.close()
+            connected.close()
             raise
 
     def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = _ANSWER_S) -> Any:  # noqa: ANN401 - each command has its own type

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import IO
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import Host
 from netbench.hosts.lines import Tail
+from netbench.hosts.relay import connect
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine
 
 LAST_WORDS_S = 1.0
@@ -22,6 +24,7 @@ class StartedMachine:
         self._machine = machine
         self._files = files
         self._console: Tail | None = None
+        self._host: Host | None = None  # where it was started
 
     @property
     def guest(self) -> str:
@@ -58,14 +61,12 @@ class StartedMachine:
 
     def connected(self, path: Path, what: str) -> socket.socket:
         """A connection to one of its sockets; TestbedError when it cannot be reached."""
-        connection = socket.socket(socket.AF_UNIX)
+        assert self._host is not None, "start() comes first"
         try:
-            connection.connect(str(path))
-        except OSError as error:
-            connection.close()
+            return connect(self._host, str(path))
+        except TestbedError as error:
             self.require_alive()
-            raise TestbedError(f"{self.guest}: its {what} cannot be reached: {error.strerror}") from error
-        return connection
+            raise TestbedError(f"{self.guest}: its {what} cannot be reached: {error}") from error
 
     def hopeless(self) -> str:
         """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""

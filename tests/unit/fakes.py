@@ -353,3 +353,6 @@ class FakeHost:
 
     def fetch(self, path: str, target: Path) -> None:
         target.write_text(self.read(path))
+
+    def send(self, source: Path, path: str) -> None:
+        self.files[path] = source.read_text()

@@ -360,6 +360,9 @@ class PktgenHost:
     def fetch(self, path: str, target: Path) -> None:
         raise AssertionError("nothing to fetch")
 
+    def send(self, source: Path, path: str) -> None:
+        raise AssertionError("nothing to send")
+
 
 TRAFFIC = Traffic("s1", "02:00:00:00:00:0A", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 10_000.0, 0.1, 1, 1)
 MAX = replace(TRAFFIC, fps=None, duration_s=1.0)

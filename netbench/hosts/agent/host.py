@@ -7,7 +7,7 @@ from pathlib import Path
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.process import GuestProcess
-from netbench.hosts.base import Completed, GoneError, Remote, save
+from netbench.hosts.base import Completed, GoneError, Remote, load, save
 
 _FILE_S = 120.0
 _LONGEST_FILE = 4 << 30  # a capture: in memory for a moment
@@ -48,6 +48,14 @@ class AgentHost(Remote):
         with self._sign_of_life():
             data = self._channel.get(path, _FILE_S, _LONGEST_FILE)
         save(target, data)
+
+    def send(self, source: Path, path: str) -> None:
+        data = load(source)
+        with self._sign_of_life():
+            # Not `put`, which is one message: a file may be longer than one may be.
+            done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
+        if done.exit_code:
+            raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
 
     def close(self) -> None:
         self._channel.close()

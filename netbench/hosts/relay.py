@@ -1,0 +1,92 @@
+"""A byte stream to something on a host as a socket of this machine: to a Unix socket there, or to a command's pipes."""
+
+import os
+import socket
+import threading
+from contextlib import suppress
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, Process
+from netbench.hosts.lines import Lines, end
+
+_PIECE_BYTES = 1 << 16
+_ANSWER_S = 20.0  # Python starts in that time, also on an emulated CPU
+_CONNECTED = "connected"
+# What relays on a host that is not this machine: nothing of netbench is there.
+_PROGRAM = f"""
+import os, select, socket, sys
+there = socket.socket(socket.AF_UNIX)
+try:
+    there.connect(sys.argv[1])
+except OSError as error:
+    sys.exit(error.strerror)
+print("{_CONNECTED}", flush=True)
+while True:
+    for ready in select.select([0, there], [], [])[0]:
+        data = os.read(0 if ready == 0 else there.fileno(), {_PIECE_BYTES})
+        if not data:
+            sys.exit()
+        if ready == 0:
+            there.sendall(data)
+        while ready != 0 and data:
+            data = data[os.write(1, data):]
+"""
+
+
+def connect(host: Host, path: str) -> socket.socket:
+    """A connection to the Unix socket at `path` on a host; TestbedError when nobody listens there."""
+    if not host.shares_files:
+        return _relayed(host, path)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(path)
+    except OSError as error:
+        connection.close()
+        raise TestbedError(f"{host}: {path} cannot be reached: {error.strerror}") from error
+    return connection
+
+
+def piped(process: Process, already_read: bytes = b"") -> socket.socket:
+    """What a process reads and writes, as a socket; the process is killed when the socket is closed."""
+    ours, theirs = socket.socketpair()
+
+    def write() -> None:
+        assert process.stdin is not None
+        with suppress(OSError):  # it has ended
+            while data := theirs.recv(_PIECE_BYTES):
+                while data:
+                    data = data[os.write(process.stdin.fileno(), data) :]
+        process.kill()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with suppress(OSError):  # the socket is closed
+            data = already_read or os.read(process.stdout.fileno(), _PIECE_BYTES)
+            while data:
+                theirs.sendall(data)
+                data = os.read(process.stdout.fileno(), _PIECE_BYTES)
+        with suppress(OSError):  # closed at the other end
+            theirs.shutdown(socket.SHUT_RDWR)
+        writer.join()
+        end(process)
+        theirs.close()
+
+    # Daemons: whoever holds the other end of a pipe, netbench can end.
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    threading.Thread(target=read, daemon=True).start()
+    return ours
+
+
+def _relayed(host: Host, path: str) -> socket.socket:
+    process = host.spawn(["python3", "-I", "-S", "-c", _PROGRAM, path])
+    assert process.stdout is not None
+    lines = Lines(process.stdout)
+    try:
+        connected = lines.take(_ANSWER_S) == _CONNECTED.encode()
+    except (TimeoutError, EOFError, ValueError):
+        connected = False
+    if not connected:
+        words = end(process).strip()
+        raise TestbedError(f"{host}: {path} cannot be reached: {words or 'no answer'}")
+    return piped(process, lines.beyond)
