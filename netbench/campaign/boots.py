@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from netbench.campaign.record import Record
-from netbench.errors import NeighbourError, UutError
+from netbench.campaign.testbeds import Testbeds
+from netbench.errors import MachineGoneError, NeighbourError, UutError
 from netbench.model.campaign import Boot
 from netbench.model.events import (
     CapturesFull,
@@ -23,7 +24,6 @@ from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict
 from netbench.testbed.active_guests import ActiveGuests
-from netbench.testbed.testbed import Testbed
 from netbench.trial.judging import beyond_ceiling
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
@@ -65,7 +65,7 @@ class Boots:
     may be kept.
     """
 
-    testbed: Testbed
+    testbeds: Testbeds
     profile: Profile
     captures: Path
     record: Record
@@ -81,13 +81,15 @@ class Boots:
 
         A UUT that fails in a trial, or whose links went down or were changed, is restarted; likewise its neighbours.
         When it does not come up, or keeps failing, what comes of the trials that are left is invalid for that reason,
-        without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks.
+        without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks; that of
+        UUTs on a VM costs only their trials.
         """
         progress = _Progress(next_trial)
         why = self._hopeless(uut.name)
         try:
             while not why and next_trial() is not None:
-                with self.testbed.uut(uut) as up, ActiveGuests(self.testbed, uut, up) as guests:
+                testbed = self.testbeds.of(uut.name)
+                with testbed.uut(uut) as up, ActiveGuests(testbed, uut, up) as guests:
                     boot = next(self.numbers)
                     self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
                     self.record.keep_facts(uut.name, guests.facts())
@@ -99,6 +101,12 @@ class Boots:
             why = str(error)
             self.given_up.setdefault(uut.name, []).append(why)
             self.record.keep_console(uut.name, error.log)
+        except MachineGoneError as error:
+            if uut.on is None:
+                raise
+            self.testbeds.close()
+            why = str(error)
+            self.given_up.setdefault(uut.name, []).append(why)
         if why and next_trial() is not None:
             self.record.tell(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
@@ -184,8 +192,9 @@ class Boots:
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
         self._keep_or_remove_captures(result)
         if _why(result, ReasonKind.GENERATOR_FAILED):
-            self.testbed.renew_endpoints()
-            self.record.keep_identities(self.testbed.identities())
+            testbed = self.testbeds.of(guests.name)
+            testbed.renew_endpoints()
+            self.record.keep_identities(testbed.identities())
         return result
 
     @property

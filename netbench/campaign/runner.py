@@ -10,6 +10,7 @@ from typing import Any
 
 from netbench.campaign.boots import Boots
 from netbench.campaign.record import Record, Results
+from netbench.campaign.testbeds import Testbeds
 from netbench.config.loading import load_profile, load_topology
 from netbench.config.plugins import UUTS, option_models, profile_kinds
 from netbench.errors import TestbedError, UsageError
@@ -143,8 +144,10 @@ def start(
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
     profile = request.profile
-    with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed:
-        own = fingerprint(request.topology, profile.generator, testbed.sends(), testbed.receives(), profile.sink)
+    with _testbeds(request, observers, wait=wait) as testbeds:
+        first = request.schedule.trials[0].uut if request.schedule.trials else request.uuts[0]
+        testbed = testbeds.of(first)
+        own = fingerprint(testbed.topology, profile.generator, testbed.sends(), testbed.receives(), profile.sink)
         manifest = begin_manifest(
             request.topology,
             profile,
@@ -157,7 +160,7 @@ def start(
             selftest=latest_record(own),
         )
         with directory.created(request.topology, request.profile, manifest):
-            _walk(request, testbed, directory, manifest, observers)
+            _walk(request, testbeds, testbed, directory, manifest, observers)
 
 
 def resume(
@@ -174,7 +177,7 @@ def resume(
     profile = load_profile(directory.profile, profile_kinds())
     request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
     with directory.complete_store(Store.read) as store:
-        done, nothing_left = store.keys(), request.schedule.next(Results(store)) is None
+        done, following = store.keys(), request.schedule.next(Results(store))
     planned = None if request.schedule.trials is None else {trial.key for trial in request.schedule.trials}
     for file, digest in digests(topology, profile).items():
         key = first_difference(manifest["digests"][file], digest)
@@ -188,13 +191,21 @@ def resume(
             f"{directory.path}: netbench, or a plug-in, plans other trials than when this campaign was started; go on "
             "with the version that manifest.json names, or start a new campaign with -o"
         )
-    if manifest.get("finished") and nothing_left:
+    if manifest.get("finished") and following is None:
         return request
-    with open_testbed(request.resolved, _telling(observers) if wait else None) as testbed, directory.lock():
-        remove_temporary_files(directory.path)
-        # It may have been waited for whoever was at work here.
-        _walk(request, testbed, directory, resumed(directory.read_manifest(), command), observers)
+    with _testbeds(request, observers, wait=wait) as testbeds:
+        trial = following.spec if isinstance(following, TrialResult) else following
+        testbed = testbeds.of(trial.uut if trial else request.uuts[0])
+        with directory.lock():
+            remove_temporary_files(directory.path)
+            # It may have been waited for whoever was at work here.
+            _walk(request, testbeds, testbed, directory, resumed(directory.read_manifest(), command), observers)
     return request
+
+
+def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Testbeds:
+    waits_for = _telling(observers) if wait else None
+    return Testbeds(request.resolved, lambda resolved: open_testbed(resolved, waits_for))
 
 
 def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
@@ -209,6 +220,7 @@ def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
 
 def _walk(
     request: Request,
+    testbeds: Testbeds,
     testbed: Testbed,
     directory: ResultDirectory,
     manifest: dict[str, Any],
@@ -218,18 +230,24 @@ def _walk(
     with closing(Store.open(directory.store)) as store:
         record = Record(directory, store, Results(store), [EventLog(directory.events), *observers], manifest)
         try:
-            found = testbed.identities()
-            record.keep_identities(found)
-            remarks = [link.remark for link in found.links.values() if link.remark]
-            store.keep_warnings([Warning(WarningKind.LINK_REMARK, remark) for remark in remarks])
-            _measure_missing(request, testbed, record)
+            _keep_what_it_is(testbed, record)
+            _measure_missing(request, testbeds, testbed, record)
         except (TestbedError, Stopped) as error:
             with suppress(TestbedError):  # the disk may be full: that is what is being reported
                 record.tell(CampaignStopped(str(error)))
             raise
 
 
-def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None:
+def _keep_what_it_is(testbed: Testbed, record: Record, *, moved: bool = False) -> None:
+    """Note what sends, receives and forwards here; `moved`: after another testbed of the same campaign."""
+    found = testbed.identities()
+    record.keep_identities(found, moved=moved)
+    remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in found.links.values() if link.remark]
+    remarks += [Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
+    record.store.keep_warnings(remarks)
+
+
+def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
     expected_s = request.schedule.expected_s(store.keys())
     # Of a campaign that goes on. One that was stopped before it had told of a sweep's end tells it yet.
@@ -239,14 +257,14 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(host_warnings(record.manifest["before"], None))
-    store.keep_warnings([Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()])
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
     ceilings = selftest.known_ceilings if selftest else Ceilings()
     like_this = testbed.sends(), testbed.receives()
     with_tcpdump = latest_record(fingerprint(topology, profile.generator, *like_this, SinkSpec()))
+    testbeds.opened = lambda another: _keep_what_it_is(another, record, moved=True)
     boots = Boots(
-        testbed,
+        testbeds,
         profile,
         record.directory.captures,
         record,
@@ -256,8 +274,7 @@ def _measure_missing(request: Request, testbed: Testbed, record: Record) -> None
         tcpdump_holds=with_tcpdump.known_ceilings if with_tcpdump else Ceilings(),
     )
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
-    record.keep_others(testbed.others())
-    complete = finished(record.manifest, read_environment(testbed.interfaces()))
+    complete = finished(record.manifest, read_environment(testbeds.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
     record.tell(CampaignFinished(len(results)))
@@ -283,7 +300,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
         with closing(boots.measure(uuts[first.uut], of_same_boot)) as measured:
             for result in measured:
                 record.keep(result)
-                record.keep_others(boots.testbed.others())
+                record.keep_others(boots.testbeds.others())
 
 
 def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -25,7 +26,17 @@ def describe(request: Request) -> Iterator[str]:
     topology, profile, trials = request.topology, request.profile, request.schedule.trials
     number = "as many trials as results ask for" if trials is None else f"{len(trials)} trials"
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
-    yield "# testbed"
+    places = dict.fromkeys(topology.uut(name).on for name in request.uuts)
+    for place in places:
+        yield from _testbed(replace(request, resolved=request.resolved.on(place)), place)
+    yield from _neighbours(request)
+    yield from _trials(request)
+
+
+def _testbed(request: Request, place: str | None) -> Iterator[str]:
+    """What brings up the testbed of the UUTs on one VM, or on none, and those UUTs; what sends and receives there."""
+    topology, profile = request.topology, request.profile
+    yield f"# testbed of UUTs on VM {place}" if place else "# testbed"
     for machine, vm in topology.vms.items():
         yield from (f"  {command}" for command in planned_vm(machine, vm))
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
@@ -34,7 +45,6 @@ def describe(request: Request) -> Iterator[str]:
         yield from (f"  {_on(ground)}{change.command}" for change in changes)
     for uut in request.uuts:
         yield from _guests(request, uut, rings)
-    yield from _neighbours(request)
     generator, sinks = make_backends(profile)
     source, sink = generator.source(), sinks.sink()
     pins = list(cpu_plans(request.resolved.in_use, lambda machine: cpus_of(topology, machine), cpu_plan))
@@ -56,7 +66,6 @@ def describe(request: Request) -> Iterator[str]:
         first = recording.incoming(path, _first_traffic(path, profile), Stamps(), "NNNNNN")
         for command in sink.commands(path.sink.interface, cpus, first):
             yield f"  {_inside(path.sink)}{command}"
-    yield from _trials(request)
 
 
 def _trials(request: Request) -> Iterator[str]:

@@ -161,13 +161,15 @@ class UutSpec(BaseModel):
     """A unit under test: its name, its kind, and whatever options that kind has.
 
     `host_cpus` are CPUs of the machine it runs on, empty for all; `neighbours` says, by name, what is different with
-    the topology's neighbours beside this UUT.
+    the topology's neighbours beside this UUT. `on` is a VM: while this UUT is measured, all namespaces that are on no
+    other are on that one.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     name: Name
     kind: Name
+    on: NicName | None = None
     host_cpus: Cpus = ()
     cpu_weight: CpuWeight | None = None
     cpu_limit: CpuLimit | None = None
@@ -270,10 +272,9 @@ class Topology(_Strict):
                 yield f"link {' – '.join(link.ends)}: one end is a port and the other is not; cable two ports or none"
             if link.receive == "napi" and True in kinds:
                 yield f"link {' – '.join(link.ends)}: receive: a port takes frames in as its driver does; leave it out"
-            if len({self.machine(host_of(end)) for end in link.ends}) == 2:
-                yield f"link {' – '.join(link.ends)}: its ends are on different machines; keep links within one"
             if len(link.ends) == 1 and kinds == {False}:
                 yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
+        yield from self._link_problems()
         used = Counter(nic for stream in self.streams for nic in stream.nics)
         yield from (
             f"NIC {nic} is used by more than one stream; streams never share a NIC" for nic, n in used.items() if n > 1
@@ -313,9 +314,31 @@ class Topology(_Strict):
     def _host_problems(self) -> Iterator[str]:
         for name, host in self.hosts.items():
             if host.on is not None and (host.on not in self.hosts or self.hosts[host.on].kind != "vm"):
-                vms = [other for other, spec in self.hosts.items() if spec.kind == "vm"]
-                there = f"VMs are {', '.join(vms)}" if vms else "there is none"
-                yield f"host {name}: on: {host.on!r} is not a host of kind vm; {there}"
+                yield f"host {name}: on: {host.on!r} is not a host of kind vm; {self._known_vms}"
+        yield from self._place_problems()
+
+    def _place_problems(self) -> Iterator[str]:
+        """What is wrong with the VMs that UUTs are on."""
+        fixed = [name for name, host in self.hosts.items() if host.kind == "local" or host.ports]
+        for uut in self.uuts:
+            if uut.on is None:
+                continue
+            if self.hosts[uut.on].kind != "vm" if uut.on in self.hosts else True:
+                yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {self._known_vms}"
+            elif fixed:
+                yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is this machine, or has ports of it"
+            else:
+                yield from (f"UUT {uut.name}: on: {one}" for one in self.on(uut.on)._link_problems())
+
+    def _link_problems(self) -> Iterator[str]:
+        for link in self.links:
+            if len({self.machine(host_of(end)) for end in link.ends}) == 2:
+                yield f"link {' – '.join(link.ends)}: its ends are on different machines; keep links within one"
+
+    @property
+    def _known_vms(self) -> str:
+        vms = [name for name, spec in self.hosts.items() if spec.kind == "vm"]
+        return f"VMs are {', '.join(vms)}" if vms else "there is none"
 
     def _stream_problems(self, stream: StreamSpec) -> Iterator[str]:
         if (stream.ingress is None) != (stream.egress is None):
@@ -327,6 +350,25 @@ class Topology(_Strict):
             yield f"stream {stream.name}: source and sink are on different machines; keep a stream within one"
         if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
             yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
+
+    def uut(self, name: str) -> UutSpec:
+        """The UUT of that name; KeyError when there is none."""
+        return {uut.name: uut for uut in self.uuts}[name]
+
+    def on(self, machine: str | None) -> "Topology":
+        """The testbed of the UUTs that are `on` a VM, or (None) on none: those UUTs, and the hosts as they are then."""
+        others = {uut.on for uut in self.uuts} - {machine, None} - {host.on for host in self.hosts.values()}
+        hosts = {
+            name: host.model_copy(update={"on": host.on or machine}) if host.kind == "netns" else host
+            for name, host in self.hosts.items()
+            if name not in others
+        }
+        return self.model_copy(update={"hosts": hosts, "uuts": tuple(uut for uut in self.uuts if uut.on == machine)})
+
+    @property
+    def places(self) -> tuple[str | None, ...]:
+        """The VMs that UUTs are on, each once; None among them for those that are on none."""
+        return tuple(dict.fromkeys(uut.on for uut in self.uuts))
 
     def is_port(self, end: str) -> bool:
         """Whether an end is a port the machine already has."""

@@ -56,6 +56,12 @@ class Resolved:
     guests: Mapping[str, Guests]
     activities: Mapping[str, Sequence[Activity]]
 
+    def on(self, machine: str | None) -> "Resolved":
+        """What concerns the UUTs that are `on` a VM, or (None) on none."""
+        topology = self.topology.on(machine)
+        guests = {uut.name: self.guests[uut.name] for uut in topology.uuts if uut.name in self.guests}
+        return replace(self, topology=topology, guests=guests)
+
     @property
     def needs(self) -> frozenset[str]:
         """What this host must be able to do, in the words of `netbench doctor`."""
@@ -105,6 +111,7 @@ def resolve_guests(
     `paths` and `cpus` are those of its machine as far as they are known by now. UsageError when one of them cannot be
     what the topology says, MissingError when the machine has no such CPU.
     """
+    topology = topology.on(uut.on)
     paths = stream_paths(topology) if paths is None else paths
     cpus = cpus_of(topology, topology.uut_machine) if cpus is None else cpus
     neighbours = [one.beside(uut) for one in topology.neighbours]
@@ -152,6 +159,19 @@ def needs_of(
 
     `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
     """
+    chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
+    needs = {f"port:{nic}" for nic in topology.port_addresses}
+    for machine in dict.fromkeys(uut.on for uut in chosen):
+        needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink)
+    return frozenset(needs)
+
+
+def _needs_of_testbed(
+    topology: Topology,
+    chosen: Collection[UutSpec],
+    activities: Mapping[str, Collection[Activity]] | None,
+    sink: SinkSpec,
+) -> set[str]:
     needs = {"root", "setpriv"}
     here = [host for host in topology.hosts if topology.machine(host) is None]
     if here:
@@ -164,18 +184,17 @@ def needs_of(
         needs.add("napi")
     for vm in topology.vms.values():
         needs |= vmm_of(vm).needs()
-    for uut in topology.uuts:
-        if not uuts or uut.name in uuts:
-            for name, spec in guest_specs(topology, uut).items():
-                plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
-                wanted: set[str] = set()
-                if name == VICTIM or activities is None or does:
-                    wanted |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
-                if any(isinstance(one, Stress) for one in does):
-                    wanted |= plan.load_needs or set()
-                # A VM has what its image has; the images of guests in it are brought from here.
-                needs |= {one for one in wanted if topology.uut_machine is None or one.startswith("image:")}
-    return frozenset(needs | {f"port:{nic}" for nic in topology.port_addresses})
+    for uut in (uut for uut in topology.uuts if uut in chosen):
+        for name, spec in guest_specs(topology, uut).items():
+            plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
+            wanted: set[str] = set()
+            if name == VICTIM or activities is None or does:
+                wanted |= plan.needs | ({"cgroup-cpu"} if _has_share(spec) else set())
+            if any(isinstance(one, Stress) for one in does):
+                wanted |= plan.load_needs or set()
+            # A VM has what its image has; the images of guests in it are brought from here.
+            needs |= {one for one in wanted if topology.uut_machine is None or one.startswith("image:")}
+    return needs
 
 
 def _has_share(spec: UutSpec) -> bool:

@@ -67,7 +67,7 @@ class Testbed:
         `others` says which other netbenches have measured on this machine since the testbed was opened.
         """
         self.others = others
-        self._topology = topology
+        self.topology = topology
         self._run_id = run_id
         self._machines = machines
         self._hosts = hosts
@@ -121,7 +121,7 @@ class Testbed:
         streams = {name: ends.identities for name, ends in self._endpoints.items()}
         since = datetime.now(UTC).isoformat(timespec="seconds")
         inline = {path.name: LinkIdentity("inline") for path in self._paths if path.ingress}
-        return Identities(since, host_identities(self._topology, self._machines), streams, inline | self._rings.found)
+        return Identities(since, host_identities(self.topology, self._machines), streams, inline | self._rings.found)
 
     def remarks(self) -> list[str]:
         """What a reader of the results must know of the sources and sinks, each once."""
@@ -160,7 +160,7 @@ class Testbed:
     def _guest(self, beside: UutSpec, name: str) -> Iterator[ActiveGuest]:
         machine = self._uut_machine
         self._rings.switch_on()  # once more, where a link was down meanwhile
-        resolved = resolve_guests(self._topology, beside, self._paths, machine.cpus, self._run_id)[name]
+        resolved = resolve_guests(self.topology, beside, self._paths, machine.cpus, self._run_id)[name]
         guest, point = resolved.make(), machine.point
         try:
             try:
@@ -212,7 +212,7 @@ class Testbed:
 
     @property
     def _uut_machine(self) -> Machine:
-        return self._machines[self._topology.uut_machine]
+        return self._machines[self.topology.uut_machine]
 
     def _cpus(self, machine: str | None) -> Sequence[int]:
         return self._machines[machine].cpus

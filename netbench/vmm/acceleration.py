@@ -97,7 +97,7 @@ def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
 def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
     if not exists(host, str(KVM_DEVICE)):
         where = "this host" if host.shares_files else str(outside(host))
-        return Acceleration("tcg", f"{where} has no {KVM_DEVICE}")
+        return Acceleration("tcg", f"{where} has no /dev/kvm")
     try:
         image = find_image(image_name)
     except MissingError as error:

@@ -66,7 +66,7 @@ class StartedMachine:
             return connect(self._host, str(path))
         except TestbedError as error:
             self.require_alive()
-            raise TestbedError(f"{self.guest}: its {what} cannot be reached: {error}") from error
+            raise TestbedError(f"{self.guest}: its {what}: {error}") from error
 
     def hopeless(self) -> str:
         """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""

@@ -41,6 +41,7 @@ class FakeTestbed:
     """
 
     def __init__(self, lab: Topology) -> None:
+        self.topology = lab
         self.fakes = FakeSetup.on(stream_paths(lab))
         self.calls: list[str] = []
         self.trials = 0

@@ -312,7 +312,11 @@ class FakeSetup:
 class FakeHost:
     """A host of a few files and commands: `answers` by the first word of the command, anything else is not there."""
 
-    def __init__(self, answers: dict[str, Completed] | None = None, files: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, answers: dict[str, Completed] | None = None, files: dict[str, str] | None = None, *, is_here: bool = False
+    ) -> None:
+        """`is_here`: its files are those of this machine, as far as somebody looks himself."""
+        self._is_here = is_here
         self._answers = answers or {}
         self.files = files or {}
         self.commands: list[tuple[str, ...]] = []
@@ -330,7 +334,7 @@ class FakeHost:
 
     @property
     def shares_files(self) -> bool:
-        return False
+        return self._is_here
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.commands.append(tuple(argv))

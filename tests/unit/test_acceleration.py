@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Completed
 from netbench.images.library import Image
 from netbench.vmm import acceleration
 from netbench.vmm.acceleration import Acceleration, choose, probe, remember, remembered
 from netbench.vmm.qemu_command import qemu_program
 from tests.unit.fakes import FakeHost
 
+DONE = Completed((), 0, "", "")
 DIES = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: it died")
 
 
@@ -47,7 +49,7 @@ def machine(monkeypatch, tmp_path, cache, boot_id):
             self.device = tmp_path / "kvm"
 
         def choose(self, wanted="auto", name="micro") -> Acceleration:
-            return choose(wanted, FakeHost(), tmp_path, name)
+            return choose(wanted, FakeHost(is_here=True), tmp_path, name)
 
     here = Machine()
     here.device.touch()
@@ -154,7 +156,7 @@ def test_kvm_that_is_wanted_works_or_is_an_error(machine):
 
 def test_a_probe_that_cannot_even_start_says_so(tmp_path):
     """A FakeHost starts nothing."""
-    found = probe(FakeHost(), image(), tmp_path)
+    found = probe(FakeHost({"mkdir": DONE}), image(), tmp_path)
     assert found.emulated
     assert found.why == "/dev/kvm is there, but no guest boots under it: a fake host starts no processes"
 
@@ -167,7 +169,7 @@ def test_a_probe_is_of_the_image_under_kvm(tmp_path):
             asked.append(list(argv))
             raise TestbedError("no")
 
-    probe(Asking(), image(), tmp_path)
+    probe(Asking({"mkdir": DONE}), image(), tmp_path)
     (command,) = asked
     assert command[0] == qemu_program()
     assert command[command.index("-accel") + 1] == "kvm"

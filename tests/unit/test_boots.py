@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from netbench.campaign.boots import MOST_FAILURES, MOST_GIVEN_UP, Boots
 from netbench.campaign.record import Record, Results
 from netbench.campaign.runner import make_request, measure_all
+from netbench.campaign.testbeds import Testbeds
 from netbench.errors import TestbedError
 from netbench.model.events import Event, TrialFinished, UutFailed
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
@@ -200,14 +201,16 @@ FATES = st.sampled_from([Fate(), DIES, UNREAD])
 @given(st.lists(FATES, max_size=20), st.lists(st.sampled_from(["", "", "", "refused"]), max_size=6), st.integers(0, 3))
 def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, fates, refusals, retries):
     lab, wanted = topology(), profile(repetitions=5, retries=retries, order="sequential")
-    schedule = make_request(lab, wanted).schedule
+    request = make_request(lab, wanted)
+    schedule = request.schedule
     testbed: Any = FakeTestbed(lab)
     testbed.fates["bridge"], testbed.refusals["bridge"] = list(fates), list(refusals)
     notes: Any = Notes()
     directory = ResultDirectory(tmp_path)
     directory.captures.mkdir(exist_ok=True)
     record = Record(directory, notes, Results(notes), [notes])
-    boots = Boots(testbed, wanted, directory.captures, record, count(1))
+    testbeds = Testbeds(request.resolved, lambda _: testbed.opening())
+    boots = Boots(testbeds, wanted, directory.captures, record, count(1))
     measure_all(schedule, boots, {uut.name: uut for uut in lab.uuts})
     assert list(directory.captures.iterdir()) == []
     assert [kept.spec for kept in notes.kept] == list(schedule.trials or ())

@@ -1,6 +1,7 @@
 """The life of a guest as a UUT, on stand-ins for QEMU, the way into its guest and the kernel of its machine."""
 
 import json
+import os
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -124,10 +125,11 @@ class TapHost(FakeHost):
         version = Completed((), 0, "QEMU emulator version 7.2.15 (Debian 1:7.2)\nCopyright\n", "")
         done = Completed((), 0, "", "")
         groups = {
-            "/proc/1/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
-            "/proc/1/root/sys/fs/cgroup/cgroup.controllers": "cpu",
+            f"/proc/{os.getpid()}/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            f"/proc/{os.getpid()}/root/sys/fs/cgroup/cgroup.controllers": "cpu",
         }
-        super().__init__({qemu_program(): version, sys.executable: done, "test": done, "setpriv": done}, groups)
+        answers = {qemu_program(): version, sys.executable: done, "test": done, "setpriv": done}
+        super().__init__(answers, groups, is_here=True)
         self._life = life
 
     def run(self, argv, *, stdin="", timeout_s=30.0):
@@ -249,7 +251,7 @@ def test_what_it_may_take_of_the_cpus_is_in_force_from_the_start_and_known_to_th
     assert (group.name, group.weight, group.limit) == ("nb-101-120000-1-g", None, 0.2)
     machine = guest.qemu.machine
     assert machine.host_cpus == (1, 2)
-    assert machine.door == f"/proc/1/root/sys/fs/cgroup/{group.name}/cgroup.procs"
+    assert machine.door == f"/proc/{os.getpid()}/root/sys/fs/cgroup/{group.name}/cgroup.procs"
     facts = guest.uut.ready().facts
     assert {"host_cpus": "1,2", "cpu_limit": "20%"}.items() <= facts.items()
     assert "cpu_weight" not in facts

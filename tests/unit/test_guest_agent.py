@@ -9,8 +9,12 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
+from netbench.hosts.local import LocalHost
+from netbench.hosts.relay import connect
 from netbench.vmm.guest_agent import GuestAgentHost
 from tests.unit.fake_qmp import FakeQmp, Refusal
+
+HERE = LocalHost("here", "no-run")
 
 
 class Agent:
@@ -69,7 +73,7 @@ def server(tmp_path, agent):
 
 @pytest.fixture
 def guest(tmp_path, server):
-    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
     guest.await_answer(20, str)
     yield guest
     guest.close()
@@ -132,7 +136,7 @@ def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
 
     coming = threading.Timer(0.1, come)
     coming.start()
-    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
     guest.await_answer(30, str)
     assert guest.run(["true"]).exit_code == 0
     assert servers[0].connections >= 3
@@ -142,7 +146,7 @@ def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
 
 
 def test_waiting_gives_up_in_time_or_as_soon_as_there_is_no_hope(tmp_path, agent):
-    guest = GuestAgentHost("g", "guest g", tmp_path / "agent")
+    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
     with pytest.raises(TestbedError, match="did not answer within 0.2 s of its start; does the image run qemu-ga"):
         guest.await_answer(0.2, str)
     with pytest.raises(TestbedError, match="^QEMU has ended$"):

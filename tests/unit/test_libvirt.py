@@ -140,6 +140,9 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
     monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
     spec = GuestSpec("g", tmp_path)
     guest = LibvirtDomain(spec, VirtualMachine("g", BOOT, "tcg"), Pinning(), "qemu:///system")
-    with pytest.raises(TestbedError, match=r"^guest g: its console cannot be reached: No such file or directory$"):
+    with pytest.raises(
+        TestbedError,
+        match=r"^guest g: its console: .*/console cannot be reached: No such file",
+    ):
         guest.start(LocalHost("here", "no-run"))
     guest.stop()

@@ -310,8 +310,10 @@ def test_a_dry_run_needs_neither_the_image_nor_the_disk():
 
 
 def test_what_it_cannot_forward_on_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="stream s1: a guest under QEMU needs NICs of this machine, not of a VM"):
-        made(read()).check(stream_paths(topology_in_vm()))
+    in_vm = stream_paths(topology_in_vm())
+    made(read()).check(in_vm)
+    with pytest.raises(UsageError, match="image: a VM that is a host has no disk images"):
+        made(read(image="/a/disk", channel="guest-agent")).check(in_vm)
     made(read()).check(PATHS)
     disk, key = tmp_path / "disk", tmp_path / "key"
     ssh = {"kind": "ssh", "key": str(key), "host_key": "ssh-ed25519 AAAA"}

@@ -12,7 +12,9 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
 
 SHIPPED_TOPOLOGIES = [
+    "lab-kvm",
     "lab-vm",
+    "lab-vmm",
     "netns",
     "netns-3",
     "netns-datapaths",
