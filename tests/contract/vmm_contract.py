@@ -4,15 +4,12 @@ It needs root: guests forward real frames between the namespaces of a testbed, w
 they left behind.
 """
 
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
-from netbench.hosts.local import marked_processes
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
@@ -42,7 +39,7 @@ class VmmContract:
         """A testbed of two streams; whatever is left behind when it goes is a failure."""
         with fresh_yard("nbt-vmm") as yard:
             yield yard
-            assert list(marked_processes(yard.run_id)) == [], "processes of guests are left"
+            assert yard.running() == [], "processes of guests are left"
 
     def test_before_it_starts_a_guest_it_only_tells(self) -> None:
         uut = Guest(self.vmm())
@@ -91,7 +88,7 @@ class VmmContract:
                 assert yard.forwarded(active, path) == FRAMES
                 active.uut.destroy()
                 active.uut.destroy()
-                assert list(marked_processes(yard.run_id)) == []
+                assert yard.running() == []
 
     def test_a_guest_that_dies_is_noticed_and_can_be_ended(self, yard: Yard) -> None:
         with yard.uut(Guest(self.vmm()), "g", (yard.paths[0],)) as active:
@@ -110,9 +107,8 @@ class VmmContract:
         with pytest.raises((TestbedError, MissingError)) as caught, yard.uut(Guest(self.broken()), "g"):
             pytest.fail("it is up")
         assert str(caught.value)
-        assert list(marked_processes(yard.run_id)) == []
+        assert yard.running() == []
 
     def kill(self, yard: Yard) -> None:
-        """End the guest from outside: here by its processes, which bear the mark of the run."""
-        for pid, _ in marked_processes(yard.run_id):
-            os.kill(pid, signal.SIGKILL)
+        """End the guest from outside: here by its processes."""
+        yard.kill()

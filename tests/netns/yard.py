@@ -1,4 +1,4 @@
-"""Namespaces with the links of two streams, in which UUTs are brought up by hand, side by side."""
+"""Namespaces with the links of two streams, here or in a VM, in which UUTs are brought up by hand, side by side."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from netbench.generators.frames import build_frame
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost, end_marked_processes
+from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -41,6 +41,19 @@ class Yard:
     hosts: dict[str, Host]
     machine: Machine
     paths: tuple[StreamPath, ...]
+    always_there: frozenset[str] = frozenset()  # commands that run in a VM whatever the yard is used for
+
+    def running(self) -> list[tuple[int, str]]:
+        """The processes, and their commands, of what was brought up."""
+        if self.machine.name is None:
+            return list(marked_processes(self.run_id))
+        there = processes(self.machine.host())
+        return [(pid, words) for pid, words in there if words not in self.always_there]
+
+    def kill(self) -> None:
+        """End them from outside."""
+        for pid, _ in self.running():
+            self.machine.host().run(["kill", "-KILL", str(pid)])
 
     @contextmanager
     def uut(
@@ -67,7 +80,8 @@ class Yard:
         towards = active.ready.next_hop_macs[path.name]
         traffic = Traffic(path.name, path.source.mac, towards, path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1)
         frame = build_frame(traffic).hex()
-        send = [sys.executable, "-c", SEND, path.source.interface, str(FRAMES), frame]
+        python = sys.executable if self.machine.name is None else "python3"
+        send = [python, "-c", SEND, path.source.interface, str(FRAMES), frame]
         run_checked(self.hosts["source"], send)
         arrived = before
         while wait_until(lambda: self._arrived(path) != arrived, _SETTLE_S):  # noqa: B023 - asked at once
@@ -102,6 +116,15 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
             end_marked_processes(journal.run_id)
             assert machine.undo() == []
             journal.remove()
+
+
+def processes(host: Host) -> list[tuple[int, str]]:
+    """The processes of a machine and their commands, but for threads of its kernel and what tells them."""
+    told = run_checked(
+        host, ["sh", "-c", 'for one in /proc/[0-9]*; do echo "${one#/proc/} $(tr "\\0" " " <$one/cmdline)"; done']
+    )
+    split = (line.partition(" ") for line in told.splitlines())
+    return [(int(pid), words) for pid, _, words in split if words.strip() and "cmdline" not in words]
 
 
 def groups() -> list[Path]:
