@@ -8,6 +8,7 @@ import runpy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -20,6 +21,13 @@ def module_command(module: str, *arguments: str) -> list[str]:
     assert spec.origin is not None
     directory = Path(spec.origin).parents[1]
     return [sys.executable, "-E", "-P", __file__, str(directory), "-m", module, *arguments]
+
+
+def source_command(module: ModuleType, *arguments: str) -> list[str]:
+    """The command that runs a module, with some arguments, on a host that has no netbench: it imports none of it."""
+    import inspect  # slow, and what this file begins does not need it
+
+    return ["python3", "-I", "-S", "-c", inspect.getsource(module), *arguments]
 
 
 def main() -> None:

@@ -166,6 +166,14 @@ class Bench:
             return "not loaded; the module is there"
         raise ProbeError("not in this kernel")
 
+    def macvtap(self) -> str:
+        """Make one over the pair."""
+        with IPRoute() as iproute:
+            nic = iproute.link_lookup(ifname="nbp0")[0]
+            iproute.link("add", ifname="nbpmvt", kind="macvtap", link=nic, macvtap_mode="passthru")
+            iproute.link("del", index=iproute.link_lookup(ifname="nbpmvt")[0])
+        return "made one"
+
     def tun(self) -> str:
         """Make a tap."""
         with Path("/dev/net/tun").open("r+b", buffering=0) as device:

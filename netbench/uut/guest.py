@@ -1,13 +1,12 @@
 """A guest that forwards, as the UUT of its VMM's name: the machine attaches it, its own kernel does as `raw` does."""
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.python_modules import module_command
+from netbench.hosts.python_modules import module_command, source_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -104,7 +103,9 @@ class Guest(UnitUnderTest):
         ]
         return UutPlan(
             steps=tuple(steps),
-            needs=vmm.needs() | attachment.needs | (set() if vmm.elsewhere else {"bridge", "bridge-nf"}),
+            needs=vmm.needs()
+            | attachment.needs
+            | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"}),
             load_needs=vmm.load_needs(),
             pace=vmm.pace,
             own_kernel=vmm.own_kernel,
@@ -207,7 +208,7 @@ class Guest(UnitUnderTest):
 
     def _links(self, spec: GuestSpec, paths: Sequence[StreamPath]) -> tuple[Link, ...]:
         """What attaches it to NICs of the machine that its streams come through; nothing where that is another one."""
-        return () if self._vmm.elsewhere else guest_links(paths, self._vmm.attachment(spec).kind)
+        return () if self._vmm.elsewhere else guest_links(paths, self._vmm.attachment(spec))
 
     def _towards(self, paths: Sequence[StreamPath]) -> dict[str, str]:
         """Whom frames of each stream are addressed to: the sink through a bridge, the guest itself as a router."""
@@ -255,17 +256,27 @@ class Guest(UnitUnderTest):
         before = received()
         for link in running.links:
             if link.role == "ingress":
-                run_checked(site.host, _probe_command(site.host, link))
+                host, interface = _in_front_of(link, site)
+                run_checked(host, _probe_command(host, interface, link.mac))
         if not wait_until(lambda: all(now > before[one] for one, now in received().items()), _RECEPTION_S, _POLL_S):
             title = running.guest.spec.title
             raise TestbedError(f"{title}: it takes no frames {_RECEPTION_S:g} s after its NICs came up")
 
 
-def _probe_command(host: Host, link: Link) -> list[str]:
+def _in_front_of(link: Link, site: Site) -> tuple[Host, str]:
+    """Where a frame is sent that is to go into a guest."""
+    if not link.attachment.on_nic:
+        return site.host, link.interface
+    # What is sent by such an interface leaves by the NIC that it is on.
+    source = next(path.source for path in site.paths if path.name == link.stream)
+    return site.hosts[source.host], source.interface
+
+
+def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
     """What sends a frame to a NIC of the guest."""
     if host.shares_files:
-        return module_command(reception.__name__, link.interface, link.mac)
-    return ["python3", "-I", "-S", "-c", inspect.getsource(reception), link.interface, link.mac]
+        return module_command(reception.__name__, interface, mac)
+    return source_command(reception, interface, mac)
 
 
 def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> Iterator[StreamPath]:

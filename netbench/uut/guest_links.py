@@ -36,9 +36,14 @@ class Link:
     stream: str
     role: str  # ingress, egress
     nic: Nic
-    kind: str  # of its attachment
+    attachment: Attachment
     interface: str
     mac: str
+
+    @property
+    def kind(self) -> str:
+        """How messages call what attaches it."""
+        return self.attachment.kind
 
     @property
     def bridge(self) -> str:
@@ -52,8 +57,9 @@ class Link:
 
     @property
     def point(self) -> CountingPoint:
-        """The interface as a counting point: what the machine sends into it, the guest receives."""
-        where, way = (Where.BEFORE, "tx") if self.role == "ingress" else (Where.BEHIND, "rx")
+        """The interface as a counting point: for a tap, what the machine sends into it, the guest receives."""
+        to_guest, from_guest = self.attachment.to_guest, "rx" if self.attachment.to_guest == "tx" else "tx"
+        where, way = (Where.BEFORE, to_guest) if self.role == "ingress" else (Where.BEHIND, from_guest)
         return CountingPoint(f"{self.role} {self.kind}", where, Kind.INTERFACE, self.place, way, passing=True)
 
 
@@ -66,12 +72,12 @@ def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
     )
 
 
-def guest_links(paths: Sequence[StreamPath], kind: str) -> tuple[Link, ...]:
+def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[Link, ...]:
     """What attaches them to NICs of the guest's machine."""
     nics = [nic for path in paths for nic in inside_nics(path)]
     return tuple(
-        Link(own.stream, own.role, nic, kind, own.interface, own.mac)
-        for own, nic in zip(guest_nics(paths, kind), nics, strict=True)
+        Link(own.stream, own.role, nic, attachment, own.interface, own.mac)
+        for own, nic in zip(guest_nics(paths, attachment.kind), nics, strict=True)
     )
 
 
@@ -84,10 +90,16 @@ def attaching_changes(
     paths: Sequence[StreamPath], attachment: Attachment, towards: Mapping[str, str]
 ) -> Iterator[Change]:
     """What attaches each NIC, and a bridge for it; `towards` is the MAC address that a stream's frames come in with."""
+    links = guest_links(paths, attachment)
+    if attachment.on_nic:
+        for link in links:
+            yield from attachment.changes(link.nic.netns, link.interface, link.mac, link.nic.interface)
+        yield from no_ipv6(link.interface for link in links if link.nic.netns is None)
+        yield from (SetUp(link.nic.netns, link.interface) for link in links)
+        return
     yield from no_bridge_netfilter(paths)
-    links = guest_links(paths, attachment.kind)
     for link in links:
-        yield from attachment.changes(link.nic.netns, link.interface, link.mac)
+        yield from attachment.changes(link.nic.netns, link.interface, link.mac, link.nic.interface)
         yield AddBridge(link.nic.netns, link.bridge)
     # In a namespace of ours IPv6 is off for all; elsewhere both would speak up among our frames.
     yield from no_ipv6(name for link in links if link.nic.netns is None for name in (link.bridge, link.interface))
@@ -108,9 +120,11 @@ def attaching_changes(
 def guest_points(paths: Sequence[StreamPath], links: Sequence[Link]) -> Points:
     """Where the frames of a guest are counted: where it is attached to its machine, if that is ours, and in it."""
     own = {(link.stream, link.role): link.point for link in links}
+    bridged = bool(links) and not links[0].attachment.on_nic
     return {
         path.name: (
-            *([forwarding_point(path, Kind.BRIDGE, Where.BEFORE), own[path.name, "ingress"]] if own else []),
+            *([forwarding_point(path, Kind.BRIDGE, Where.BEFORE)] if bridged else []),
+            *([own[path.name, "ingress"]] if own else []),
             _VIRTUAL_NIC,
             _INGRESS_NIC,
             _SOFTNET,
@@ -119,7 +133,8 @@ def guest_points(paths: Sequence[StreamPath], links: Sequence[Link]) -> Points:
             _EGRESS_QUEUE,
             _EGRESS_NIC,
             CountingPoint("VMM egress", Where.BEHIND, names_segment=True),
-            *([own[path.name, "egress"], _behind(path)] if own else []),
+            *([own[path.name, "egress"]] if own else []),
+            *([_behind(path)] if bridged else []),
         )
         for path in paths
     }
@@ -181,5 +196,8 @@ def read_links(
             raise TestbedError(f"{guest}: {place.interface} is down")
     for link in links:
         way = link.point.direction
-        for counter, role in ((way, "passed"), (f"{way}_dropped", "dropped")):
-            yield CounterReading(link.stream, link.point.name, counter, role, getattr(counted[link.place], counter))
+        passed, dropped = (getattr(counted[link.place], counter) for counter in (way, f"{way}_dropped"))
+        if way == link.attachment.to_guest == "rx":
+            passed -= dropped  # received is also what there was no room for
+        yield CounterReading(link.stream, link.point.name, way, "passed", passed)
+        yield CounterReading(link.stream, link.point.name, f"{way}_dropped", "dropped", dropped)

@@ -21,6 +21,7 @@ from netbench.model.names import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
+from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.esxi_api import REMEDY, Session, asked, vsphere_module
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
@@ -39,13 +40,13 @@ def look_for_bindings(_: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class VSwitch:
+class VSwitch(Attachment):
     """A switch of the ESXi host's own, with the physical NIC that a cable leads to: made with the guest."""
 
     kind: ClassVar[str] = "vswitch"
     needs: ClassVar[frozenset[str]] = frozenset()
 
-    def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
+    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
         return iter(())
 
 

@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -47,6 +48,7 @@ class Libvirt(Qemu):
 
     Options: ClassVar[type[GuestOptions]] = LibvirtOptions
     runs_hosts: ClassVar[bool] = False
+    supports = replace(Qemu.supports, attachments=("tap",))
     may_need = (
         *Qemu.may_need,
         Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings),

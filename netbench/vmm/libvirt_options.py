@@ -16,4 +16,6 @@ class LibvirtOptions(QemuOptions):
     def _boots_a_kernel(self) -> Self:
         if self.is_disk:
             raise ValueError("image: libvirt starts netbench's own guest images only; for a disk image use kind qemu")
+        if self.attachment != "tap":
+            raise ValueError("attachment: libvirt attaches its guests by taps here; for a macvtap use kind qemu")
         return self

@@ -25,7 +25,7 @@ from netbench.model.fields import Memory
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
-from netbench.vmm.attachment import host_mac
+from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.openvz_tools import Box, Tool, box, shares
@@ -79,7 +79,7 @@ class OpenVzOptions(GuestOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class Netif:
+class Netif(Attachment):
     """A pair of virtual Ethernet interfaces that OpenVZ makes once the container runs (vzctl(8), --netif_add)."""
 
     kind: ClassVar[str] = "veth"
@@ -87,7 +87,7 @@ class Netif:
 
     box: Box
 
-    def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
+    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
         yield AddContainerNic(self.box.tool, self.box.ident, interface, mac, host_mac(mac))
         if netns:
             yield MovePort(interface, netns)

@@ -17,13 +17,13 @@ from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
-from netbench.linux.needs import IN_NETNS, Facility, Feature, Need, Tool
+from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
 from netbench.linux.probes import Bench
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
-from netbench.vmm.attachment import Tap
+from netbench.vmm.attachment import Attachment, Macvtap, Tap
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
@@ -45,6 +45,7 @@ from netbench.vmm.qemu_process import QemuProcess
 from netbench.vmm.started_machine import StartedMachine
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
+_PINNING = ("the whole guest", "each vCPU", "other threads")
 _PLANNED_SSH_PORT = 2222
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest takes its time
 
@@ -107,10 +108,19 @@ class Qemu(Vmm):
     runs_hosts: ClassVar[bool] = True
     kinds = (Virtualisation.FULL, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
-    supports = replace(Vmm.supports, pinning=("the whole guest", "each vCPU", "other threads"))
+    supports = replace(Vmm.supports, attachments=("tap", "macvtap"), pinning=_PINNING)
     emulated_without = "kvm"
     may_need: ClassVar[tuple[Need, ...]] = (
         Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
+        Feature(
+            "macvtap",
+            "guests on a NIC of their own",
+            ON_VETH,
+            "CONFIG_MACVTAP",
+            "macvtap",
+            Bench.macvtap,
+            optional=True,
+        ),
         Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),
         Tool("ssh", "openssh-client", "guests whose disk image is reached over SSH", optional=True),
         Facility(
@@ -171,8 +181,8 @@ class Qemu(Vmm):
     def nic_model(self) -> str:
         return self._options.nic
 
-    def attachment(self, spec: GuestSpec) -> Tap:
-        return Tap(self._options.queues)
+    def attachment(self, spec: GuestSpec) -> Attachment:
+        return Macvtap() if self._options.attachment == "macvtap" else Tap(self._options.queues)
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
@@ -207,7 +217,8 @@ class Qemu(Vmm):
     ) -> VirtualMachine:
         """A guest on a host; None while that is a plan."""
         options, vhost = self._options, self._use_vhost(host)
-        nics = tuple(VirtualNic(nic.interface, nic.mac, options.nic, options.queues, vhost) for nic in spec.nics)
+        how = options.nic, options.queues, vhost, options.attachment == "macvtap"
+        nics = tuple(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics)
         own = spec.host_cpus, spec.door
         return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
 

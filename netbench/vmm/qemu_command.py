@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netbench.hosts.composed import confined
+from netbench.hosts.python_modules import module_command, source_command
+from netbench.vmm import open_macvtaps
+from netbench.vmm.open_macvtaps import FIRST_FILE
 
 AGENT_PORT = "netbench.agent"
 # org.qemu.guest_agent.0 is where qemu-ga looks by default (qemu-ga(8)).
@@ -30,6 +33,7 @@ class VirtualNic:
     model: str  # a QEMU device: virtio-net-pci, e1000, vmxnet3, rtl8139
     queues: int = 1
     vhost: bool = False
+    macvtap: bool = False  # which QEMU is given opened, as it would open a tap itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +136,13 @@ def qemu_program() -> str:
     return f"qemu-system-{platform.machine()}"
 
 
-def qemu_command(machine: VirtualMachine, files: RunFiles) -> list[str]:
-    """The command that starts it; it runs in the foreground."""
-    return confined([qemu_program(), *_options(machine, files)], machine.host_cpus, machine.door)
+def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = True) -> list[str]:
+    """The command that starts it, on this machine or on one that has no netbench; it runs in the foreground."""
+    command = [qemu_program(), *_options(machine, files)]
+    if macvtaps := [nic.tap for nic in machine.nics if nic.macvtap]:
+        python = module_command(open_macvtaps.__name__) if is_here else source_command(open_macvtaps)
+        command = [*python, ",".join(macvtaps), str(files.directory), *command]
+    return confined(command, machine.host_cpus, machine.door)
 
 
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
@@ -155,7 +163,7 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     yield from ("-chardev", f"socket,id=agent,path={files.channel},server=on,wait=off")
     yield from ("-device", f"virtserialport,chardev=agent,name={port}")
     for number, nic in enumerate(machine.nics):
-        yield from _nic(f"nic{number}", nic)
+        yield from _nic(number, nic)
 
 
 def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
@@ -183,10 +191,12 @@ def board() -> str:
     return _BOARDS.get(platform.machine(), "q35")
 
 
-def _nic(name: str, nic: VirtualNic) -> Iterator[str]:
+def _nic(number: int, nic: VirtualNic) -> Iterator[str]:
+    name = f"nic{number}"
     queues = f",queues={nic.queues}" if nic.queues > 1 else ""
     vhost = ",vhost=on" if nic.vhost else ""
-    yield from ("-netdev", f"tap,id={name},ifname={nic.tap},script=no,downscript=no{queues}{vhost}")
+    backend = f"fd={FIRST_FILE + number}" if nic.macvtap else f"ifname={nic.tap},script=no,downscript=no"
+    yield from ("-netdev", f"tap,id={name},{backend}{queues}{vhost}")
     # Two vectors a queue, one for configuration, one for control (QEMU's docs on multiqueue virtio-net).
     several = f",mq=on,vectors={2 * nic.queues + 2}" if nic.queues > 1 else ""
     yield from ("-device", f"{nic.model},netdev={name},mac={nic.mac}{several}")

@@ -70,6 +70,7 @@ class QemuOptions(GuestOptions):
     """
 
     nic: NicModel = "virtio-net-pci"
+    attachment: Literal["tap", "macvtap"] = "tap"
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     cpus: Vcpus = 1
@@ -89,6 +90,8 @@ class QemuOptions(GuestOptions):
     def _fits(self) -> Self:
         if self.queues > 1 and self.nic != "virtio-net-pci":
             raise ValueError(f"queues: {self.nic} over a tap has one queue; only virtio-net-pci has more")
+        if self.queues > 1 and self.attachment == "macvtap":
+            raise ValueError("queues: over a macvtap a guest has one queue; leave out attachment")
         if self.queues > self.cpus:
             raise ValueError(f"queues: {self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
         if self.vhost == "on" and self.nic != "virtio-net-pci":

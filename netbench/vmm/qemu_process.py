@@ -33,7 +33,7 @@ class QemuProcess(StartedMachine):
     def start(self, host: Host) -> None:
         """Start QEMU and reach its monitor; TestbedError, with QEMU's own words, when it ends instead."""
         self._host = host
-        self._process = host.spawn(qemu_command(self._machine, self._files))
+        self._process = host.spawn(qemu_command(self._machine, self._files, is_here=host.shares_files))
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self.read_console(self._process.stdout)

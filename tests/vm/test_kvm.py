@@ -3,6 +3,7 @@
 import pytest
 
 from netbench.model.topology import HostSpec
+from netbench.results.directory import ResultDirectory
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
@@ -56,4 +57,6 @@ def test_a_campaign_under_kvm_with_vhost_and_without(results):
         assert row["unexplained_frames"] == "0"
     lossy = {row["uut"]: row["lost_at"] for row in found if row["load"] == "max" and row["uut"] != "raw"}
     assert all(places.startswith("ingress tap") for places in lossy.values()), lossy
-    assert {facts(results, uut)["vhost"] for uut in lossy} == {"on", "off"}
+    facts = ResultDirectory(results).results().facts
+    assert {uut: facts[uut]["vhost"] for uut in lossy} == {"kvm": "off", "kvm-vhost": "on"}
+    assert {facts[uut]["accelerator"] for uut in lossy} == {"kvm"}

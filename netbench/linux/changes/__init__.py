@@ -17,6 +17,7 @@ from netbench.linux.changes.base import Change, Look, Request
 from netbench.linux.changes.kernel import AddCgroup, AddRunDirectory, AddTable, SetSysctl, of_nic
 from netbench.linux.changes.links import (
     AddBridge,
+    AddMacvtap,
     AddNamespace,
     AddTap,
     AddVeth,
@@ -36,6 +37,7 @@ __all__ = [
     "AddDelay",
     "AddForwardingEntry",
     "AddIngress",
+    "AddMacvtap",
     "AddNamespace",
     "AddNeighbour",
     "AddRunDirectory",

@@ -127,6 +127,26 @@ class AddTap(RequestInNamespace):
 
 
 @dataclass(frozen=True, slots=True)
+class AddMacvtap(RequestInNamespace):
+    """A tap over a NIC, which takes in all that comes there, whomever it is for (mode passthru, macvlan.c)."""
+
+    interface: str
+    nic: str
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        return "link", "add", "link", self.nic, "name", self.interface, "type", "macvtap", "mode", "passthru"
+
+    @property
+    def undo_line(self) -> tuple[str, ...]:
+        return "link", "del", self.interface
+
+    def found(self, look: Look) -> Self:
+        look.refuse_existing(self.netns, self.interface)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
 class SetUp(RequestInNamespace):
     """An interface brought up; `was_up` is how it was found, None where it was made by the same command."""
 
