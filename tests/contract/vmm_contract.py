@@ -39,7 +39,7 @@ class VmmContract:
         """A testbed of two streams; whatever is left behind when it goes is a failure."""
         with fresh_yard("nbt-vmm") as yard:
             yield yard
-            assert yard.running() == [], "processes of guests are left"
+            assert yard.left() == [], "processes of guests are left"
 
     def test_before_it_starts_a_guest_it_only_tells(self) -> None:
         uut = Guest(self.vmm())
@@ -88,7 +88,7 @@ class VmmContract:
                 assert yard.forwarded(active, path) == FRAMES
                 active.uut.destroy()
                 active.uut.destroy()
-                assert yard.running() == []
+                assert yard.left() == []
 
     def test_a_guest_that_dies_is_noticed_and_can_be_ended(self, yard: Yard) -> None:
         with yard.uut(Guest(self.vmm()), "g", (yard.paths[0],)) as active:
@@ -107,7 +107,7 @@ class VmmContract:
         with pytest.raises((TestbedError, MissingError)) as caught, yard.uut(Guest(self.broken()), "g"):
             pytest.fail("it is up")
         assert str(caught.value)
-        assert yard.running() == []
+        assert yard.left() == []
 
     def kill(self, yard: Yard) -> None:
         """End the guest from outside: here by its processes."""

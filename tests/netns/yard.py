@@ -24,6 +24,7 @@ from tests.unit.inputs import topology
 
 FRAMES = 100
 _SETTLE_S = 0.5
+_END_S = 5.0
 SEND = """
 import socket, sys
 with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as sender:
@@ -49,6 +50,11 @@ class Yard:
             return list(marked_processes(self.run_id))
         there = processes(self.machine.host())
         return [(pid, words) for pid, words in there if words not in self.always_there]
+
+    def left(self) -> list[tuple[int, str]]:
+        """Those that have not ended a moment after whoever started them has seen to that."""
+        wait_until(lambda: not self.running(), _END_S)
+        return self.running()
 
     def kill(self) -> None:
         """End them from outside."""
@@ -120,9 +126,8 @@ def fresh_yard(name: str = "nbt-side") -> Iterator[Yard]:
 
 def processes(host: Host) -> list[tuple[int, str]]:
     """The processes of a machine and their commands, but for threads of its kernel and what tells them."""
-    told = run_checked(
-        host, ["sh", "-c", 'for one in /proc/[0-9]*; do echo "${one#/proc/} $(tr "\\0" " " <$one/cmdline)"; done']
-    )
+    tell = 'for one in /proc/[0-9]*; do echo "${one#/proc/} $(tr "\\0\\n" "  " <$one/cmdline)"; done'
+    told = run_checked(host, ["sh", "-c", tell])
     split = (line.partition(" ") for line in told.splitlines())
     return [(int(pid), words) for pid, _, words in split if words.strip() and "cmdline" not in words]
 

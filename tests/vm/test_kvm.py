@@ -29,7 +29,7 @@ class TestGuestsUnderKvm(VmmContract):
     @pytest.fixture
     def yard(self, lab):
         yield lab
-        assert lab.running() == [], "processes of guests are left"
+        assert lab.left() == [], "processes of guests are left"
 
 
 def test_a_campaign_under_kvm_with_vhost_and_without(results):
