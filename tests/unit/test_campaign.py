@@ -7,10 +7,11 @@ import pytest
 
 from netbench.campaign import runner
 from netbench.campaign.runner import make_request
-from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.running import Other
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
 from tests.unit.fake_campaign import FakeCampaign
@@ -20,6 +21,10 @@ from tests.unit.inputs import profile, shared_topology, topology
 ONE_UUT = topology()
 TWO_UUTS = topology(uuts=[{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}])
 WITH_NEIGHBOURS = shared_topology(uuts=TWO_UUTS.uuts)
+ON_A_VM = topology(
+    uuts=[{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "on": "lab"}],
+    hosts={"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}},
+)
 FINE = Fate()
 BROKEN_OFF = Fate(source_error="ENETDOWN")  # invalid, and the generator's fault
 UNREAD = Fate(sink_error="killed by signal 9")  # invalid, and not the generator's
@@ -32,6 +37,7 @@ def campaign(request, tmp_path, monkeypatch):
     return FakeCampaign.on(getattr(request, "param", ONE_UUT), tmp_path / "results", monkeypatch)
 
 
+on_a_vm = pytest.mark.parametrize("campaign", [ON_A_VM], ids=[""], indirect=True)
 on_two_uuts = pytest.mark.parametrize("campaign", [TWO_UUTS], ids=[""], indirect=True)
 with_neighbours = pytest.mark.parametrize("campaign", [WITH_NEIGHBOURS], ids=[""], indirect=True)
 
@@ -451,3 +457,37 @@ def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, fat
     assert [reason.kind for reason in found["network-50"].reasons] == [ReasonKind.MAXIMUM_UNKNOWN]
     assert found["network-50"].streams == ()
     assert [found[name].verdict for name in ("dedicated", "network-500fps")] == [Verdict.VALID] * 2
+
+
+@on_a_vm
+def test_a_uut_on_a_vm_is_measured_on_a_testbed_of_its_own(campaign):
+    results = campaign.run(repetitions=2)
+    here, there = ([f"up {uut}", f"down {uut}"] for uut in ("bridge", "route"))
+    assert campaign.testbed.calls == ["open", *here, "close", "open", *there, "close"]
+    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
+    assert not [one for one in results.warnings if one.kind is WarningKind.TESTER_CHANGED], "it was planned so"
+
+
+@pytest.mark.parametrize("error", [TestbedError("it does not boot"), MissingError("its image is not there")])
+@on_a_vm
+def test_a_vm_that_does_not_come_up_costs_the_trials_of_its_uuts(campaign, monkeypatch, error):
+    def open_fake(resolved, _):
+        if resolved.topology.vms:
+            raise error
+        return campaign.testbed.opening()
+
+    monkeypatch.setattr(runner, "open_testbed", open_fake)
+    results = campaign.run()
+    said = {trial.spec.uut: (trial.verdict, [reason.detail for reason in trial.reasons]) for trial in results.trials}
+    assert said == {"bridge": (Verdict.VALID, []), "route": (Verdict.INVALID, [str(error)])}
+    another = ResultDirectory(campaign.directory.path / "x")
+    with pytest.raises(type(error)):  # where nothing was measured yet, there is no campaign
+        runner.start(make_request(ON_A_VM, profile(), ["route"]), another, [], [])
+
+
+@on_a_vm
+def test_a_vm_that_dies_costs_the_trials_of_its_uuts_and_this_machine_all(campaign):
+    campaign.testbed.stop_at(2, MachineGoneError("guest lab: QEMU was killed"))
+    results = campaign.run(order="sequential")
+    assert [trial.verdict for trial in results.trials] == [Verdict.VALID, Verdict.INVALID]
+    assert campaign.testbed.calls.count("open") == campaign.testbed.calls.count("close") == 2

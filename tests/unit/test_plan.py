@@ -305,3 +305,15 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
     told = {"name": "x", "activity": {"network": "50%"}, "neighbours": {"third": {"network": "50%"}}}
     with pytest.raises(UsageError, match="neighbour third has no streams to forward"):
         make_plan(there, profile(scenarios=[told]))
+
+
+@given(SEEDS)
+def test_uuts_on_one_vm_follow_each_other_in_each_repetition(seed):
+    hosts = {"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}}
+    on = {"a": None, "b": "lab", "c": None, "d": "lab"}
+    uuts = tuple({"name": name, "kind": "raw", **({"on": vm} if vm else {})} for name, vm in on.items())
+    plan = make_plan(topology(1, uuts, hosts=hosts), profile(seed=seed, repetitions=3, order="interleaved"))
+    for repetition in (1, 2, 3):
+        visited = [trial.uut for trial in plan.trials if trial.repetition == repetition]
+        assert sorted(visited) == list(on)
+        assert [name for name, _ in itertools.groupby(on[uut] for uut in visited)] in (["lab", None], [None, "lab"])

@@ -1,5 +1,6 @@
 """What makes a topology inconsistent, and what it says of itself when it is not."""
 
+import re
 from typing import Any
 
 import pytest
@@ -233,3 +234,45 @@ def test_a_vm_reads_back_as_results_keep_it(vm):
     text = yaml.safe_dump(lab.model_dump(mode="json", exclude_none=True), sort_keys=False)
     again = Topology.model_validate(yaml.safe_load(text))
     assert (again, again.vms) == (lab, lab.vms)
+
+
+LABS = {
+    "lab": {"kind": "vm"},
+    "other": {"kind": "vm"},
+    **{name: {"kind": "netns"} for name in ("source", "uut", "sink")},
+}
+APART = ({"name": "here", "kind": "raw"}, {"name": "there", "kind": "raw", "on": "lab"})
+
+
+def test_a_uut_on_a_vm_has_all_namespaces_there_and_others_have_no_vm():
+    both = topology(1, APART, hosts=LABS | {"other": {"kind": "netns"}})
+    assert both.places == (None, "lab")
+    here, there = both.on(None), both.on("lab")
+    assert ([uut.name for uut in here.uuts], [uut.name for uut in there.uuts]) == (["here"], ["there"])
+    assert (here.uut_machine, there.uut_machine) == (None, "lab")
+    assert (list(here.vms), list(there.vms)) == ([], ["lab"])
+    assert {there.machine(host) for host in ("source", "uut", "sink")} == {"lab"}
+    assert there.on("lab") == there, "which is the testbed of that place already"
+
+
+def test_hosts_that_are_on_a_vm_anyway_stay_there():
+    inside = topology_in_vm()
+    assert (inside.places, inside.on(None)) == ((None,), inside)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "on", "says"),
+    [
+        (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
+        (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; VMs are lab, other"),
+        (LABS | {"sink": {"kind": "local"}}, "lab", "UUT bridge: on: host sink cannot be in a VM; it is this machine"),
+        (
+            LABS | {"sink": {"kind": "netns", "on": "other"}},
+            "lab",
+            "on: link uut/out1 – sink/rx1: its ends",
+        ),
+    ],
+)
+def test_a_uut_that_cannot_be_on_a_vm_is_refused(hosts, on, says):
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        topology(1, ({"name": "bridge", "kind": "raw", "on": on},), hosts=hosts)
