@@ -185,6 +185,7 @@ def selftest(
     from netbench.selftest.suite import Wanted, run_selftest
 
     wanted = load_topology(find(TOPOLOGIES, topology or usual_topology()), option_models(UUTS))
+    wanted = wanted.on(wanted.places[0])  # where UUTs are on VMs too, the testbed of the first one
     # Any profile does to read what sends and receives.
     settings = [f"generator={generator}", *([f"sink={sink}"] if sink is not None else [])]
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)

@@ -94,7 +94,8 @@ def kvm_remedy(cpuinfo: Path = _CPUINFO) -> str:
     module = next((module for flag, module in _MODULES.items() if flag in flags and not KVM_DEVICE.exists()), "")
     if module:
         return f"modprobe {module}"
-    return "use a machine, or an outer VM, with hardware virtualisation; until then guests are emulated"
+    elsewhere = "use a machine, or an outer VM, with hardware virtualisation"
+    return f"{elsewhere}; until then guests are emulated, but for those of topology lab-kvm, in a VM that has it"
 
 
 def _found(host: Host, directory: Path, image_name: str) -> Acceleration:
