@@ -12,7 +12,7 @@ from netbench.linux.count_here import read_local_counters
 from netbench.linux.journal import Record
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
-from netbench.linux.proc import busy_s
+from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
 from netbench.linux.readings import Counted
 from netbench.model.paths import Place
 from netbench.model.points import CounterReading, Points
@@ -116,9 +116,13 @@ class Machine:
 
     def cpu_s(self) -> float:
         """CPU time used since it was started, in seconds, of all its CPUs; TestbedError when it cannot be asked."""
+        return self.cpu_and_softirq_s()[0]
+
+    def cpu_and_softirq_s(self) -> tuple[float, float]:
+        """The same, and what of it softirqs took: where a kernel forwards, which no process is charged with."""
         text = self._host.read("/proc/stat")
         try:
-            return busy_s(text)
+            return busy_s(text), parse_cpu_ticks(text).softirq / USER_HZ
         except (ValueError, IndexError) as error:
             raise TestbedError(f"{self._host}: its CPU time makes no sense: {error}") from error
 

@@ -148,8 +148,9 @@ class TrialResult:
     """One trial as measured: its guests in the order of the spec, none where it was not, and the reasons against it.
 
     `boot` numbers the starts of UUTs in a campaign, from 1: trials of the same one were measured on the same start.
-    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial. `ends` are what sent and
-    received, by stream; none where nothing was measured. `thrown_away` has what spoke against each earlier attempt.
+    `machine_cpu_s` is all CPU time that the machine of the UUT used during the trial, `machine_softirq_s` what of it
+    softirqs did. `ends` are what sent and received, by stream; none where nothing was measured. `thrown_away` has what
+    spoke against each earlier attempt.
     """
 
     spec: TrialSpec
@@ -162,6 +163,7 @@ class TrialResult:
     boot: int = 0  # 0: unknown, or never started
     ends: dict[str, StreamEnds] = field(default_factory=dict)
     thrown_away: tuple[tuple[Reason, ...], ...] = ()
+    machine_softirq_s: float | None = None
 
     @property
     def verdict(self) -> Verdict:

@@ -314,6 +314,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("cpu_emulated", str, _emulated),
     Column("start_s", float, lambda row: row.boot.start_s if row.boot else None),
     Column("memory_mib", float, lambda row: _mib(row.boot)),
+    Column("cpu_softirq_s", float, lambda row: row.trial.machine_softirq_s),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

@@ -217,8 +217,8 @@ class Testbed:
     def _cpus(self, machine: str | None) -> Sequence[int]:
         return self._machines[machine].cpus
 
-    def _machine_cpu_s(self) -> float:
-        return self._uut_machine.cpu_s()
+    def _machine_cpu_s(self) -> tuple[float, float]:
+        return self._uut_machine.cpu_and_softirq_s()
 
     def _read_nics(self, places: Iterable[Place]) -> dict[Place, NicCounters]:
         wanted: dict[str | None, list[Place]] = {}

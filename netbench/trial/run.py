@@ -103,6 +103,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     for guest, result in zip(guests, results, strict=True):
         with trouble.noted(guest.name):
             prove_ways(setup, guest, result.streams, spec.drain_limit_s)
+    machine_cpu_s, machine_softirq_s = machine_cpu_growth(before, after)
     return TrialResult(
         spec,
         attempt,
@@ -110,7 +111,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         guests=results,
         reasons=(*trouble.reasons, *judge_trial(spec, results, evidence, clock_set_ns=set_ns, drained=drained)),
         steps_s=steps.seconds,
-        machine_cpu_s=machine_cpu_growth(before, after),
+        machine_cpu_s=machine_cpu_s,
+        machine_softirq_s=machine_softirq_s,
         ends={ends.path.name: ends.identities for ends in endpoints},
     )
 

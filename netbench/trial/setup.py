@@ -50,7 +50,7 @@ class TrialSetup:
     read_nics: NicReader
     read_counters: CounterReader
     clock: Clock
-    machine_cpu_s: Callable[[], float] | None = None
+    machine_cpu_s: Callable[[], tuple[float, float]] | None = None
     loads: Mapping[str, Neighbour] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
 

@@ -29,7 +29,7 @@ class Snapshot:
     counters: tuple[CounterReading, ...]
     guests: dict[str, Reading]
     loads_s: dict[str, float]
-    machine_s: float | None
+    machine_s: tuple[float, float] | None
 
 
 @dataclass(slots=True)
@@ -84,11 +84,12 @@ def cpu_growth(guest: TrialGuest, before: Snapshot, after: Snapshot) -> dict[str
     return used
 
 
-def machine_cpu_growth(before: Snapshot, after: Snapshot) -> float | None:
-    """CPU time that the UUT's machine used in between, in seconds; None where it is not read."""
+def machine_cpu_growth(before: Snapshot, after: Snapshot) -> tuple[float | None, float | None]:
+    """CPU time that the UUT's machine used in between, and what of it softirqs did, in seconds; None: not read."""
     if before.machine_s is None or after.machine_s is None:
-        return None
-    return round(after.machine_s - before.machine_s, 6)
+        return None, None
+    (busy_s, softirq_s), (later_s, later_softirq_s) = before.machine_s, after.machine_s
+    return round(later_s - busy_s, 6), round(later_softirq_s - softirq_s, 6)
 
 
 def points_of(guest: TrialGuest) -> Points:
