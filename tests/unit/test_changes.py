@@ -11,6 +11,7 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
+    AddMacvtap,
     AddCgroup,
     AddDelay,
     AddForwardingEntry,
@@ -90,6 +91,7 @@ EACH = {
     SteerReceived(None, "nb-t", (0, 33), ("/x/rps_cpus:00,0",)): (
         "sh -c 'echo 00000002,00000001 | tee /sys/class/net/nb-t/queues/rx-*/rps_cpus'"
     ),
+    AddMacvtap("nb-a", "nb-m", "nb-in"): "ip -n nb-a link add link nb-in name nb-m type macvtap mode passthru",
     AddTap("nb-a", "nb-t"): "ip -n nb-a tuntap add dev nb-t mode tap vnet_hdr",
     AddTap(None, "nb-t", 2): "ip tuntap add dev nb-t mode tap vnet_hdr multi_queue",
     AddRunDirectory("/run/netbench/vm/x"): "mkdir -p -m 700 /run/netbench/vm/x",

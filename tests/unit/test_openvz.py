@@ -47,7 +47,11 @@ def changes(vmm, spec):
     own = list(vmm.changes(spec))
     return [
         *own,
-        *(change for nic in spec.nics for change in vmm.attachment(spec).changes(None, nic.interface, nic.mac)),
+        *(
+            change
+            for nic in spec.nics
+            for change in vmm.attachment(spec).changes(None, nic.interface, nic.mac, "nb-in1")
+        ),
     ]
 
 
