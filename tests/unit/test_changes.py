@@ -11,11 +11,11 @@ from netbench.hosts.base import Completed
 from netbench.linux.changes import (
     AddAddress,
     AddBridge,
-    AddMacvtap,
     AddCgroup,
     AddDelay,
     AddForwardingEntry,
     AddIngress,
+    AddMacvtap,
     AddNamespace,
     AddNeighbour,
     AddRunDirectory,
