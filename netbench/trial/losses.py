@@ -192,8 +192,8 @@ def _named_after(evidence: Evidence, start: CountingPoint, end: CountingPoint) -
 def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Segment]]) -> list[Counter]:
     """The drops of the CPUs' backlogs, which are in those of NICs too: of the source's, and of the ingress NIC.
 
-    On a veth pair a full one shows at both ends: it refuses what the source's NIC hands over. Another NIC has counted
-    the frames before.
+    On a veth pair a full one shows at both ends: it refuses what the source's NIC hands over, and a source that is told
+    of that (`errors`) has not sent it. Another NIC has counted the frames before.
     """
     found: dict[tuple[str, ...], Counter] = {}
     for one, (to_source, to_ingress, behind, *_) in zip(trial, paths, strict=True):
@@ -201,8 +201,9 @@ def _backlogs(trial: Sequence[Evidence], paths: Sequence[Sequence[Segment]]) -> 
         for grown in one.growths:
             if ingress and grown.point.kind is Kind.BACKLOG and grown.frames:
                 refused = min(to_source.rest, to_source.nic_dropped, ingress.rx_dropped)
+                unsent = min(one.sent.errors, to_source.nic_dropped - refused, ingress.rx_dropped - refused)
                 counter = found.setdefault(grown.identity, Counter(grown.frames))
-                dropped_behind = ingress.rx_dropped - to_ingress.rest - refused
+                dropped_behind = ingress.rx_dropped - to_ingress.rest - refused - unsent
                 told = one.nics["ingress"]
                 if one.path.receive == "napi" and told and told.rx_dropped < to_ingress.rest:
                     dropped_behind = told.rx_dropped  # of what the ring had no room for the kernel has not told it

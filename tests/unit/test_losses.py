@@ -275,6 +275,17 @@ def test_a_backlog_that_is_full_is_named_on_a_pair_that_shows_it_at_both_ends(ot
     assert lost(replace(seen, nics={**seen.nics, **ends})) == {"softnet backlog (dropped)": 40}
 
 
+def test_what_a_source_was_told_of_is_not_lost_and_no_backlog_behind_has_dropped_it():
+    """pktgen takes no frame for sent that a veth pair refused (NET_XMIT_DROP), but both ends have counted it."""
+    backlog = growth("softnet backlog", "dropped", "repeated", 700 + 40, shared=True)
+    full = growth("ingress tap", "tx_dropped", "dropped", 8000)
+    seen = evidence(SENT, SENT - 8040, growth("ingress tap", "tx", "passed", SENT - 8000), full, backlog)
+    ends = {"source": passed(tx=SENT, tx_dropped=700), "ingress": passed(rx=SENT, rx_dropped=700)}
+    ends |= {"egress": passed(tx=SENT - 8040, tx_dropped=40), "sink": passed(rx=SENT - 8040, rx_dropped=40)}
+    seen = replace(seen, sent=replace(seen.sent, errors=700), nics=ends)
+    assert lost(seen) == {"ingress tap (tx_dropped)": 8000, "egress NIC": 40}
+
+
 def test_a_backlog_behind_a_nic_that_counted_the_frames_before():
     seen = evidence(SENT, SENT - 40, growth("softnet backlog", "dropped", "repeated", 30), stack="bridge")
     seen = replace(seen, nics={**seen.nics, "ingress": passed(rx=SENT, rx_dropped=30)})
