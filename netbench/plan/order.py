@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from math import inf
 from typing import Any, TypeVar
 
@@ -52,7 +52,7 @@ class Order:
     ) -> Iterator[tuple[str, int, list[tuple[Cell, int]]]]:
         repetitions = range(1, self.profile.repetitions + 1)
         if self.profile.order == "sequential":
-            for uut in uuts:
+            for uut in self._by_place(uuts):
                 for phase, cells in enumerate(phases, start=1):
                     rising = self._rising(cells)
                     yield uut, phase, [(cell, repetition) for cell in rising for repetition in repetitions]
@@ -64,7 +64,8 @@ class Order:
                 every = self._upwards(
                     every, lambda one: (one[0], one[1].sweep), lambda one: (one[2], self._rank(one[1]))
                 )
-                for uut, same in groupby(every, key=lambda one: one[0]):
+                apart = grouped(every, lambda one: self.topology.uut(one[0]).on).values()
+                for uut, same in groupby(chain.from_iterable(apart), key=lambda one: one[0]):
                     yield uut, phase, [(cell, repetition) for _, cell, repetition in same]
                 continue
             for repetition in repetitions:

@@ -307,13 +307,26 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
         make_plan(there, profile(scenarios=[told]))
 
 
+ON = {"a": None, "b": "lab", "c": None, "d": "lab"}
+
+
+def plan_on_vms(**wanted):
+    hosts = {"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}}
+    uuts = tuple({"name": name, "kind": "raw", **({"on": vm} if vm else {})} for name, vm in ON.items())
+    return make_plan(topology(1, uuts, hosts=hosts), profile(repetitions=3, **wanted))
+
+
 @given(SEEDS)
 def test_uuts_on_one_vm_follow_each_other_in_each_repetition(seed):
-    hosts = {"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}}
-    on = {"a": None, "b": "lab", "c": None, "d": "lab"}
-    uuts = tuple({"name": name, "kind": "raw", **({"on": vm} if vm else {})} for name, vm in on.items())
-    plan = make_plan(topology(1, uuts, hosts=hosts), profile(seed=seed, repetitions=3, order="interleaved"))
+    plan, on = plan_on_vms(seed=seed, order="interleaved"), ON
     for repetition in (1, 2, 3):
         visited = [trial.uut for trial in plan.trials if trial.repetition == repetition]
         assert sorted(visited) == list(on)
         assert [name for name, _ in itertools.groupby(on[uut] for uut in visited)] in (["lab", None], [None, "lab"])
+
+
+@given(SEEDS, st.sampled_from(["sequential", "random"]))
+def test_in_the_other_orders_a_vm_is_come_to_once(seed, order):
+    plan = plan_on_vms(seed=seed, order=order, frame_sizes=[64, 512])
+    assert len(plan.trials) == len({trial.key for trial in plan.trials}) == 4 * 2 * 3
+    assert sorted(place or "" for place, _ in itertools.groupby(ON[trial.uut] for trial in plan.trials)) == ["", "lab"]
