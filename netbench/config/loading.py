@@ -156,6 +156,11 @@ class _Problems:
             self._note_all(error, NeighbourSpec, prefix)
             return
         self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
+        told = neighbour.options if neighbour.kind is None else {}  # by check_meant_for_somebody()
+        for option in beside.options:
+            if option in UutSpec.model_fields and option not in told:
+                known = kind.model_fields if kind else ()
+                self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
 
     def check_meant_for_somebody(
         self, neighbour: NeighbourSpec, uuts: Iterable[UutSpec], kinds: Kinds, prefix: tuple[str | int, ...]

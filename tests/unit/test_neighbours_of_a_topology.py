@@ -123,6 +123,10 @@ def test_what_is_written_down_reads_the_same():
         ("uuts.2.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),
         ("uuts.2.neighbours={second: {streams: [s1]}}", "second: streams is the same beside every UUT"),
         ("uuts.0.neighbours={second: {memory: 1G}}", "uuts[0].neighbours.second.memory: unknown key"),
+        ("uuts.0.neighbours={second: {on: lab}}", "uuts[0].neighbours.second.on: unknown key; allowed here: "),
+        ("uuts.0.neighbours={second: {host_cpus: [0]}}", "uuts[0].neighbours.second.host_cpus: unknown key"),
+        ("neighbours.0={name: second, kind: raw, on: lab}", "neighbours[0].on: unknown key; allowed here: "),
+        ("neighbours.0.on=lab", "neighbours[0].on: unknown key; allowed here: "),
         ("uuts.2.neighbours={second: {cpu_limit: 0%}}", "uuts[2].neighbours.second.cpu_limit"),
     ],
 )
