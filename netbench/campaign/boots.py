@@ -59,8 +59,8 @@ class _Progress:
 class Boots:
     """What trials are measured with.
 
-    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, `tcpdump_holds` what they would be with
-    tcpdump as the sink; `given_up` holds why UUTs, and neighbours of theirs, were; `earlier` what spoke against
+    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own by VM that UUTs are on (None for none),
+    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `given_up` holds why UUTs, and neighbours of theirs, were; `earlier` what spoke against
     attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more than
     may be kept.
     """
@@ -70,11 +70,11 @@ class Boots:
     captures: Path
     record: Record
     numbers: Iterator[int]
-    ceilings: Ceilings = field(default_factory=Ceilings)
+    ceilings: dict[str | None, Ceilings] = field(default_factory=dict)
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
-    tcpdump_holds: Ceilings = field(default_factory=Ceilings)
+    tcpdump_holds: dict[str | None, Ceilings] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
         """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
@@ -185,9 +185,11 @@ class Boots:
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
         wanted = Recording.as_wanted(self.profile, self.captures)
-        recording = replace(wanted, keep=self._keeps_captures, tcpdump_holds=self.tcpdump_holds)
+        place = self.testbeds.place_of(guests.name)
+        tcpdump_holds = self.tcpdump_holds.get(place, Ceilings())
+        recording = replace(wanted, keep=self._keeps_captures, tcpdump_holds=tcpdump_holds)
         measured = run_trial(guests.setup(spec), spec, recording, attempt)
-        result = _with_ceilings(measured, self.ceilings)
+        result = _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
         self._keep_or_remove_captures(result)

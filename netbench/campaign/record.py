@@ -104,11 +104,14 @@ class Record:
                 self.store.keep_warnings([Warning(WarningKind.OTHER_CAMPAIGN, text)])
                 self.tell(CampaignDisturbed(text))
 
-    def keep_identities(self, found: Identities, *, moved: bool = False) -> None:
-        """Note in manifest.json what sends and receives from now on, and where hosts are; `moved`: as was planned."""
-        before = len(identities_of(self.manifest))
+    def keep_identities(self, found: Identities) -> None:
+        """Note in manifest.json what sends and receives from now on, and where hosts are.
+
+        It is told if that is not as it was the last time that hosts were on these machines.
+        """
+        before = [one for one in identities_of(self.manifest) if one.machines == found.machines]
         self.manifest.update(with_identities(self.manifest, found))
-        if 0 < before < len(identities_of(self.manifest)) and not moved:
+        if before and replace(before[-1], since=found.since) != found:
             text = (
                 f"From {found.since} on, sources, sinks or hosts were others than before (kinds, versions, "
                 "kernels or CPUs): manifest.json and the report list them, and each row of the export has its own. "

@@ -20,14 +20,14 @@ from netbench.linux.running import Other
 from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, CampaignWaits, Observer
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import Stress
-from netbench.model.selftest_record import Ceilings
+from netbench.model.selftest_record import Ceilings, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs
 from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
-from netbench.plan.warnings import expected_warnings, refused_loads, selftest_warnings
+from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
 from netbench.results.event_log import EventLog, attempts_without_result
@@ -238,10 +238,10 @@ def _walk(
             raise
 
 
-def _keep_what_it_is(testbed: Testbed, record: Record, *, moved: bool = False) -> None:
-    """Note what sends, receives and forwards here; `moved`: after another testbed of the same campaign."""
+def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
+    """Note what sends, receives and forwards here."""
     found = testbed.identities()
-    record.keep_identities(found, moved=moved)
+    record.keep_identities(found)
     remarks = [Warning(WarningKind.LINK_REMARK, link.remark) for link in found.links.values() if link.remark]
     remarks += [Warning(WarningKind.SOURCE_REMARK, remark) for remark in testbed.remarks()]
     record.store.keep_warnings(remarks)
@@ -259,25 +259,40 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
     store.keep_warnings(host_warnings(record.manifest["before"], None))
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))
-    ceilings = selftest.known_ceilings if selftest else Ceilings()
-    like_this = testbed.sends(), testbed.receives()
-    with_tcpdump = latest_record(fingerprint(topology, profile.generator, *like_this, SinkSpec()))
-    testbeds.opened = lambda another: _keep_what_it_is(another, record, moved=True)
     boots = Boots(
         testbeds,
         profile,
         record.directory.captures,
         record,
         count(store.last_boot() + 1),
-        ceilings,
         earlier=attempts_without_result(record.directory.events),
-        tcpdump_holds=with_tcpdump.known_ceilings if with_tcpdump else Ceilings(),
     )
+
+    def opened(another: Testbed) -> None:
+        _keep_what_it_is(another, record)
+        _look_up_ceilings(another, selftest, boots)
+
+    _look_up_ceilings(testbed, selftest, boots)
+    testbeds.opened = opened
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
     complete = finished(record.manifest, read_environment(testbeds.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))
     record.directory.write_manifest(complete)
     record.tell(CampaignFinished(len(results)))
+
+
+def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: Boots) -> None:
+    """Have trials on a testbed judged by the campaign's self-test, where it is one of this testbed."""
+    profile, place = boots.profile, testbed.topology.places[0]
+    like_this = testbed.topology, profile.generator, testbed.sends(), testbed.receives()
+    with_tcpdump = latest_record(fingerprint(*like_this, SinkSpec()))
+    boots.tcpdump_holds[place] = with_tcpdump.known_ceilings if with_tcpdump else Ceilings()
+    if selftest is None or not selftest.ceilings:
+        return  # which was said of all
+    if selftest.fingerprint == fingerprint(*like_this, profile.sink):
+        boots.ceilings[place] = selftest.known_ceilings
+    else:
+        boots.record.store.keep_warnings([ceiling_unknown_on(place)])
 
 
 def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -> None:

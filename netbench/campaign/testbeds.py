@@ -41,7 +41,7 @@ class Testbeds:
 
         Raises what bringing up and taking down raise, but UutError where, later than at first, a VM does not come up.
         """
-        on = self._resolved.topology.uut(uut).on
+        on = self.place_of(uut)
         if self._up is not None and self._up[0] == on:
             return self._up[1]
         self.close()
@@ -54,6 +54,10 @@ class Testbeds:
         self._up, self._is_first = (on, testbed), False
         self.opened(testbed)
         return testbed
+
+    def place_of(self, uut: str) -> str | None:
+        """The VM that a UUT is on, by its name."""
+        return self._resolved.topology.uut(uut).on
 
     def others(self) -> Sequence[Other]:
         """The other netbenches that have measured on this machine while the one that is up was."""

@@ -119,6 +119,11 @@ class Identities:
     streams: Mapping[str, StreamEnds]
     links: Mapping[str, LinkIdentity] = field(default_factory=dict)
 
+    @property
+    def machines(self) -> dict[str, str | None]:
+        """The VM that each host is on, by name; None for this machine."""
+        return {name: host.machine for name, host in self.hosts.items()}
+
 
 def options_text(options: BaseModel) -> dict[str, str]:
     """The options of a source or a sink as Identity has them."""

@@ -42,6 +42,13 @@ def selftest_warnings(selftest: SelftestRecord | None, topology: Topology, profi
     return found
 
 
+def ceiling_unknown_on(vm: str | None) -> Warning:
+    """What is to be said where the self-test of a campaign is of the testbed of other UUTs; None: of those on VMs."""
+    where = "on no VM" if vm is None else f"on VM {vm}"
+    text = f"The tester's own ceiling for UUTs {where} is not known: no load on them can be told to be above it."
+    return Warning(WarningKind.CEILING_UNKNOWN, text)
+
+
 def _as_argument(spec: KindSpec) -> str:
     if not spec.options:
         return spec.kind

@@ -74,8 +74,9 @@ class FakeTestbed:
         return Counter(call.removeprefix("up ") for call in self.calls if call.startswith("up "))
 
     @contextmanager
-    def opening(self) -> Iterator["FakeTestbed"]:
-        """As open_testbed does."""
+    def opening(self, there: Topology | None = None) -> Iterator["FakeTestbed"]:
+        """As open_testbed does, of all or of some UUTs."""
+        self.topology = there or self.topology
         self.calls.append("open")
         try:
             yield self
@@ -125,7 +126,7 @@ class FakeTestbed:
     def identities(self) -> Identities:
         return Identities(
             "2026-01-01T00:00:00+00:00",
-            dict(self.hosts),
+            {name: replace(one, machine=self.topology.uut_machine) for name, one in self.hosts.items()},
             {name: ends.identities for name, ends in self.fakes.setup.endpoints.items()},
         )
 
@@ -165,7 +166,7 @@ class FakeCampaign:
     def on(cls, lab: Topology, place: Path, monkeypatch: pytest.MonkeyPatch) -> "FakeCampaign":
         """With its testbed in the place of what open_testbed brings up."""
         testbed = FakeTestbed(lab)
-        monkeypatch.setattr(runner, "open_testbed", lambda *_: testbed.opening())
+        monkeypatch.setattr(runner, "open_testbed", lambda resolved, _: testbed.opening(resolved.topology))
         return cls(lab, ResultDirectory(place), testbed)
 
     def request(self, **wanted: Any) -> runner.Request:

@@ -10,10 +10,12 @@ from netbench.campaign.runner import make_request
 from netbench.errors import MachineGoneError, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.running import Other
+from netbench.model.selftest_record import Ceiling, SelftestRecord
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
+from netbench.results.selftests import fingerprint
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Fate, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
@@ -491,3 +493,42 @@ def test_a_vm_that_dies_costs_the_trials_of_its_uuts_and_this_machine_all(campai
     results = campaign.run(order="sequential")
     assert [trial.verdict for trial in results.trials] == [Verdict.VALID, Verdict.INVALID]
     assert campaign.testbed.calls.count("open") == campaign.testbed.calls.count("close") == 2
+
+
+@on_a_vm
+def test_what_is_on_other_machines_by_plan_has_not_changed(campaign):
+    campaign.stopped_at(2, repetitions=2)
+    results = campaign.resume()
+    assert campaign.testbed.calls.count("open") == 2
+    assert WarningKind.TESTER_CHANGED not in {one.kind for one in results.warnings}
+    assert [one.machines["uut"] for one in identities_of(results.manifest)] == [None, "lab"]
+
+
+@on_a_vm
+def test_what_changed_where_a_campaign_was_before_is_told(campaign):
+    """A kernel was replaced while UUTs on a VM were measured."""
+
+    def before_trial(number):
+        if number == 2:
+            campaign.testbed.hosts["uut"] = replace(campaign.testbed.hosts["uut"], kernel="Linux 6.12")
+
+    campaign.testbed.before_trial = before_trial
+    results = campaign.run(repetitions=2, order="interleaved")
+    assert WarningKind.TESTER_CHANGED in {one.kind for one in results.warnings}
+
+
+@on_a_vm
+def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
+    """Of a slow VM it says nothing about this machine, nor the other way round."""
+    own = profile()
+    here = fingerprint(ON_A_VM.on(None), own.generator, "fake", "inline", own.sink)
+    ceilings = (Ceiling(sources=1, frame_size=64, fps=1.0),)
+    record = SelftestRecord(
+        passed=True, when_ns=1, topology="lab", generator="fake", fingerprint=here, checks=(), ceilings=ceilings
+    )
+    monkeypatch.setattr(runner, "latest_record", lambda testbed: record if testbed == here else None)
+    results = campaign.run()
+    said = {trial.spec.uut: {reason.kind for reason in trial.reasons} for trial in results.trials}
+    assert said == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
+    (unknown,) = [one.text for one in results.warnings if one.kind is WarningKind.CEILING_UNKNOWN]
+    assert "for UUTs on VM lab is not known" in unknown
