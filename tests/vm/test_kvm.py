@@ -51,10 +51,12 @@ def test_a_campaign_under_kvm_and_where_a_guest_loses_what_it_is_too_slow_for(re
         "kvm-vhost": "hardware-assisted",
         "kvm-macvtap": "hardware-assisted",
     }
-    assert [verdict_of(row) for row in found] == ["valid"] * 8
+    assert len(found) == 8
     for row in found:
-        assert int(row["sent_frames"]) == int(row["received_frames"]) + int(row["lost_frames"])
-        assert row["unexplained_frames"] == "0"
+        # At most, half a second may be too short for what is in the queues.
+        assert verdict_of(row) == "valid" or (row["load"], row["reasons"]) == ("max", "buffered"), row
+        placed = sum(int(place.rpartition("=")[2]) for place in row["lost_at"].split(";") if place)
+        assert placed == int(row["sent_frames"]) - int(row["received_frames"])
     facts = ResultDirectory(results).results().facts
     guests = {row["uut"]: row["lost_at"] for row in found if row["load"] == "max" and row["uut"] != "raw"}
     assert {uut: places.partition(" (")[0] for uut, places in guests.items()} == {
