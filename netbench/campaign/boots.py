@@ -59,10 +59,10 @@ class _Progress:
 class Boots:
     """What trials are measured with.
 
-    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own by VM that UUTs are on (None for none),
-    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `given_up` holds why UUTs, and neighbours of theirs, were; `earlier` what spoke against
-    attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more than
-    may be kept.
+    `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, by the VM that UUTs are on (None: none),
+    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `given_up` holds why
+    UUTs, and neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the
+    trial; `captures_full` with whose captures there were more than may be kept.
     """
 
     testbeds: Testbeds

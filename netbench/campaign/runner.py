@@ -25,7 +25,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
-from netbench.plan.costs import Costs
+from netbench.plan.costs import Costs, Place
 from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
@@ -320,6 +320,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
 
 def _costs(topology: Topology, guests: Mapping[str, Guests]) -> Costs:
     paces = {guest.spec.name: guest.pace for beside in guests.values() for guest in beside.values()}
-    vms = len(topology.vms)
     usual = Costs(start_s=_START_S, guests=paces)
-    return replace(usual, start_s=_START_S + vms * _VM_S, trial_s=_VM_TRIAL_S) if vms else usual
+    vms = {on: len(topology.on(on).vms) for on in topology.places}
+    places = {on: Place(on, number * _VM_S, _VM_TRIAL_S - usual.trial_s) for on, number in vms.items() if number}
+    return replace(usual, places={uut.name: places[uut.on] for uut in topology.uuts if uut.on in places})

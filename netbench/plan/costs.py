@@ -12,21 +12,36 @@ _NO_TIME = Pace()
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """A testbed, by the VM that its UUTs are on: what it and a trial on it take beyond one without VMs, in seconds."""
+
+    vm: str | None = None
+    start_s: float = 0.0
+    trial_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """What a campaign takes beside traffic and pauses, in seconds, about: measured on two shared cores.
 
-    `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further stream in a trial; `guests`
-    has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that.
+    `start_s` is for bringing a testbed up, which is done each time that UUTs in another of the `places` follow (by UUT;
+    those left out need no VM). `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further
+    stream in a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that.
     """
 
     start_s: float = 0.0
     trial_s: float = 0.16
     stream_s: float = 0.08
     guests: Mapping[str, Pace] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     def expected_s(self, trials: Iterable[TrialSpec]) -> float:
         """How long these trials should take, in that order, in seconds; guests brought up included."""
-        expected = self.start_s
+        places = groupby(trials, key=lambda trial: self._place(trial.uut))
+        return sum(self._there_s(place, there) for place, there in places) or self.start_s
+
+    def _there_s(self, place: Place, trials: Iterable[TrialSpec]) -> float:
+        expected = self.start_s + place.start_s
         for (uut, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.boot)):
             expected += self._of(uut).bring_up_s
             for neighbours, beside in groupby(on_one_boot, key=lambda trial: [one.name for one in trial.neighbours]):
@@ -36,7 +51,8 @@ class Costs:
 
     def _trial_s(self, trial: TrialSpec) -> float:
         expected = trial.duration_s + trial.settle_before_s + trial.settle_after_s
-        expected += self.trial_s + self._of(trial.uut).trial_s + (len(trial.streams) - 1) * self.stream_s
+        expected += self.trial_s + self._place(trial.uut).trial_s + self._of(trial.uut).trial_s
+        expected += (len(trial.streams) - 1) * self.stream_s
         longest_s = trial.settle_before_s + trial.duration_s
         for one in trial.neighbours:
             pace = self._of(f"{trial.uut}.{one.name}")
@@ -48,6 +64,9 @@ class Costs:
             elif isinstance(one.activity, Idle):
                 expected += pace.idle_s
         return expected + longest_s - trial.settle_before_s - trial.duration_s
+
+    def _place(self, uut: str) -> Place:
+        return self.places.get(uut, Place())
 
     def _of(self, guest: str) -> Pace:
         return self.guests.get(guest, _NO_TIME)

@@ -1,5 +1,6 @@
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from netbench.errors import UsageError
 from netbench.model.pace import Pace
 from netbench.model.trial import TrialSpec
 from netbench.plan.choice import choose, loads_above_line_rate
-from netbench.plan.costs import Costs
+from netbench.plan.costs import Costs, Place
 from netbench.plan.static_plan import StaticPlan
 from tests.unit.inputs import profile, topology
 from tests.unit.results_factory import trial
@@ -140,6 +141,16 @@ def test_the_expected_time_counts_every_visit_of_a_uut(order, seed, repetitions)
     plain = expected_s(make_plan(topology(1, UUTS), wanted))
     assert expected_s(plan) - plain == pytest.approx(5.0 + 8.0 * visits.count("a"))
     assert plan.expected_s({trial.key for trial in plan.trials}) == 5.0
+
+
+@given(ORDERS, SEEDS)
+def test_the_expected_time_counts_every_start_of_a_vm_and_what_is_slow_on_it(order, seed):
+    usual, wanted = Costs(start_s=1.0), {"order": order, "seed": seed}
+    costs = replace(usual, places=dict.fromkeys(("b", "d"), Place("lab", start_s=20.0, trial_s=3.0)))
+    plan = plan_on_vms(costs=costs, **wanted)
+    visits = [place for place, _ in itertools.groupby(ON[trial.uut] for trial in plan.trials)]
+    plain, on_vm = expected_s(plan_on_vms(costs=Costs(), **wanted)), sum(bool(ON[one.uut]) for one in plan.trials)
+    assert expected_s(plan) - plain == pytest.approx(20.0 * visits.count("lab") + 3.0 * on_vm + 1.0 * len(visits))
 
 
 @given(ORDERS, SEEDS, st.data())
@@ -310,10 +321,10 @@ def test_where_all_are_to_forward_a_neighbour_without_streams_is_idle():
 ON = {"a": None, "b": "lab", "c": None, "d": "lab"}
 
 
-def plan_on_vms(**wanted):
+def plan_on_vms(costs=None, **wanted):
     hosts = {"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}}
     uuts = tuple({"name": name, "kind": "raw", **({"on": vm} if vm else {})} for name, vm in ON.items())
-    return make_plan(topology(1, uuts, hosts=hosts), profile(repetitions=3, **wanted))
+    return make_plan(topology(1, uuts, hosts=hosts), profile(repetitions=3, **wanted), costs=costs)
 
 
 @given(SEEDS)
