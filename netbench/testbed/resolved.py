@@ -14,6 +14,7 @@ from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
 from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.sinks.base import SinkKind
+from netbench.testbed.base_changes import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
 from netbench.testbed.frame_sizes import refuse_too_large
 from netbench.testbed.requirements import TOOLS
@@ -48,24 +49,34 @@ Guests = Mapping[str, ResolvedGuest]
 class Resolved:
     """What a topology and a profile come to for some UUTs and scenarios; nothing of it has touched a machine.
 
-    `guests` are those of each UUT, by name; `activities` what each neighbour does that is ever there.
+    `guests` are those of each UUT, by name; `activities` what each neighbour does that is ever there. `part_of` is what
+    all UUTs of a campaign come to, where these are some of them.
     """
 
     topology: Topology
     profile: Profile
     guests: Mapping[str, Guests]
     activities: Mapping[str, Sequence[Activity]]
+    part_of: "Resolved | None" = None
 
     def on(self, machine: str | None) -> "Resolved":
         """What concerns the UUTs that are `on` a VM, or (None) on none."""
         topology = self.topology.on(machine)
         guests = {uut.name: self.guests[uut.name] for uut in topology.uuts if uut.name in self.guests}
-        return replace(self, topology=topology, guests=guests)
+        return replace(self, topology=topology, guests=guests, part_of=self.part_of or self)
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this host must be able to do, in the words of `netbench doctor`."""
-        return needs_of(self.topology, self.guests, self.activities, self.profile.sink)
+        """What this host must be able to do for all of the campaign, in the words of `netbench doctor`."""
+        all_of_it = self.part_of or self
+        return needs_of(all_of_it.topology, all_of_it.guests, self.activities, self.profile.sink)
+
+    @property
+    def resources(self) -> set[str]:
+        """What of this machine nobody else may use meanwhile, by name, wherever the campaign's UUTs are just now."""
+        all_of_it = self.part_of or self
+        places = {all_of_it.topology.uut(name).on for name in all_of_it.guests}
+        return {one for place in places for one in resources(all_of_it.topology.on(place))}
 
     @property
     def cpus_of_streams(self) -> dict[str, dict[str, tuple[int, ...]]]:

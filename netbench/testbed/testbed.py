@@ -30,7 +30,7 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, UutSpec
-from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.requirements import require
@@ -254,7 +254,7 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
     topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
     with ExitStack() as stack:
         with when_alone(waits_for) if waits_for else nullcontext():
-            lock_testbed(stack, resources(topology))
+            lock_testbed(stack, resolved.resources)
             presence = stack.enter_context(present(topology.name))
         clean()
         for port, addresses in topology.port_addresses.items():

@@ -19,7 +19,7 @@ from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.requirements import known_needs
-from netbench.testbed.resolved import make_backends, make_uut, needs_of
+from netbench.testbed.resolved import make_backends, make_uut, needs_of, resolve
 from netbench.testbed.testbed import Testbed
 from netbench.uut.raw import Raw
 from netbench.uut.reference import Reference
@@ -228,3 +228,24 @@ def test_uuts_and_sources_are_made_as_described():
     generator, _ = make_backends(profile(generator={"kind": "afpacket", "threads": 3}))
     threads = generator.source().commands("nb-tx1", (4, 5))
     assert threads[0].endswith("netbench.generators.afpacket.afpacket_worker nb-tx1 3 4 5")
+
+
+def test_a_campaign_lacks_what_any_place_lacks_and_keeps_all_places_for_itself():
+    """It is not told after hours, when the first UUT on a VM follows, nor does another take its place meanwhile."""
+    hosts = {
+        "lab": {"kind": "vm", "image": "special"},
+        **{name: {"kind": "netns"} for name in ("source", "uut", "sink")},
+    }
+    uuts = ({"name": "here", "kind": "raw"}, {"name": "there", "kind": "raw", "on": "lab"})
+    campaign = resolve(topology(1, uuts, hosts=hosts), profile())
+    here, there = campaign.on(None), campaign.on("lab")
+    assert "image:special" in here.needs
+    assert here.needs == there.needs == campaign.needs
+    assert (
+        here.resources
+        == there.resources
+        == {f"netns:nb-lab-{name}" for name in hosts if name != "lab"} | {"vm:lab-lab"}
+    )
+    alone = resolve(topology(1, uuts, hosts=hosts), profile(), ["here"]).on(None)
+    assert "image:special" not in alone.needs
+    assert "vm:lab-lab" not in alone.resources
