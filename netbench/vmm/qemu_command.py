@@ -141,7 +141,7 @@ def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = Tr
     command = [qemu_program(), *_options(machine, files)]
     if macvtaps := [nic.tap for nic in machine.nics if nic.macvtap]:
         python = module_command(open_macvtaps.__name__) if is_here else source_command(open_macvtaps)
-        command = [*python, ",".join(macvtaps), str(files.directory), *command]
+        command = [*python, ",".join(macvtaps), *command]
     return confined(command, machine.host_cpus, machine.door)
 
 
