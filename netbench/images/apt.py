@@ -62,15 +62,15 @@ def parse_uris(output: str) -> tuple[Package, ...]:
 
 
 class Apt:
-    """apt on a machine without packages, with a cache of its own in `directory`, made where needed."""
+    """apt on a machine without packages, with a cache of its own below a directory; `directory` is that of packages."""
 
     def __init__(self, directory: Path, lists: Path = MACHINE_LISTS) -> None:
-        self._packages = directory / "packages"
+        self.directory = directory / "packages"
         self._configuration = directory / "apt.conf"
         own_lists = directory / "lists"
         self._lists = lists if _holds_packages(lists) else own_lists
         # `archives` stays empty: apt leaves out of its answers what it finds there.
-        for needed in (directory / "archives" / "partial", own_lists / "partial", self._packages):
+        for needed in (directory / "archives" / "partial", own_lists / "partial", self.directory):
             needed.mkdir(parents=True, exist_ok=True)
         self._configuration.write_text(_CONFIGURATION.format(lists=self._lists, directory=directory.absolute()))
 
@@ -97,7 +97,7 @@ class Apt:
 
     def path(self, package: Package) -> Path:
         """Where the package's file is, or would be."""
-        return self._packages / package.file
+        return self.directory / package.file
 
     def missing(self, packages: Iterable[Package]) -> list[Package]:
         """Those that are not in the cache, or damaged there."""
@@ -107,7 +107,7 @@ class Apt:
         """Fetch packages into the cache; MissingError with apt's own words where that fails."""
         if not packages:
             return
-        with tempfile.TemporaryDirectory(prefix=".fetched-", dir=self._packages) as name:
+        with tempfile.TemporaryDirectory(prefix=".fetched-", dir=self.directory) as name:
             directory = Path(name)
             exact = [f"{package.name}={package.version}" for package in packages]
             done = self._get("download", "--", *exact, cwd=directory)

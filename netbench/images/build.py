@@ -15,11 +15,13 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.signals import shielded
 from netbench.images import recipe
 from netbench.images.apt import Apt, Package
+from netbench.images.built_modules import with_built_modules
 from netbench.images.compression import directly_bootable
 from netbench.images.debs import contents
 from netbench.images.initramfs import guest_tree
 from netbench.images.kernels import Kernel, KernelSource, choose, read_kernel
 from netbench.images.library import MANIFEST, Image, content_digest, find_image, image_directory
+from netbench.images.pinned import fetch_pins, missing_pins, pinned_files
 from netbench.images.tools import run_tool
 from netbench.images.tree import archive
 
@@ -85,7 +87,7 @@ def build(order: Order, say: Say, *, force: bool = False) -> Image:
             if there and not force and there.manifest["inputs"] == inputs:
                 say(f"up to date: {target}")
                 return there
-            _download(apt, ingredients, say)
+            _download(order.name, apt, ingredients, say)
             with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=target.parent) as name:
                 directory = Path(name)
                 _make(directory, order.name, apt, ingredients, inputs, say)
@@ -109,6 +111,10 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
         raise UsageError("--modules belongs to a kernel file: name that by --kernel")
     kernel = choose(order.kernel or recipe.DEFAULT_KERNELS[architecture], order.modules, apt, architecture)
     lab = recipe.LABS.get(order.name, recipe.Lab())
+    if lab.pinned and architecture != recipe.PINNED_FOR:
+        raise MissingError(f"the image {order.name!r} is built on {recipe.PINNED_FOR}, this machine is {architecture}")
+    if lab.builds:
+        kernel = with_built_modules(kernel, pinned_files(lab.pinned, apt.directory)[lab.builds], apt, order.name)
     packages = apt.resolve((*recipe.PACKAGES, *lab.packages, *order.packages), chosen=order.packages)
     whole = tuple(sorted({name.partition("=")[0].partition(":")[0] for name in order.packages}))
     if unknown := set(whole) - {package.name for package in packages}:
@@ -122,11 +128,15 @@ def _existing(order: Order) -> Image | None:
     return None
 
 
-def _download(apt: Apt, ingredients: _Ingredients, say: Say) -> None:
+def _download(name: str, apt: Apt, ingredients: _Ingredients, say: Say) -> None:
     missing = apt.missing([*ingredients.packages, *ingredients.kernel.packages()])
     if missing:
         say(f"downloading {len(missing)} packages ({sum(one.size for one in missing) / _MB:.0f} MB)")
         apt.download(missing)
+    pins = ingredients.lab.pinned
+    if absent := missing_pins(pins, apt.directory):
+        say(f"downloading {len(absent)} packages of Debian unstable")
+        fetch_pins(pins, absent, apt.directory, f"image {name}")
 
 
 def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, inputs: dict[str, Any], say: Say) -> None:
@@ -138,6 +148,8 @@ def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, input
     lab = ingredients.lab
     kernel = read_kernel(ingredients.kernel, kernel_files, ingredients.architecture, lab.modules)
     packages = {package.name: contents(apt.path(package)) for package in ingredients.packages}
+    # Last: theirs replace others of the same path.
+    packages |= {f"{one} (pinned)": contents(deb) for one, deb in pinned_files(lab.pinned, apt.directory).items()}
     tree = guest_tree(packages, ingredients.whole, lab, kernel, scratch)
     say("packing")
     files = {"vmlinuz": kernel.content, "initrd": archive(tree)}

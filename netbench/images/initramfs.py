@@ -34,6 +34,7 @@ def guest_tree(
         **_applets(busybox, besides={PurePosixPath(path).name for path in chosen}),
         **_seldom_used(everything, chosen, busybox),
         **chosen,
+        **{path: Link(target) for path, target in lab.links.items()},
         **standard_library(everything, scratch),
         **module_files(kernel.selection, f"usr/lib/modules/{kernel.release}"),
         **_own_files(),

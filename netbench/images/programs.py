@@ -137,7 +137,7 @@ def standard_library(packages: Tree, scratch: Path) -> dict[str, Node]:
     }
     programs = {program: packages[program]}
     shared = {path: packages[path] for path in libraries(packages, programs)}
-    _write(scratch, {**sources, **programs, **shared})
+    write_files(scratch, {**sources, **programs, **shared})
     _compile(scratch, program, directory, sorted({str(PurePosixPath(path).parent) for path in shared}), packages)
     bytecode: dict[str, Node] = {f"{path}c": File((scratch / f"{path}c").read_bytes()) for path in sources}
     # Python complains on every start where this is missing.
@@ -161,7 +161,8 @@ def _compile(scratch: Path, program: str, directory: str, shelves: Iterable[str]
         raise TestbedError(f"the guest's Python did not compile its library here. It says:\n{last_words(done)}")
 
 
-def _write(directory: Path, tree: Tree) -> None:
+def write_files(directory: Path, tree: Tree) -> None:
+    """Write files and links below a directory; their parents are made."""
     for path, node in tree.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -172,4 +173,4 @@ def _write(directory: Path, tree: Tree) -> None:
             case Link(leads_to):
                 target.symlink_to(leads_to)
             case _:
-                raise AssertionError(f"{path}: only files and links make a program")
+                raise AssertionError(f"{path}: only files and links are written")

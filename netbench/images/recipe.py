@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from netbench.hosts.agent import program as agent_program
 from netbench.images.library import content_digest
+from netbench.images.pinned import parse_pins
 
 # Raised when the same recipe and packages would give another image.
 BUILDER = 2
 
 DEFAULT_KERNELS = {"amd64": "linux-image-amd64", "arm64": "linux-image-arm64"}
+# What a lab has pinned is for this architecture.
+PINNED_FOR = "amd64"
 PACKAGES = (
     "busybox-static",
     "dash",
@@ -139,13 +142,18 @@ WANTED = {
 class Lab:
     """What the image of a VM has, beside what every guest has, that is to run guests itself.
 
-    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns).
+    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns). `pinned` are
+    further packages, SHA-256 by path in Debian's archive: what is in these replaces what the others have. The one that
+    `builds` names holds the source of modules, which are built for the kernel. `links` are links by path.
     """
 
     packages: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    builds: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 # By the name of the image.
@@ -166,6 +174,33 @@ LABS: Mapping[str, Lab] = {
             "usr/lib/ipxe/qemu/efi-vmxnet3.rom",
         ),
         modules=("kvm_amd", "kvm_intel"),
+    ),
+    # VirtualBox is in Debian's unstable release only, and needs the libraries of that.
+    "virtualbox": Lab(
+        packages=("isolinux", "syslinux-common", "util-linux", "xorriso"),
+        commands=("unshare", "xorriso"),
+        files=(
+            "usr/lib/ISOLINUX/isolinux.bin",
+            "usr/lib/syslinux/modules/bios/ldlinux.c32",
+            *(
+                f"usr/lib/virtualbox/{name}"
+                for name in (
+                    "VBoxDD*",
+                    "VBoxHeadless*",
+                    "VBoxManage",
+                    "VBoxRT.so",
+                    "VBoxSVC",
+                    "VBoxVMM.so",
+                    "VBoxXPCOM*",
+                )
+            ),
+            "usr/lib/virtualbox/VMMR0.r0",
+            "usr/lib/virtualbox/components/*",
+        ),
+        modules=("vboxdrv", "vboxnetflt"),
+        pinned=parse_pins(Path(__file__).with_name("virtualbox.sha256").read_text()),
+        builds="virtualbox-dkms",
+        links={f"usr/bin/{name}": f"../lib/virtualbox/{name}" for name in ("VBoxHeadless", "VBoxManage")},
     ),
 }
 

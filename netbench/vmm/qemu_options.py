@@ -48,7 +48,7 @@ def _channel(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
 
 
-def _switch(value: object) -> object:
+def switch(value: object) -> object:
     """YAML takes a bare on or off for a boolean."""
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
@@ -71,7 +71,7 @@ class QemuOptions(GuestOptions):
 
     nic: NicModel = "virtio-net-pci"
     attachment: Literal["tap", "macvtap"] = "tap"
-    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = "auto"
+    vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
     queues: Annotated[int, Field(strict=True, ge=1, le=64)] = 1
     cpus: Vcpus = 1
     memory: Memory = 256

@@ -17,6 +17,16 @@ _TROUBLE = re.compile(r"Kernel panic|netbench-guest: error: (the agent|this gues
 _NOISE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[^\x20-\x7e\t]")
 
 
+def plain(console: str) -> str:
+    """What a guest wrote to its console, without colours, cursor movements and empty lines."""
+    return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in console.splitlines()) if line)
+
+
+def trouble_in(console: str) -> str:
+    """The first line that says why a guest will never answer; empty where there is none."""
+    return next((line for line in console.splitlines() if _TROUBLE.search(line)), "")
+
+
 class StartedMachine:
     """One guest under QEMU, from its start to stop()."""
 
@@ -70,7 +80,7 @@ class StartedMachine:
 
     def hopeless(self) -> str:
         """Why the guest will never answer: how QEMU ended, or what went wrong in the guest; empty while it may."""
-        trouble = next((line for line in self.console().splitlines() if _TROUBLE.search(line)), "")
+        trouble = trouble_in(self.console())
         return self.death() or (f"{self.guest}: {trouble}" if trouble else "")
 
     def require_alive(self) -> None:
@@ -87,8 +97,7 @@ class StartedMachine:
         """What the guest wrote to its console, without colours and cursor movements."""
         if self._console is None:
             return ""
-        text = self._console.text(LAST_WORDS_S if self._console_ends() else 0.0)
-        return "".join(f"{line}\n" for line in (_NOISE.sub("", line).rstrip() for line in text.splitlines()) if line)
+        return plain(self._console.text(LAST_WORDS_S if self._console_ends() else 0.0))
 
     def words_of_guest(self) -> str:
         """What its console says of trouble, else its last line."""

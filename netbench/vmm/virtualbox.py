@@ -1,0 +1,164 @@
+"""VMM `virtualbox`: guests under VirtualBox."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from netbench.errors import MissingError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import outside
+from netbench.hosts.local import search_path
+from netbench.images.library import find_image
+from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
+from netbench.linux.needs import Facility, Tool
+from netbench.model.pace import Pace
+from netbench.model.virtualisation import Virtualisation
+from netbench.vmm.attachment import host_mac
+from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_summary
+from netbench.vmm.virtualbox_disc import LOADER, disc_of
+from netbench.vmm.virtualbox_guest import VirtualBoxGuest
+from netbench.vmm.virtualbox_options import NIC_KINDS, VirtualBoxOptions
+
+_PROGRAMS = ("VBoxManage", "VBoxHeadless")
+_DEVICE = Path("/dev/vboxdrv")
+_MODULES = ("vboxdrv", "vboxnetflt")
+_EMULATED_CPU = "QEMU TCG CPU"  # as /proc/cpuinfo calls the model `max`
+_IN_A_VM = "or measure inside a VM: topology lab-virtualbox, `netbench image build --name virtualbox`"
+
+
+def look_for_virtualbox(_: str) -> str:
+    """Where it is; MissingError when it, or the device of its kernel module, is not there."""
+    missing = [name for name in _PROGRAMS if shutil.which(name, path=search_path()) is None]
+    if missing:
+        raise MissingError(f"{missing[0]} is not on this host")
+    if not _DEVICE.exists():
+        raise MissingError(f"this host has no {_DEVICE}: the kernel module vboxdrv is not loaded")
+    return str(shutil.which(_PROGRAMS[0], path=search_path()))
+
+
+def look_for_loader(_: str) -> str:
+    """The boot loader for a guest's CD; MissingError when it is not there."""
+    for path in LOADER:
+        if not Path(path).exists():
+            raise MissingError(f"this host has no {path}")
+    return LOADER[0]
+
+
+@dataclass(frozen=True, slots=True)
+class BridgedVeth:
+    """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a namespace of its own.
+
+    That end has an address of its own beside the guest's.
+    """
+
+    kind: ClassVar[str] = "veth"
+    needs: ClassVar[frozenset[str]] = frozenset({"veth", "netns"})
+
+    guest_netns: str
+
+    def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
+        """The pair, with that end up: nobody else sets it up."""
+        beside = f"02:6e:69{mac[8:]}"
+        yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, beside)
+        yield SetUp(self.guest_netns, interface)
+
+
+class VirtualBox(Vmm):
+    """A guest under VirtualBox, booted from a CD: its virtual NICs are bridged by vboxnetflt.
+
+    Its entitlement binds all threads of VirtualBox; the option `cpu_cap` is VirtualBox's own limit.
+    """
+
+    Options: ClassVar[type[GuestOptions]] = VirtualBoxOptions
+    kinds = (Virtualisation.HARDWARE,)
+    nic_models = NIC_KINDS
+    supports = replace(Vmm.supports, attachments=("veth",))
+    may_need = (
+        Facility(
+            "virtualbox",
+            "guests of VirtualBox",
+            f"apt-get install virtualbox (in contrib of Debian unstable), {_IN_A_VM}",
+            look_for_virtualbox,
+        ),
+        Tool("unshare", "util-linux", "guests of VirtualBox", optional=True),
+        Tool("xorriso", "xorriso", "the CDs that guests of VirtualBox boot from", optional=True),
+        Facility(
+            "isolinux",
+            "the CDs that guests of VirtualBox boot from",
+            "apt-get install isolinux syslinux-common",
+            look_for_loader,
+        ),
+    )
+    # On an emulated CPU, for all one knows before.
+    pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=12.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
+
+    def __init__(self, options: VirtualBoxOptions) -> None:
+        super().__init__(options)
+        self._options = options
+
+    def needs(self) -> frozenset[str]:
+        return frozenset({"virtualbox", "unshare", "xorriso", "isolinux", f"image:{self._options.image}"})
+
+    @property
+    def nic_model(self) -> str:
+        return self._options.nic
+
+    def attachment(self, spec: GuestSpec) -> BridgedVeth:
+        return BridgedVeth(spec.own_netns)
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        yield AddRunDirectory(str(spec.directory))
+        yield AddNamespace(spec.own_netns)
+        # Or its end of each pair would speak up among our frames.
+        yield SetSysctl(spec.own_netns, "net.ipv6.conf.default.disable_ipv6", "1", optional=True)
+
+    def command(self, spec: GuestSpec) -> str:
+        return box_summary(self._box(spec, emulated=False), BoxFiles(spec.directory), f"{self._options.image}.iso")
+
+    def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        if not host.shares_files:
+            _prepare(host)
+        image = find_image(self._options.image)
+        box = self._box(spec, emulated=_EMULATED_CPU in outside(host).read("/proc/cpuinfo"))
+        disc = disc_of(image, KERNEL_WORDS, host)
+        version = run_checked(host, ["VBoxManage", "--version"]).strip()
+        facts = {
+            "virtualbox": version,
+            "image": f"{image.name} {image.digest[:12]}",
+            **({"nic": box.nics[0].model} if box.nics else {}),
+            "cpus": str(box.cpus),
+            "memory": f"{box.memory_mib} MiB",
+            "cpu_cap": f"{box.cpu_cap} %",
+            "nested_paging": box.nested_paging,
+            "paravirt_provider": box.paravirt_provider,
+        }
+        return VirtualBoxGuest(spec, host, box, disc, facts)
+
+    def _box(self, spec: GuestSpec, *, emulated: bool) -> Box:
+        options = self._options
+        paging, provider = ("off", "none") if emulated else ("on", "default")
+        return Box(
+            spec.name,
+            tuple(BridgedNic(nic.interface, nic.mac, options.nic) for nic in spec.nics),
+            options.cpus,
+            options.memory,
+            options.cpu_cap,
+            paging if options.nested_paging == "auto" else options.nested_paging,
+            provider if options.paravirt_provider == "auto" else options.paravirt_provider,
+            spec.host_cpus,
+            spec.door,
+        )
+
+
+def _prepare(host: Host) -> None:
+    """Make a VM that is a host ready for guests of VirtualBox; MissingError when its image is not made for that."""
+    if host.run(["which", *_PROGRAMS]).exit_code != 0:
+        raise MissingError(
+            f"{outside(host)}: its image has no VirtualBox: let it have the image virtualbox (`image: virtualbox` "
+            "under hosts; `netbench image build --name virtualbox` makes it)"
+        )
+    for module in _MODULES:
+        run_checked(outside(host), ["modprobe", module])

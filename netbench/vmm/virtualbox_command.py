@@ -1,0 +1,92 @@
+"""A virtual machine of VirtualBox as data, and the command that makes it and runs it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from netbench.hosts.composed import confined
+
+_SCRIPT = Path(__file__).with_name("virtualbox_guest.sh")
+# Of the guest's two serial ports, the addresses and interrupts of a PC.
+_CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
+# For the guest's kernel. An emulated CPU on a busy host can be too slow for its test of its timer, which then panics.
+KERNEL_WORDS = "console=ttyS0,115200 quiet panic=-1 no_timer_check netbench.channel=/dev/ttyS1"
+
+
+@dataclass(frozen=True, slots=True)
+class BridgedNic:
+    """A NIC of a guest that VirtualBox bridges to an interface of its machine. `model` is virtio or 82540EM."""
+
+    interface: str
+    mac: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFiles:
+    """Where a running guest keeps its files, on the machine that runs it."""
+
+    directory: Path
+
+    @property
+    def pid(self) -> Path:
+        """The process id of what all its processes descend from, as text."""
+        return self.directory / "pid"
+
+    @property
+    def console(self) -> Path:
+        """What its first serial port says."""
+        return self.directory / "console"
+
+    @property
+    def channel(self) -> Path:
+        """The socket behind its second serial port, which its agent serves."""
+        return self.directory / "agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A guest to be started. All its threads run on `host_cpus` (empty: any) and in the control group of `door`."""
+
+    name: str
+    nics: tuple[BridgedNic, ...] = ()
+    cpus: int = 1
+    memory_mib: int = 256
+    cpu_cap: int = 100
+    nested_paging: str = "on"
+    paravirt_provider: str = "default"
+    host_cpus: tuple[int, ...] = ()
+    door: str = ""
+
+
+def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
+    """The command that starts it from a CD image; it runs in the foreground, and what it has started ends with it.
+
+    It is to be run in the network namespace of the interfaces that the NICs are bridged to.
+    """
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    script = ["sh", "-c", _SCRIPT.read_text(), "virtualbox_guest.sh", str(files.directory), box.name, disc]
+    started = confined([*apart, *script, *_options(box, files)], box.host_cpus, box.door)
+    return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(files.pid), *started]
+
+
+def box_summary(box: Box, files: BoxFiles, disc: str) -> str:
+    """The same for a reader: the options that its VM is made with."""
+    words = " ".join(_options(box, files))
+    return f"VBoxManage modifyvm {box.name} {words} && VBoxHeadless --startvm {box.name} # from {disc}"
+
+
+def _options(box: Box, files: BoxFiles) -> Iterator[str]:
+    """Options of `VBoxManage modifyvm` (VirtualBox User Manual, VBoxManage)."""
+    yield from ("--memory", str(box.memory_mib), "--cpus", str(box.cpus))
+    yield from ("--cpu-execution-cap", str(box.cpu_cap))
+    yield from ("--nested-paging", box.nested_paging, "--paravirt-provider", box.paravirt_provider)
+    yield from ("--graphicscontroller", "none", "--audio-enabled", "off", "--rtc-use-utc", "on")
+    yield from ("--boot1", "dvd", "--boot2", "none", "--boot3", "none", "--boot4", "none")
+    yield from ("--uart1", *_CONSOLE_PORT, "--uart-mode1", "file", str(files.console))
+    yield from ("--uart2", *_AGENT_PORT, "--uart-mode2", "server", str(files.channel))
+    for number, nic in enumerate(box.nics, start=1):
+        yield from (f"--nic{number}", "bridged", f"--bridge-adapter{number}", nic.interface)
+        yield from (f"--nic-type{number}", nic.model, f"--mac-address{number}", nic.mac.replace(":", ""))
+        # It takes frames that are addressed to others, as what forwards them must.
+        yield from (f"--nic-promisc{number}", "allow-all")

@@ -1,0 +1,129 @@
+"""A guest under VirtualBox that runs: its processes, and the connection to its agent."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from netbench.errors import TestbedError
+from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Host, Process, exists
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import Explained, Namespaced, outside
+from netbench.hosts.lines import Tail, end
+from netbench.hosts.relay import connect
+from netbench.linux.proc import parse_process, parse_pss
+from netbench.vmm.base import GuestSpec, RunningGuest
+from netbench.vmm.started_machine import LAST_WORDS_S, plain, trouble_in
+from netbench.vmm.virtualbox_command import Box, BoxFiles, box_command
+
+_POLL_S = 0.2
+_END_S = 20.0
+# One that VirtualBox runs on an emulated CPU takes its time.
+_QUIET_TIME_S = 0.5
+
+
+class VirtualBoxGuest(RunningGuest):
+    """A virtual machine, from its start to stop(); all of VirtualBox's processes that serve it are its own."""
+
+    quiet_time_s = _QUIET_TIME_S
+    process: Process
+
+    def __init__(self, spec: GuestSpec, host: Host, box: Box, disc: str, facts: Mapping[str, str]) -> None:
+        super().__init__(spec)
+        self._machine = outside(host)
+        self._files = BoxFiles(spec.directory)
+        self._facts = dict(facts)
+        self._connection: AgentHost | None = None
+        self._pid = 0  # of VBoxHeadless, once it is asked for
+        self._written = ""
+        self.process = Namespaced(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._said = [Tail(self.process.stderr), Tail(self.process.stdout)]
+
+    def await_answer(self, limit_s: float) -> None:
+        """Return once its agent answers; TestbedError when it does not, or as soon as it is known that it cannot."""
+        until = time.monotonic() + limit_s
+        channel = str(self._files.channel)
+        if not wait_until(lambda: exists(self._machine, channel) or bool(self.death()), limit_s, _POLL_S):
+            raise TestbedError(f"{self.spec.title}: VirtualBox did not start it within {limit_s:g} s")
+        if death := self.death():
+            raise TestbedError(death)
+        self._connection = AgentHost(self.spec.name, AgentChannel(self.spec.title, connect(self._machine, channel)))
+        left_s = max(0.0, until - time.monotonic())
+        try:
+            Explained(self._connection, self.death_just_now).await_answer(left_s, self._hopeless)
+        except TestbedError as error:
+            if self.death() or self._hopeless():
+                raise
+            last = self.console().splitlines()[-1:]
+            said = f"the last on its console: {last[0]}" if last else "nothing is on its console"
+            raise TestbedError(f"{error}; {said}") from error
+
+    def host(self, gone: type[TestbedError] = TestbedError) -> Host:
+        if self._connection is None:
+            raise gone(f"{self.spec.title} was not waited for")
+        return Explained(self._connection, self.death_just_now, gone)
+
+    def death(self) -> str:
+        code = self.process.poll()
+        if code is None:
+            return ""
+        words = self._last_words()
+        return f"{self.spec.title}: VirtualBox ended with exit code {code}" + (f": {words}" if words else "")
+
+    def death_just_now(self) -> str:
+        """As `death`, for somebody who has seen a sign of it: VirtualBox may take a moment to end."""
+        with suppress(subprocess.TimeoutExpired):  # it lives
+            self.process.wait(LAST_WORDS_S)
+        return self.death()
+
+    def cpu_s(self) -> float:
+        """CPU time that VBoxHeadless has used on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
+        try:
+            return parse_process(self._of_process("stat")).cpu_s
+        except (TestbedError, ValueError) as error:
+            raise TestbedError(
+                self.death_just_now() or f"{self.spec.title}: its CPU time is not told: {error}"
+            ) from error
+
+    def memory_bytes(self) -> int | None:
+        try:
+            return parse_pss(self._of_process("smaps_rollup"))
+        except (TestbedError, ValueError):
+            return None
+
+    def console(self) -> str:
+        with suppress(TestbedError):  # its machine has gone, or it was ended: what was read last
+            self._written = plain(self._machine.read(str(self._files.console)))
+        return self._written
+
+    def facts(self) -> dict[str, str]:
+        return self._facts
+
+    def stop(self) -> None:
+        self.console()
+        try:
+            if self._connection is not None:
+                self._connection.close()
+        finally:
+            self.process.kill()
+            end(self.process, _END_S)
+
+    def _of_process(self, file: str) -> str:
+        """What the kernel of its machine says of VBoxHeadless: the first of the processes that are apart."""
+        if not self._pid:
+            top = self._machine.read(str(self._files.pid)).strip()
+            self._pid = int(self._machine.read(f"/proc/{top}/task/{top}/children").split()[0])
+        return self._machine.read(f"/proc/{self._pid}/{file}")
+
+    def _hopeless(self) -> str:
+        trouble = trouble_in(self.console())
+        return self.death() or (f"{self.spec.title}: {trouble}" if trouble else "")
+
+    def _last_words(self) -> str:
+        lines = [line for said in self._said for line in said.text(LAST_WORDS_S).splitlines() if line.strip()]
+        errors = [line for line in lines if "error" in line.lower()]
+        return (errors or lines[-1:] or [""])[0]

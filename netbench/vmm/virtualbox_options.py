@@ -1,0 +1,32 @@
+"""How a topology describes a guest under VirtualBox."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from netbench.images.library import DEFAULT_IMAGE
+from netbench.model.fields import Memory, Vcpus
+from netbench.model.virtualisation import NicKind
+from netbench.vmm.base import GuestOptions
+from netbench.vmm.qemu_options import switch
+
+NIC_KINDS: Mapping[str, NicKind] = {"virtio": "paravirtual", "82540EM": "emulated"}
+
+
+class VirtualBoxOptions(GuestOptions):
+    """A guest that forwards between two virtual NICs per stream.
+
+    `cpu_cap` is how much of a CPU each of its own may have, in percent. With `auto`, `nested_paging` is off and
+    `paravirt_provider` is `none` where the CPU of its machine is emulated by QEMU, under which a guest hangs otherwise;
+    elsewhere they are `on` and `default`, VirtualBox's own. `image` is the name of a guest image that `netbench image
+    build` made. Memory is rounded to MiB.
+    """
+
+    nic: Literal["virtio", "82540EM"] = "virtio"
+    cpus: Vcpus = 1
+    memory: Memory = 256
+    cpu_cap: Annotated[int, Field(strict=True, ge=1, le=100)] = 100
+    nested_paging: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = "auto"
+    paravirt_provider: Literal["auto", "none", "default", "legacy", "minimal", "hyperv", "kvm"] = "auto"
+    image: Annotated[str, Field(pattern=r"^[^/]+$")] = DEFAULT_IMAGE
