@@ -6,7 +6,8 @@ from pathlib import Path
 
 from netbench.hosts.composed import confined
 
-_SCRIPT = Path(__file__).with_name("virtualbox_guest.sh")
+# What starts a guest; it is brought to the machine that runs it.
+SCRIPT = Path(__file__).with_name("virtualbox_guest.sh")
 # Of the guest's two serial ports, the addresses and interrupts of a PC.
 _CONSOLE_PORT, _AGENT_PORT = ("0x3f8", "4"), ("0x2f8", "3")
 # For the guest's kernel. An emulated CPU on a busy host can be too slow for its test of its timer, which then panics.
@@ -27,6 +28,11 @@ class BoxFiles:
     """Where a running guest keeps its files, on the machine that runs it."""
 
     directory: Path
+
+    @property
+    def script(self) -> Path:
+        """SCRIPT, as the machine has it."""
+        return self.directory / SCRIPT.name
 
     @property
     def pid(self) -> Path:
@@ -65,7 +71,7 @@ def box_command(box: Box, files: BoxFiles, disc: str) -> list[str]:
     It is to be run in the network namespace of the interfaces that the NICs are bridged to.
     """
     apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    script = ["sh", "-c", _SCRIPT.read_text(), "virtualbox_guest.sh", str(files.directory), box.name, disc]
+    script = ["sh", str(files.script), str(files.directory), box.name, disc]
     started = confined([*apart, *script, *_options(box, files)], box.host_cpus, box.door)
     return ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(files.pid), *started]
 

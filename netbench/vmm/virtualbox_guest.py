@@ -16,7 +16,7 @@ from netbench.hosts.relay import connect
 from netbench.linux.proc import parse_process, parse_pss
 from netbench.vmm.base import GuestSpec, RunningGuest
 from netbench.vmm.started_machine import LAST_WORDS_S, plain, trouble_in
-from netbench.vmm.virtualbox_command import Box, BoxFiles, box_command
+from netbench.vmm.virtualbox_command import SCRIPT, Box, BoxFiles, box_command
 
 _POLL_S = 0.2
 _END_S = 20.0
@@ -38,6 +38,7 @@ class VirtualBoxGuest(RunningGuest):
         self._connection: AgentHost | None = None
         self._pid = 0  # of VBoxHeadless, once it is asked for
         self._written = ""
+        self._machine.write(str(self._files.script), SCRIPT.read_text())
         self.process = Namespaced(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
         assert self.process.stdout is not None
         assert self.process.stderr is not None

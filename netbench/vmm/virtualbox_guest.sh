@@ -1,5 +1,5 @@
-# One guest under VirtualBox, run by `unshare --mount --pid --fork --kill-child --mount-proc sh -c THIS THIS DIRECTORY
-# NAME DISC OPTION...`: whatever it keeps is in DIRECTORY, and when it ends the kernel ends all that it has started.
+# One guest under VirtualBox, run by `unshare --mount --pid --fork --kill-child --mount-proc sh virtualbox_guest.sh
+# DIRECTORY NAME DISC OPTION...`: whatever it keeps is in DIRECTORY, and when it ends the kernel ends all that it has started.
 set -eu
 directory=$1 name=$2 disc=$3
 shift 3

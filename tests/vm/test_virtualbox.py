@@ -1,0 +1,127 @@
+"""Guests under VirtualBox, as in topology lab-virtualbox: in a VM whose image has it. Without its packages, skipped."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.images.build import Order, build
+from netbench.images.library import cache_directory
+from netbench.model.scenario import VICTIM
+from netbench.model.topology import HostSpec
+from netbench.model.verdict import Verdict
+from netbench.testbed.testbed import Testbed
+from netbench.trial.receiving import Recording
+from netbench.trial.run import run_trial
+from netbench.uut.guest import Guest
+from netbench.vmm.base import Vmm
+from netbench.vmm.virtualbox import VirtualBox
+from netbench.vmm.virtualbox_options import VirtualBoxOptions
+from tests.commands import netbench, rows, settings, verdict_of
+from tests.contract.vmm_contract import VmmContract
+from tests.unit.inputs import planned_trial, profile, topology
+from tests.vm.lab import PATIENT, fresh_yard_in_vm
+
+pytestmark = [pytest.mark.vm, pytest.mark.root]
+
+LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def image():
+    """The image of the VM, built where it is not: its packages are those of a release that moves on."""
+    try:
+        build(Order("virtualbox", cache_directory()), lambda line: None)
+    except MissingError as error:
+        pytest.skip(f"VirtualBox cannot be had: {error}")
+
+
+@pytest.fixture(scope="module")
+def lab(image):
+    with fresh_yard_in_vm(LAB) as yard:
+        yield yard
+
+
+def driver(**options) -> VirtualBox:
+    return VirtualBox(VirtualBoxOptions.model_validate({"boot_limit": 600, **options}))
+
+
+class TestGuestsOfVirtualBox(VmmContract):
+    def vmm(self) -> Vmm:
+        return driver()
+
+    @pytest.fixture
+    def yard(self, lab):
+        yield lab
+        assert lab.running() == [], "processes of guests are left"
+
+
+@contextmanager
+def measuring(lab, captures, **options):
+    """A function that makes a trial with one guest and pktgen, measure(load, **profile), and the guest."""
+    (host,) = lab.paths[:1]
+    there = topology(2, uuts=[{"name": "box", "kind": "virtualbox", "boot_limit": 600, **options}])
+    testbed = Testbed(there, "nbt", {"lab": lab.machine}, lab.hosts, (host,), profile(generator="pktgen"))
+    indices = iter(range(100))
+    try:
+        testbed.open_endpoints()
+        with testbed.uut(there.uuts[0]) as unit:
+
+            def measure(load, **more):
+                asked = profile(**{**PATIENT, "loads": load, "generator": "pktgen", **more})
+                wanted = planned_trial(there, asked, ("s1",), index=next(indices), uut="box")
+                return run_trial(testbed.setup({VICTIM: unit}), wanted, Recording.as_wanted(asked, captures), 1)
+
+            yield measure
+    finally:
+        testbed.close_endpoints()
+
+
+def test_every_frame_is_accounted_for_until_virtualbox_is_killed_in_mid_trial(lab, tmp_path):
+    with measuring(lab, tmp_path) as measure:
+        (few,) = measure("200fps", duration="1s").streams
+        assert (few.sent_frames, few.received_frames, few.unexplained_frames) == (200, 200, 0)
+        (many,) = measure("20000fps", duration="1s").streams
+        assert many.received_frames is not None
+        assert many.lost_frames == many.sent_frames - many.received_frames > 0
+        assert many.unexplained_frames == 0
+        assert {place.partition(" (")[0] for place in many.lost_at} <= {"VMM ingress", "VMM egress"}, many.lost_at
+        killer = threading.Timer(2.0, lambda: lab.machine.host().run(["sh", "-c", "kill -KILL $(pidof VBoxHeadless)"]))
+        killer.start()
+        killed = measure("200fps", duration="20s")
+        killer.join()
+        assert killed.verdict is Verdict.INVALID
+        assert any("VirtualBox ended with exit code" in reason.detail for reason in killed.reasons)
+    assert lab.running() == []
+
+
+def test_a_guest_that_is_not_ready_in_time_says_how_far_it_came(lab):
+    with (
+        pytest.raises(TestbedError, match=r"guest slow did not answer within \S+ s of its start; (the last|nothing)"),
+        lab.uut(Guest(driver(boot_limit=20)), "slow", lab.paths[:1]),
+    ):
+        pytest.fail("it was ready")
+    assert lab.running() == []
+
+
+def test_a_campaign_on_the_shipped_topology_with_both_models_of_nic(results):
+    done = netbench(
+        "run",
+        "lab-virtualbox",
+        "quick",
+        "-o",
+        results,
+        *settings(frame_sizes=64, loads="200fps", repetitions=1, duration="1s", retries=0, generator="pktgen"),
+        *settings(tolerance="100%", max_lateness="1min"),
+        timeout_s=1200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {row["uut"]: row for row in rows(results)}
+    assert set(found) == {"raw", "virtio", "82540EM"}
+    for row in found.values():
+        assert verdict_of(row) in ("valid", "suspicious"), row
+        assert (row["sent_frames"], row["received_frames"], row["unexplained_frames"]) == ("200", "200", "0"), row
+    for uut in ("virtio", "82540EM"):
+        assert found[uut]["virtualisation"] == "hardware-assisted"
+        assert float(found[uut]["cpu_host_s"]) > float(found[uut]["cpu_guest_s"]) > 0
