@@ -223,6 +223,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     monkeypatch.setattr(libvirt, "_LIBRARIES", tmp_path)
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     names = ("image:micro", "kvm", "vhost", "cgroup-cpu", "libvirt-python", "libvirtd", "vzctl", "prlctl", "pyvmomi")
+    names += ("virtualbox", "isolinux")
     assert {name: check.status for name, check in guests(None).items()} == dict.fromkeys(names, Status.ABSENT)
     needed = guests(set(names))
     assert {name: check.status for name, check in needed.items()} == dict.fromkeys(names, Status.MISSING)

@@ -13,6 +13,7 @@ from netbench.errors import MissingError, UsageError
 
 SHIPPED_TOPOLOGIES = [
     "lab-kvm",
+    "lab-virtualbox",
     "lab-vm",
     "lab-vmm",
     "netns",
@@ -112,6 +113,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "qemu",
         "raw",
         "reference",
+        "virtualbox",
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"
 
@@ -120,6 +122,7 @@ def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
     assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump"]
     uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
+    uuts += ["virtualbox"]
     assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"
 
