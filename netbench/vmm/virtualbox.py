@@ -123,7 +123,7 @@ class VirtualBox(Vmm):
             _prepare(host)
         image = find_image(self._options.image)
         box = self._box(spec, emulated=_EMULATED_CPU in outside(host).read("/proc/cpuinfo"))
-        disc = disc_of(image, KERNEL_WORDS, host)
+        disc = disc_of(image, KERNEL_WORDS, host, spec.directory)
         version = run_checked(host, ["VBoxManage", "--version"]).strip()
         facts = {
             "virtualbox": version,

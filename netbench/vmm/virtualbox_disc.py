@@ -7,7 +7,7 @@ from pathlib import Path
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import outside
-from netbench.images.library import Image, cache_directory, content_digest
+from netbench.images.library import Image, content_digest
 from netbench.linux.state import STATE_DIRECTORY
 
 # Debian's packages isolinux and syslinux-common.
@@ -15,14 +15,15 @@ LOADER = ("/usr/lib/ISOLINUX/isolinux.bin", "/usr/lib/syslinux/modules/bios/ldli
 _MAKE_S = 300.0
 
 
-def disc_of(image: Image, words: str, host: Host) -> str:
-    """Where a host has the CD image that boots a guest image with these words for its kernel; made there once.
+def disc_of(image: Image, words: str, host: Host, directory: Path) -> str:
+    """Where a host has the CD image that boots a guest image with these words for its kernel.
 
+    A VM makes it once, as long as it is up; this machine makes it in `directory`, that of the guest, and keeps none.
     MissingError where the host has no boot loader to put on it; TestbedError where it cannot be made.
     """
     machine = outside(host)
-    parent = cache_directory() if host.shares_files else STATE_DIRECTORY
-    disc = str(parent / "discs" / f"{image.digest[:12]}-{content_digest(words.encode())[:8]}.iso")
+    parent = directory if host.shares_files else STATE_DIRECTORY / "discs"
+    disc = str(parent / f"{image.digest[:12]}-{content_digest(words.encode())[:8]}.iso")
     if not exists(machine, disc):
         _make(image, words, machine, disc)
     return disc

@@ -2,13 +2,13 @@
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from netbench.errors import TestbedError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
-from netbench.hosts.base import Host, Process, exists
+from netbench.hosts.base import Completed, Host, Process, exists
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Explained, Namespaced, outside
 from netbench.hosts.lines import Tail, end
@@ -22,6 +22,16 @@ _POLL_S = 0.2
 _END_S = 20.0
 # One that VirtualBox runs on an emulated CPU takes its time.
 _QUIET_TIME_S = 0.5
+
+# A command takes seconds there, and what it says comes over a serial line.
+_PATIENCE = 6
+
+
+class PatientHost(AgentHost):
+    """A guest that may take several times as long for a command as others."""
+
+    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
+        return super().run(argv, stdin=stdin, timeout_s=_PATIENCE * timeout_s)
 
 
 class VirtualBoxGuest(RunningGuest):
@@ -52,7 +62,7 @@ class VirtualBoxGuest(RunningGuest):
             raise TestbedError(f"{self.spec.title}: VirtualBox did not start it within {limit_s:g} s")
         if death := self.death():
             raise TestbedError(death)
-        self._connection = AgentHost(self.spec.name, AgentChannel(self.spec.title, connect(self._machine, channel)))
+        self._connection = PatientHost(self.spec.name, AgentChannel(self.spec.title, connect(self._machine, channel)))
         left_s = max(0.0, until - time.monotonic())
         try:
             Explained(self._connection, self.death_just_now).await_answer(left_s, self._hopeless)

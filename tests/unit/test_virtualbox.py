@@ -26,7 +26,8 @@ from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.unit.fakes import FakeHost, planned_commands
 from tests.unit.inputs import topology_in_vm
 
-FILES = BoxFiles(Path("/run/x"))
+OWN = Path("/run/x")
+FILES = BoxFiles(OWN)
 NICS = (BridgedNic("nb-vi-s1", "02:6e:67:00:01:01", "virtio"), BridgedNic("nb-ve-s1", "02:6e:67:00:01:02", "virtio"))
 EMULATED = "model name\t: QEMU TCG CPU version 2.5+\n"
 
@@ -175,21 +176,21 @@ def test_a_vm_without_virtualbox_says_which_image_has_it():
 
 def test_a_disc_is_made_once_for_an_image_and_its_words(image):
     lab = Lab(*LOADER)
-    disc = disc_of(image, KERNEL_WORDS, lab)
-    assert disc_of(image, KERNEL_WORDS, lab) == disc
+    disc = disc_of(image, KERNEL_WORDS, lab, OWN)
+    assert disc_of(image, KERNEL_WORDS, lab, OWN) == disc
     assert len([command for command in lab.commands if command[0] == "xorriso"]) == 1
     assert KERNEL_WORDS in lab.files[f"{disc}.tree/isolinux.cfg"]
     assert lab.sent[f"{disc}.tree/vmlinuz"] == b"vmlinuz"
-    assert disc_of(image, "other words", lab) != disc
-    assert disc_of(replace(image, digest="1" * 64), KERNEL_WORDS, lab) != disc
+    assert disc_of(image, "other words", lab, OWN) != disc
+    assert disc_of(replace(image, digest="1" * 64), KERNEL_WORDS, lab, OWN) != disc
 
 
 def test_a_disc_that_cannot_be_made_leaves_nothing(image):
     with pytest.raises(MissingError, match="isolinux"):
-        disc_of(image, KERNEL_WORDS, Lab())
+        disc_of(image, KERNEL_WORDS, Lab(), OWN)
     lab = Lab(*LOADER, lacks="xorriso")
     with pytest.raises(TestbedError, match="xorriso"):
-        disc_of(image, KERNEL_WORDS, lab)
+        disc_of(image, KERNEL_WORDS, lab, OWN)
     assert lab.commands[-1][:2] == ("rm", "-rf")
 
 
