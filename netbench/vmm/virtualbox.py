@@ -15,7 +15,7 @@ from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Chang
 from netbench.linux.needs import Facility, Tool
 from netbench.model.pace import Pace
 from netbench.model.virtualisation import Virtualisation
-from netbench.vmm.attachment import host_mac
+from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_summary
 from netbench.vmm.virtualbox_disc import LOADER, disc_of
@@ -48,7 +48,7 @@ def look_for_loader(_: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BridgedVeth:
+class BridgedVeth(Attachment):
     """A pair of virtual Ethernet interfaces; VirtualBox bridges the guest's NIC to the end in a namespace of its own.
 
     That end has an address of its own beside the guest's.
@@ -59,7 +59,7 @@ class BridgedVeth:
 
     guest_netns: str
 
-    def changes(self, netns: str | None, interface: str, mac: str) -> Iterator[Change]:
+    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
         """The pair, with that end up: nobody else sets it up."""
         beside = f"02:6e:69{mac[8:]}"
         yield AddVeth(netns, interface, host_mac(mac), self.guest_netns, interface, beside)
