@@ -18,11 +18,12 @@ from netbench.vmm.base import GuestSpec, RunningGuest
 from netbench.vmm.started_machine import LAST_WORDS_S, plain, trouble_in
 from netbench.vmm.virtualbox_command import SCRIPT, Box, BoxFiles, box_command
 
-_POLL_S = 0.2
+# To look at a machine whose CPU is emulated takes some of that.
+_POLL_S = 1.0
+_LOOK_AGAIN_S = 3.0
 _END_S = 20.0
 # One that VirtualBox runs on an emulated CPU takes its time.
 _QUIET_TIME_S = 0.5
-
 # A command takes seconds there, and what it says comes over a serial line.
 _PATIENCE = 6
 
@@ -48,6 +49,7 @@ class VirtualBoxGuest(RunningGuest):
         self._connection: AgentHost | None = None
         self._pid = 0  # of VBoxHeadless, once it is asked for
         self._written = ""
+        self._look_again = 0.0  # by time.monotonic()
         self._machine.write(str(self._files.script), SCRIPT.read_text())
         self.process = Namespaced(self._machine, spec.own_netns).spawn(box_command(box, self._files, disc))
         assert self.process.stdout is not None
@@ -131,8 +133,14 @@ class VirtualBoxGuest(RunningGuest):
         return self._machine.read(f"/proc/{self._pid}/{file}")
 
     def _hopeless(self) -> str:
-        trouble = trouble_in(self.console())
-        return self.death() or (f"{self.spec.title}: {trouble}" if trouble else "")
+        """Why it will never answer; asked several times a second. Empty while it may."""
+        if death := self.death():
+            return death
+        if time.monotonic() > self._look_again:
+            self.console()
+            self._look_again = time.monotonic() + _LOOK_AGAIN_S
+        trouble = trouble_in(self._written)
+        return f"{self.spec.title}: {trouble}" if trouble else ""
 
     def _last_words(self) -> str:
         lines = [line for said in self._said for line in said.text(LAST_WORDS_S).splitlines() if line.strip()]
