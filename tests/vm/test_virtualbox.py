@@ -20,7 +20,7 @@ from netbench.vmm.virtualbox import VirtualBox
 from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.unit.inputs import planned_trial, profile, topology
+from tests.unit.inputs import planned_trial, profile, topology_in_vm
 from tests.vm.lab import PATIENT, fresh_yard_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -60,9 +60,8 @@ class TestGuestsOfVirtualBox(VmmContract):
 @contextmanager
 def measuring(lab, captures, **options):
     """A function that makes a trial with one guest and pktgen, measure(load, **profile), and the guest."""
-    (host,) = lab.paths[:1]
-    there = topology(2, uuts=[{"name": "box", "kind": "virtualbox", "boot_limit": 600, **options}])
-    testbed = Testbed(there, "nbt", {"lab": lab.machine}, lab.hosts, (host,), profile(generator="pktgen"))
+    there = topology_in_vm(2, uuts=[{"name": "box", "kind": "virtualbox", "boot_limit": 600, **options}])
+    testbed = Testbed(there, "nbt", {"lab": lab.machine}, lab.hosts, lab.paths[:1], profile(generator="pktgen"))
     indices = iter(range(100))
     try:
         testbed.open_endpoints()
