@@ -1,11 +1,13 @@
 """Building a guest image: from a kernel and Debian packages to files that a VMM boots."""
 
 import fcntl
+import fnmatch
+import gzip
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from netbench.images.kernels import Kernel, KernelSource, choose, read_kernel
 from netbench.images.library import MANIFEST, Image, content_digest, find_image, image_directory
 from netbench.images.pinned import fetch_pins, missing_pins, pinned_files
 from netbench.images.tools import run_tool
-from netbench.images.tree import archive
+from netbench.images.tree import File, Tree, archive
 
 # Takes one line about what is being done.
 Say = Callable[[str], None]
@@ -153,6 +155,8 @@ def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, input
     tree = guest_tree(packages, ingredients.whole, lab, kernel, scratch)
     say("packing")
     files = {"vmlinuz": kernel.content, "initrd": archive(tree)}
+    if lab.hypervisor:
+        files["hypervisor"] = _hypervisor(packages, lab.hypervisor)
     digest = content_digest(*files.values())
     if direct := directly_bootable(kernel.content):
         files["vmlinux"] = direct
@@ -169,6 +173,15 @@ def _make(directory: Path, name: str, apt: Apt, ingredients: _Ingredients, input
     for file, data in {**files, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}.items():
         _write(image / file, data)
     image.chmod(0o755)
+
+
+def _hypervisor(packages: Mapping[str, Tree], pattern: str) -> bytes:
+    """What boots before the kernel, as a multiboot loader takes it; TestbedError when no package holds it."""
+    for contents_ in packages.values():
+        for path in fnmatch.filter(contents_, pattern):
+            if isinstance(found := contents_[path], File):
+                return gzip.decompress(found.content)
+    raise TestbedError(f"none of the guest's packages holds {pattern}")
 
 
 def _modules(kernel: Kernel) -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from netbench.errors import TestbedError
 from netbench.images.kernels import Kernel
 from netbench.images.modules import module_files
 from netbench.images.programs import BUSYBOX, Busybox, libraries, packed, standard_library
-from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS, Lab
+from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS, START, Lab
 from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
 
 
@@ -38,6 +38,7 @@ def guest_tree(
         **standard_library(everything, scratch),
         **module_files(kernel.selection, f"usr/lib/modules/{kernel.release}"),
         **_own_files(),
+        **({START: File(lab.start.encode(), executable=True)} if lab.start else {}),
     }
 
 

@@ -18,10 +18,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A guest image. `digest` is the SHA-256 over its compressed kernel and its initrd, in hexadecimal.
+    """A guest image. `digest` is the SHA-256 over its compressed kernel, its initrd and its hypervisor, in hexadecimal.
 
-    `kernel` is what starts fastest, `vmlinuz` the same kernel as any boot loader takes it. `manifest` is
-    what the image was built from.
+    `kernel` is what starts fastest, `vmlinuz` the same kernel as any boot loader takes it. `hypervisor` is
+    what boots before it, where the image is a domain 0. `manifest` is what the image was built from.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Image:
     architecture: str
     digest: str
     manifest: Mapping[str, Any]
+    hypervisor: Path | None = None
 
     @property
     def size(self) -> int:
@@ -99,6 +100,7 @@ def find_image(name: str, cache: Path | None = None) -> Image:
             architecture=manifest["architecture"],
             digest=manifest["digest"],
             manifest=manifest,
+            hypervisor=directory / "hypervisor" if "hypervisor" in manifest["files"] else None,
         )
         expected = {file: known["sha256"] for file, known in manifest["files"].items()}
     except (LookupError, TypeError, AttributeError):

@@ -39,6 +39,7 @@ ACCOUNTS = {
     "etc/group": "root:x:0:\ntcpdump:x:100:\n",
     "etc/hosts": "127.0.0.1 localhost netbench-guest\n::1 localhost\n",
 }
+START = "usr/lib/netbench/start"
 MOUNT_POINTS = ("dev", "proc", "root", "run", "sys", "tmp", "var/log")
 
 # Modules without which nobody can talk to the guest.
@@ -144,7 +145,9 @@ class Lab:
 
     Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns). `pinned` are
     further packages, SHA-256 by path in Debian's archive: what is in these replaces what the others have. The one that
-    `builds` names holds the source of modules, which are built for the kernel. `links` are links by path.
+    `builds` names holds the source of modules, which are built for the kernel. `links` are links by path. `start` is a
+    script that is run there before the agent. `hypervisor` is the file of a package (a pattern), compressed by gzip,
+    that is booted before the kernel, and becomes a file of the image.
     """
 
     packages: tuple[str, ...] = ()
@@ -154,7 +157,11 @@ class Lab:
     pinned: Mapping[str, str] = field(default_factory=dict)
     builds: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+    start: str = ""
+    hypervisor: str = ""
 
+
+_OWN = Path(__file__).parent / "guest"
 
 # By the name of the image.
 LABS: Mapping[str, Lab] = {
@@ -202,9 +209,43 @@ LABS: Mapping[str, Lab] = {
         builds="virtualbox-dkms",
         links={f"usr/bin/{name}": f"../lib/virtualbox/{name}" for name in ("VBoxHeadless", "VBoxManage")},
     ),
+    "xen": Lab(
+        packages=(
+            "xen-hypervisor-4.17-amd64",
+            "xen-utils-4.17",
+            "xen-utils-common",
+            "xenstore-utils",
+            "qemu-system-xen",
+            "seabios",
+            "isolinux",
+            "syslinux-common",
+            "xorriso",
+        ),
+        commands=("xl", "xorriso", "xentop", "xenstore-read"),
+        files=(
+            "etc/xen/xl.conf",
+            "usr/lib/xen-common/bin/*",
+            "usr/lib/xen-4.17/bin/xen-init-dom0",
+            "usr/lib/xen-4.17/bin/xenconsoled",
+            "usr/lib/xen-4.17/bin/xenstored",
+            "usr/lib/xen-4.17/bin/xentop",
+            "usr/lib/xen-4.17/bin/xl",
+            # For its HVM guests:
+            "usr/lib/xen-4.17/boot/hvmloader",
+            "usr/libexec/xen-qemu-system-i386",
+            "usr/share/qemu/keymaps/en-us",
+            "usr/share/qemu/kvmvapic.bin",
+            "usr/share/seabios/bios-256k.bin",
+            "usr/lib/ISOLINUX/isolinux.bin",
+            "usr/lib/syslinux/modules/bios/ldlinux.c32",
+        ),
+        modules=("tun", "xen_evtchn", "xen_gntalloc", "xen_gntdev", "xen_netback", "xen_privcmd", "xenfs"),
+        start=(_OWN / "start-xen").read_text(),
+        hypervisor="boot/xen-*-amd64.gz",
+    ),
 }
 
-INIT = Path(__file__).parent / "guest" / "init"
+INIT = _OWN / "init"
 AGENT = Path(agent_program.__file__)
 
 

@@ -230,7 +230,7 @@ class Qemu(Vmm):
         if host is None:
             return planned_boot(options.image)
         image = brought(find_image(options.image), host)
-        return KernelBoot(image.kernel, image.initrd)
+        return KernelBoot(image.kernel, image.initrd, image.hypervisor)
 
     def _use_vhost(self, host: Host | None) -> bool:
         wanted, device = self._options.vhost, str(VHOST_DEVICE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from netbench.hosts.composed import confined
 from netbench.hosts.python_modules import module_command, source_command
+from netbench.images.recipe import LABS, Lab
 from netbench.vmm import open_macvtaps
 from netbench.vmm.open_macvtaps import FIRST_FILE
 
@@ -20,6 +21,10 @@ NOBODY = 65534  # user and group that own nothing (the kernel's overflowuid)
 _SANDBOX = "on,obsolete=deny,spawn=deny,resourcecontrol=deny"
 
 _ACCELERATION = {"tcg": ("tcg,thread=multi", "max"), "kvm": ("kvm", "host")}
+# Without -smap a domain 0 of Xen dies in QEMU 7.2's emulation.
+_EMULATED_UNDER_XEN = "max,-smap"
+# The rest is for its guests.
+_DOM0_MIB = 640
 _BOARDS = {"x86_64": "q35", "aarch64": "virt"}
 _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
@@ -38,15 +43,18 @@ class VirtualNic:
 
 @dataclass(frozen=True, slots=True)
 class KernelBoot:
-    """A guest that boots a kernel and an initial RAM disk."""
+    """A guest that boots a kernel and an initial RAM disk; before them a hypervisor, if it is a domain 0 of Xen."""
 
     kernel: Path
     initrd: Path
+    hypervisor: Path | None = None
 
 
 def planned_boot(image: str) -> KernelBoot:
     """How one of netbench's guest images boots, for `--dry-run`: it need not be there."""
-    return KernelBoot(Path(image) / "vmlinuz", Path(image) / "initrd")
+    directory = Path(image)
+    lab = LABS.get(image, Lab())
+    return KernelBoot(directory / "vmlinuz", directory / "initrd", directory / "hypervisor" if lab.hypervisor else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +156,21 @@ def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = Tr
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
     yield from ("-name", f"{machine.name},debug-threads=on")
     yield from ("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none")
-    yield from ("-M", board())
+    under_xen = isinstance(machine.boot, KernelBoot) and machine.boot.hypervisor is not None
+    yield from ("-M", "pc" if under_xen else board())
     accelerator, cpu = _ACCELERATION.get(machine.accelerator, ("ACCELERATOR", "CPU"))
+    if under_xen and machine.accelerator == "tcg":
+        cpu = _EMULATED_UNDER_XEN
     yield from ("-accel", accelerator, "-cpu", cpu)
-    yield from ("-smp", str(machine.cpus), "-m", f"{machine.memory_mib}M")
+    # One more, on which no vCPU of a domain 0 runs: its guests are to have one that is free.
+    cpus = machine.cpus + 1 if under_xen else machine.cpus
+    yield from ("-smp", str(cpus), "-m", f"{machine.memory_mib}M")
     yield from ("-pidfile", str(files.pid))
     yield from ("-chardev", f"socket,id=qmp,path={files.monitor},server=on,wait=off")
     yield from ("-mon", "chardev=qmp,mode=control")
     yield from ("-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")
     yield from machine.confinement.options
-    yield from _boot(machine.boot)
+    yield from _boot(machine.boot, machine.cpus)
     port = AGENT_PORT if isinstance(machine.boot, KernelBoot) else GUEST_AGENT_PORT
     yield from ("-device", "virtio-serial-pci")
     yield from ("-chardev", f"socket,id=agent,path={files.channel},server=on,wait=off")
@@ -166,7 +179,13 @@ def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
         yield from _nic(number, nic)
 
 
-def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
+def _boot(boot: KernelBoot | DiskBoot, cpus: int) -> Iterator[str]:
+    if isinstance(boot, KernelBoot) and boot.hypervisor:
+        # As modules of a multiboot kernel, the first with its words.
+        kernel, initrd = (str(path).replace(",", ",,") for path in (boot.kernel, boot.initrd))
+        yield from ("-kernel", str(boot.hypervisor), "-initrd", f"{kernel} {kernel_words('hvc0')},{initrd}")
+        yield from ("-append", _xen_words(cpus))
+        return
     if isinstance(boot, KernelBoot):
         yield from ("-kernel", str(boot.kernel), "-initrd", str(boot.initrd))
         yield from ("-append", kernel_words())
@@ -179,9 +198,15 @@ def _boot(boot: KernelBoot | DiskBoot) -> Iterator[str]:
         yield from ("-device", f"virtio-net-pci,netdev=ssh,mac={SSH_NIC_MAC}")
 
 
-def kernel_words() -> str:
-    """What the kernel of a guest is told as it boots."""
-    console = _CONSOLES.get(platform.machine(), "ttyS0")
+def _xen_words(cpus: int) -> str:
+    """What the hypervisor is told: CPUs and memory of domain 0."""
+    size = f"dom0_mem={_DOM0_MIB}M,max:{_DOM0_MIB}M dom0_max_vcpus={cpus} dom0_vcpus_pin"
+    return f"console=com1 com1=115200,8n1 {size}"
+
+
+def kernel_words(console: str = "") -> str:
+    """What the kernel of a guest is told as it boots; without a `console` it is that of the board."""
+    console = console or _CONSOLES.get(platform.machine(), "ttyS0")
     # An emulated CPU on a busy host can be too slow for the kernel's test of its timer, which then panics.
     return f"console={console} quiet panic=-1 no_timer_check netbench.channel=virtio:{AGENT_PORT}"
 

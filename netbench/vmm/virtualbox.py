@@ -17,8 +17,8 @@ from netbench.model.pace import Pace
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
+from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_summary
-from netbench.vmm.virtualbox_disc import LOADER, disc_of
 from netbench.vmm.virtualbox_guest import VirtualBoxGuest
 from netbench.vmm.virtualbox_options import NIC_KINDS, VirtualBoxOptions
 

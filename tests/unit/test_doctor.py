@@ -121,8 +121,8 @@ def test_only_what_is_needed_is_looked_at_with_what_it_rests_on():
 
 
 def test_what_nobody_declares_is_a_command_that_a_plug_in_asks_for():
-    found = diagnosed({"jexec", "xl", "veth", "image:own", "port:eth0"}, there=["xl"])
-    assert (found["xl"].status, found["jexec"].status) == (Status.OK, Status.MISSING)
+    found = diagnosed({"jexec", "vmrun", "veth", "image:own", "port:eth0"}, there=["vmrun"])
+    assert (found["vmrun"].status, found["jexec"].status) == (Status.OK, Status.MISSING)
     assert "install jexec" in found["jexec"].remedy
 
 
@@ -224,7 +224,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-python", "libvirtd"), ("vzctl", "prlctl")
     of_virtualbox = ("virtualbox", "isolinux")
-    names = ("image:micro", "kvm", "vhost", "cgroup-cpu", *of_libvirt, *of_openvz, "pyvmomi", *of_virtualbox)
+    names = ("image:micro", "kvm", "vhost", "cgroup-cpu", *of_libvirt, *of_openvz, "pyvmomi", *of_virtualbox, "xl")
     assert {name: check.status for name, check in guests(None).items()} == dict.fromkeys(names, Status.ABSENT)
     needed = guests(set(names))
     assert {name: check.status for name, check in needed.items()} == dict.fromkeys(names, Status.MISSING)

@@ -330,3 +330,14 @@ def test_qemu_gives_up_what_it_can(lacks, expected):
     assert ("elevateprivileges=deny" in str(found.options)) is (expected == "-sandbox"), "who stays root gets no more"
     command = qemu_command(VirtualMachine("g", BOOT, "tcg", confinement=found), FILES)
     assert set(found.options) <= set(command)
+
+
+def test_a_domain_0_boots_after_its_hypervisor_and_leaves_a_cpu_to_its_guests():
+    boot = KernelBoot(Path("/i/vmlinux"), Path("/i/initrd"), Path("/i/hypervisor"))
+    guest = VirtualMachine("lab", boot, "tcg", 2, 1536)
+    assert values(guest, "-kernel") == ["/i/hypervisor"]
+    (modules,) = values(guest, "-initrd")
+    assert re.fullmatch(r"/i/vmlinux console=hvc0 .* netbench\.channel=virtio:netbench\.agent,/i/initrd", modules)
+    assert (values(guest, "-M"), values(guest, "-cpu"), values(guest, "-smp")) == (["pc"], ["max,-smap"], ["3"])
+    (words,) = values(guest, "-append")
+    assert {"dom0_mem=640M,max:640M", "dom0_max_vcpus=2", "dom0_vcpus_pin"} <= set(words.split())

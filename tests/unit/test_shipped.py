@@ -16,6 +16,7 @@ SHIPPED_TOPOLOGIES = [
     "lab-virtualbox",
     "lab-vm",
     "lab-vmm",
+    "lab-xen",
     "netns",
     "netns-3",
     "netns-datapaths",
@@ -114,6 +115,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "raw",
         "reference",
         "virtualbox",
+        "xen",
     ]
     assert entries["netns"] == "one stream through the kernel of this machine, in network namespaces"
 
@@ -122,7 +124,7 @@ def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
     assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump"]
     uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
-    uuts += ["virtualbox"]
+    uuts += ["virtualbox", "xen"]
     assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts
     assert option_models(UUTS)["raw"].__name__ == "RawOptions"
 

@@ -18,9 +18,9 @@ from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm import virtualbox
 from netbench.vmm.base import GuestNic, GuestSpec
+from netbench.vmm.boot_disc import LOADER, disc_of
 from netbench.vmm.virtualbox import VirtualBox
 from netbench.vmm.virtualbox_command import KERNEL_WORDS, Box, BoxFiles, BridgedNic, box_command
-from netbench.vmm.virtualbox_disc import LOADER, disc_of
 from netbench.vmm.virtualbox_guest import VirtualBoxGuest
 from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.unit.fakes import FakeHost, planned_commands

@@ -1,4 +1,4 @@
-"""The CD that a guest under VirtualBox boots from: it starts no kernel by itself."""
+"""The CD that a guest boots from whose VMM starts no kernel by itself."""
 
 import gzip
 import tempfile

@@ -1,0 +1,135 @@
+"""What netbench changes on a machine with Xen: domains of its own, and the places of their NICs."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.images.library import find_image
+from netbench.images.on_host import brought
+from netbench.linux.changes import Change, Look
+from netbench.linux.changes.base import not_ours
+from netbench.model.names import PREFIX
+from netbench.vmm.attachment import Attachment, host_mac
+from netbench.vmm.boot_disc import disc_of
+from netbench.vmm.xen_domain import DISC, INITRD, KERNEL, backend, listed
+
+_CREATE_S = 120.0
+_LINK_S = 10.0
+_DESTROY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AddDomain(Change):
+    """A domain, paused: its NICs are there, and it has not run yet. It is undone by destroying it.
+
+    `config` is what xl makes it from, where KERNEL and INITRD, or DISC, stand for those of `image`; it is kept as
+    `file`. `disc_words` are what a kernel on that disc is told; empty where none is needed.
+    """
+
+    name: str
+    file: str
+    config: str
+    image: str
+    disc_words: str = ""
+
+    @property
+    def _create(self) -> Sequence[str]:
+        # Without a process that waits for its end: netbench looks after it.
+        return "xl", "create", "-p", "-e", "-q", self.file
+
+    @property
+    def command(self) -> str:
+        return f"cat >{shlex.quote(self.file)} <<'END'\n{self.config}END\n{shlex.join(self._create)}"
+
+    def found(self, look: Look) -> Self:
+        if listed(look.host, self.name):
+            raise not_ours(f"the domain {self.name}")
+        return self
+
+    def make(self, host: Host) -> None:
+        host.write(self.file, self._complete(host))
+        done = host.run(self._create, timeout_s=_CREATE_S)
+        if done.exit_code != 0:
+            destroy(host, self.name)  # what xl leaves of one that it could not finish
+            words = [line for line in done.stderr.splitlines() if "Parsing config" not in line]
+            raise TestbedError(f"xl cannot create the domain {self.name}: {'; '.join(words) or 'no message'}")
+
+    def _complete(self, host: Host) -> str:
+        """The config with files that the machine has."""
+        image = find_image(self.image)
+        if self.disc_words:
+            return self.config.replace(
+                f"file={DISC}", f"file={disc_of(image, self.disc_words, host, Path(self.file).parent)}"
+            )
+        there = brought(image, host)
+        return self.config.replace(f'"{KERNEL}"', f'"{there.kernel}"').replace(f'"{INITRD}"', f'"{there.initrd}"')
+
+    def undo(self, host: Host) -> None:
+        if self.name.startswith(PREFIX):
+            destroy(host, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceVif(Change):
+    """Domain 0's end of a NIC of a domain, `device`, under a name of netbench's own in a namespace.
+
+    It goes with the domain.
+    """
+
+    domain: str
+    device: int
+    model: str
+    netns: str | None
+    interface: str
+    mac: str
+
+    @property
+    def command(self) -> str:
+        return " && ".join(
+            map(shlex.join, self._commands(backend(0, self.device, self.model).replace("0", "DOMID", 1)))
+        )
+
+    def found(self, look: Look) -> Self:
+        look.refuse_existing(self.netns, self.interface)
+        return self
+
+    def make(self, host: Host) -> None:
+        domain = listed(host, self.domain)
+        if domain is None:
+            raise TestbedError(f"there is no domain {self.domain} any more")
+        there = backend(domain.number, self.device, self.model)
+        if not wait_until(lambda: host.run(["ip", "link", "show", "dev", there]).exit_code == 0, _LINK_S):
+            raise TestbedError(f"Xen made no {there} for the domain {self.domain} within {_LINK_S:g} s")
+        for command in self._commands(there):
+            run_checked(host, command)
+
+    def _commands(self, there: str) -> Sequence[Sequence[str]]:
+        link = ("ip", "link", "set", "dev")
+        named = [*link, there, "address", host_mac(self.mac), "name", self.interface]
+        return [named, [*link, self.interface, "netns", self.netns]] if self.netns else [named]
+
+
+@dataclass(frozen=True, slots=True)
+class Vif(Attachment):
+    """Domain 0's end of a NIC: what Xen makes with the domain, given a name and a place here."""
+
+    kind: ClassVar[str] = "vif"
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    domain: str
+    model: str
+    interfaces: tuple[str, ...]
+
+    def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
+        yield PlaceVif(self.domain, self.interfaces.index(interface), self.model, netns, interface, mac)
+
+
+def destroy(host: Host, name: str) -> None:
+    """End a domain at once, where it is there; TestbedError in the words of xl."""
+    if listed(host, name):
+        run_checked(host, ["xl", "destroy", name], timeout_s=_DESTROY_S)

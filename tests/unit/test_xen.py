@@ -1,0 +1,219 @@
+"""What xl is told of a domain, and what is made of its answers."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.errors import TestbedError
+from netbench.hosts.base import Completed
+from netbench.model.paths import stream_paths
+from netbench.model.virtualisation import Virtualisation
+from netbench.uut.base import Assignment
+from netbench.uut.guest import Guest
+from netbench.vmm import xen_changes
+from netbench.vmm.base import GuestNic, GuestSpec
+from netbench.vmm.xen import Xen
+from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.vmm.xen_console import Overheard
+from netbench.vmm.xen_domain import backend, domain_0, domain_config, kernel_words, listed, parse_list
+from netbench.vmm.xen_options import XenOptions
+from tests.unit.fakes import FakeHost, planned_commands
+from tests.unit.inputs import topology
+
+NICS = (GuestNic("nb-vi-s1", "02:6e:67:00:01:01"), GuestNic("nb-ve-s1", "02:6e:67:00:01:02"))
+SPEC = GuestSpec("g", Path("/run/netbench/vm/0123456789ab-uut-g"), NICS)
+NAME = "nb-0123456789ab-uut-g"
+LIST = f"""\
+Name                                        ID   Mem VCPUs	State	Time(s)
+Domain-0                                     0   640     2     r-----      38.2
+{NAME}                        7   256     1     -b----       8.2
+"""
+
+
+def config(spec=SPEC, **options):
+    text = domain_config(spec, XenOptions(**options))
+    return {key: json.loads(value) for key, _, value in (line.partition(" = ") for line in text.splitlines())}
+
+
+class XenHost(FakeHost):
+    """A domain 0 whose xl lists `there`; nothing else than making and destroying one domain changes that."""
+
+    def __init__(self, there="", *, fails="", files=None):
+        super().__init__(files=files)
+        self.there = there
+        self.fails = fails
+
+    def run(self, argv, *, stdin="", timeout_s=30.0):
+        self.commands.append(tuple(argv))
+        code, out, err = 0, "", ""
+        match tuple(argv):
+            case ("xl", "list", *_):
+                code, out, err = (0, self.there, "") if self.there else (1, "", self.fails or "invalid domain")
+            case ("xl", "create", *_):
+                self.there = LIST
+                code, err = (1, f"Parsing config from x\n{self.fails}") if self.fails else (0, "")
+            case ("xl", "destroy", *_):
+                self.there = ""
+        return Completed(tuple(argv), code, out, err)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [("pv", Virtualisation.PARA), ("pvh", Virtualisation.HARDWARE), ("hvm", Virtualisation.HARDWARE)],
+)
+def test_a_domain_of_each_mode(mode, kind):
+    made = config(mode=mode, cpus=2, memory="300M")
+    assert (made["name"], made["type"], made["vcpus"], made["memory"]) == (NAME, mode, 2, 300)
+    assert ("cmdline" in made) == (mode != "hvm")
+    assert made.get("tsc_mode") == (None if mode == "pv" else "native")
+    assert [vif.split(",")[:2] for vif in made["vif"]] == [
+        ["mac=02:6e:67:00:01:01", "script=/bin/true"],
+        ["mac=02:6e:67:00:01:02", "script=/bin/true"],
+    ]
+    assert {made["on_poweroff"], made["on_reboot"], made["on_crash"]} == {"preserve"}
+    assert Xen(XenOptions(mode=mode)).virtualisation == kind
+
+
+def test_an_emulated_nic_is_one_of_hvm_that_the_guest_does_not_unplug():
+    made = config(mode="hvm", nic="e1000")
+    assert all(vif.endswith("type=ioemu,model=e1000") for vif in made["vif"])
+    assert "xen_emul_unplug=never" in kernel_words(XenOptions(mode="hvm", nic="e1000"))
+    assert "xen_emul_unplug" not in kernel_words(XenOptions(mode="hvm"))
+    assert all(vif.endswith("type=vif") for vif in config(mode="hvm")["vif"])
+    assert (backend(7, 1, "vif"), backend(7, 1, "e1000")) == ("vif7.1", "vif7.1-emu")
+
+
+def test_shares_are_those_of_xens_scheduler():
+    """A weight of 100 is the usual one, as 256 is for Xen; a limit is of one CPU, as a cap is in percent."""
+    spec = GuestSpec("g", SPEC.directory, NICS, weight=50, limit=1.5)
+    assert (config(spec)["cpu_weight"], config(spec)["cap"]) == (128, 150)
+    assert not {"cpu_weight", "cap", "cpus"} & config().keys()
+
+
+def test_cpus_are_those_of_its_entitlement_but_for_the_vcpus_that_are_pinned():
+    spec = GuestSpec("g", SPEC.directory, NICS, host_cpus=(2, 3))
+    assert config(spec, cpus=2)["cpus"] == ["2,3", "2,3"]
+    assert config(spec, cpus=2, pin=((1,),))["cpus"] == ["1", "2,3"]
+    assert config(cpus=2, pin=((0,), (1,)))["cpus"] == ["0", "1"]
+    assert config(cpus=2, pin=((0,),))["cpus"] == ["0", "all"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"mode": "pv", "nic": "e1000"}, "needs mode: hvm"),
+        ({"pin": ((0,), (1,))}, "the guest has 1"),
+        ({"image": "/x/disk.img"}, "no path"),
+        ({"mode": "pvhvm"}, "pv"),
+    ],
+)
+def test_what_no_domain_can_be_is_refused(wrong, why):
+    with pytest.raises(ValidationError, match=why):
+        XenOptions(**wrong)
+
+
+def test_what_xl_lists():
+    domains = parse_list(LIST)
+    assert domains[NAME].number == 7
+    assert (domains[NAME].cpu_s, domains[NAME].memory_mib, domains[NAME].trouble) == (8.2, 256, "")
+    assert domain_0(XenHost(LIST)).vcpus == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "trouble"),
+    [("--p---", "is paused"), ("---s--", "has shut down"), ("----c-", "has crashed"), ("-----d", "is dying")],
+)
+def test_a_domain_that_is_not_at_work(state, trouble):
+    assert parse_list(LIST.replace("-b----", state))[NAME].trouble == trouble
+
+
+def test_a_domain_that_is_not_there_is_not_one_that_cannot_be_asked_for():
+    assert listed(XenHost(), NAME) is None
+    with pytest.raises(TestbedError, match="permission denied"):
+        listed(XenHost(fails="permission denied"), NAME)
+
+
+def test_a_plan_shows_the_domain_its_nics_and_its_start():
+    path = stream_paths(topology(1))[0]
+    commands = planned_commands(Guest(Xen(XenOptions())), Assignment("g", (path,)))
+    made, placed, started = (
+        next(number for number, command in enumerate(commands) if words in command)
+        for words in ("xl create -p", "ip link set dev vifDOMID.0", "xl unpause")
+    )
+    assert made < placed < started
+    assert 'type = "pv"' in commands[made]
+
+
+@pytest.fixture
+def image(monkeypatch):
+    class Found:
+        kernel, initrd = "/i/vmlinux", "/i/initrd"
+
+    monkeypatch.setattr(xen_changes, "find_image", lambda name: Found)
+    monkeypatch.setattr(xen_changes, "brought", lambda image, host: image)
+
+
+ADD = AddDomain(NAME, "/run/d.cfg", domain_config(SPEC, XenOptions()), "micro")
+
+
+def test_a_domain_is_made_of_its_image_and_goes_again(image):
+    host = XenHost(files={"/run/d.cfg": ""})
+    ADD.make(host)
+    assert 'kernel = "/i/vmlinux"' in host.files["/run/d.cfg"]
+    assert host.there == LIST
+    ADD.undo(host)
+    assert not host.there
+    ADD.undo(host)
+
+
+def test_an_hvm_domain_boots_from_a_disc_with_the_words_for_its_kernel(image, monkeypatch):
+    discs = []
+
+    def disc_of(image, words, host, directory):
+        discs.append(words)
+        return "/d/1.iso"
+
+    monkeypatch.setattr(xen_changes, "disc_of", disc_of)
+    path = stream_paths(topology(1))[0]
+    uut = Guest(Xen(XenOptions(mode="hvm")))
+    (add,) = (step for step in uut.plan(Assignment("g", (path,))).steps if isinstance(step, AddDomain))
+    host = XenHost(files={add.file: ""})
+    add.make(host)
+    assert "file=/d/1.iso" in host.files[add.file]
+    assert "DISC" not in host.files[add.file]
+    assert "netbench.channel=/dev/hvc0" in discs[0]
+
+
+def test_of_a_domain_that_cannot_be_made_nothing_stays(image):
+    host = XenHost(fails="no memory", files={"/run/d.cfg": ""})
+    with pytest.raises(TestbedError, match=f"xl cannot create the domain {NAME}: no memory"):
+        ADD.make(host)
+    assert not host.there
+
+
+def test_a_nic_is_named_and_placed_where_its_bridge_is():
+    host = XenHost(LIST)
+    placed = PlaceVif(NAME, 1, "vif", "uut", "nb-ve-s1", "02:6e:67:00:01:02")
+    assert placed.command == (
+        "ip link set dev vifDOMID.1 address 02:6e:68:00:01:02 name nb-ve-s1 && ip link set dev nb-ve-s1 netns uut"
+    )
+    placed.make(host)
+    assert [" ".join(command) for command in host.commands[-2:]] == placed.command.replace("DOMID", "7").split(" && ")
+    with pytest.raises(TestbedError, match="no domain"):
+        placed.make(XenHost())
+
+
+def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
+    ours, theirs = socket.socketpair()
+    with Overheard(ours) as console, theirs:
+        console.sendall(b"a\x0fb")
+        assert theirs.recv(100) == b"a\x0f\x0fb"
+        theirs.sendall(b"[1.0] Linux\r\n\x1b[0mready\r\n")
+        console.recv(100)
+        console.booted()
+        theirs.sendall(b"O\x00\x00\x00")
+        assert console.recv(100) == b"O\x00\x00\x00"
+        assert console.words() == "[1.0] Linux\nready\n"
