@@ -14,6 +14,9 @@ TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-clie
 LIBVIRT := /usr/sbin/libvirtd:libvirt-daemon /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
     /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so:libvirt-daemon-driver-qemu
 
+# What the kernel modules of VirtualBox are built with, for the image of that name.
+VIRTUALBOX := gcc-12:gcc-12 strip:binutils
+
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
 # Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
@@ -60,7 +63,7 @@ test: guest ## all tests but those of guests and VMs (root, or the parts that ne
 	    $(PYTHON) -m pytest $(patsubst %,--ignore=%,$(SIDE_BY_SIDE) $(PLATFORMS)); exit $$((side_by_side | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
-	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT)
+	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
 	@$(PYTHON) -m pytest $(PLATFORMS)
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds

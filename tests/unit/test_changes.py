@@ -40,6 +40,7 @@ from netbench.linux.changes import (
 from netbench.linux.journal import from_json, to_json
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
+from netbench.vmm.xen_changes import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
 
 MAC, PEER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -114,6 +115,13 @@ EACH = {
         f"govc vm.clone -vm=small -c=1 -m=1024 -on=false nb-x && "
         f"govc vm.network.add -vm=nb-x -net=nb-y -net.adapter=vmxnet3 -net.address={MAC} && "
         "govc vm.change -vm=nb-x -latency=normal -cpu.shares=2000 '-cpu.limit=0.5*MHZ'"
+    ),
+    AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "memory = 256\n", "micro"): (
+        "cat >/run/netbench/vm/x/domain.cfg <<'END'\nmemory = 256\nEND\n"
+        "xl create -p -e -q /run/netbench/vm/x/domain.cfg"
+    ),
+    PlaceVif("nb-x", 1, "vif", None, "nb-ve-s1", "02:6e:67:00:01:02"): (
+        "ip link set dev vifDOMID.1 address 02:6e:68:00:01:02 name nb-ve-s1"
     ),
     AddCgroup(None, "nb-x"): "mkdir /sys/fs/cgroup/nb-x",
     AddCgroup(None, "nb-x", limit=0.2, directory="/sys/fs/cgroup/cpu", version=1): (

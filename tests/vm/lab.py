@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import pytest
+
+from netbench.errors import MissingError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK, LocalHost
+from netbench.images.build import Order, build
+from netbench.images.library import cache_directory
 from netbench.linux.machine import Machine
 from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
@@ -141,6 +146,14 @@ class Lab:
                 yield measure
         finally:
             testbed.close_endpoints()
+
+
+def build_or_skip(image: str) -> None:
+    """Have the image of a VM there, built where it is not; tests are skipped where that cannot be."""
+    try:
+        build(Order(image, cache_directory()), lambda line: None)
+    except MissingError as error:
+        pytest.skip(f"the image {image} cannot be had: {error}")
 
 
 @contextmanager

@@ -9,15 +9,20 @@ from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.vm.lab import fresh_yard_in_vm
+from tests.vm.lab import build_or_skip, fresh_yard_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 2, "memory": "2G", "boot_limit": 120})
 
 
+@pytest.fixture(scope="module", autouse=True)
+def image():
+    build_or_skip("lab")
+
+
 @pytest.fixture(scope="module")
-def lab():
+def lab(image):
     with fresh_yard_in_vm(LAB) as yard:
         yield yard
 

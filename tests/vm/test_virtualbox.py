@@ -5,9 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from netbench.errors import MissingError, TestbedError
-from netbench.images.build import Order, build
-from netbench.images.library import cache_directory
+from netbench.errors import TestbedError
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import HostSpec
 from netbench.model.verdict import Verdict
@@ -21,7 +19,7 @@ from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm
-from tests.vm.lab import PATIENT, fresh_yard_in_vm
+from tests.vm.lab import PATIENT, build_or_skip, fresh_yard_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
 
@@ -31,10 +29,7 @@ LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "
 @pytest.fixture(scope="module", autouse=True)
 def image():
     """The image of the VM, built where it is not: its packages are those of a release that moves on."""
-    try:
-        build(Order("virtualbox", cache_directory()), lambda line: None)
-    except MissingError as error:
-        pytest.skip(f"VirtualBox cannot be had: {error}")
+    build_or_skip("virtualbox")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from netbench.vmm.xen_domain import parse_list
 from netbench.vmm.xen_options import XenOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.vm.lab import fresh_yard_in_vm
+from tests.vm.lab import build_or_skip, fresh_yard_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -20,8 +20,13 @@ LAB = HostSpec.model_validate({"kind": "vm", "image": "xen", "cpus": 1, "memory"
 BOOT_LIMIT = 240
 
 
+@pytest.fixture(scope="module", autouse=True)
+def image():
+    build_or_skip("xen")
+
+
 @pytest.fixture(scope="module")
-def lab():
+def lab(image):
     with fresh_yard_in_vm(LAB) as yard:
         yield yard
 
