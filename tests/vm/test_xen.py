@@ -77,7 +77,7 @@ def test_a_pvh_domain_has_its_weight_its_cap_and_its_cpus(lab):
         shares = xl.run(["xl", "sched-credit2", "-d", name]).stdout.split()
         assert shares[-2:] == ["128", "50"]
         assert xl.run(["xl", "vcpu-list", name]).stdout.splitlines()[-1].split()[6] == "1"
-        assert name in xl.run(["xentop", "-b", "-i", "1"]).stdout
+        assert name in xl.run(["xentop", "-b", "-f", "-i", "1"]).stdout
         assert active.uut.memory_bytes() == 256 << 20
 
 
