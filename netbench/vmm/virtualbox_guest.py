@@ -143,6 +143,8 @@ class VirtualBoxGuest(RunningGuest):
         return f"{self.spec.title}: {trouble}" if trouble else ""
 
     def _last_words(self) -> str:
-        lines = [line for said in self._said for line in said.text(LAST_WORDS_S).splitlines() if line.strip()]
+        said = [line for one in self._said for line in one.text(LAST_WORDS_S).splitlines() if line.strip()]
+        # What unshare has to say is only that the others were killed.
+        lines = [line for line in said if not line.startswith("unshare:")]
         errors = [line for line in lines if "error" in line.lower()]
         return (errors or lines[-1:] or [""])[0]
