@@ -93,7 +93,7 @@ class VirtualBox(Vmm):
         ),
     )
     # On an emulated CPU, for all one knows before.
-    pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=12.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
+    pace: ClassVar[Pace] = Pace(bring_up_s=150.0, trial_s=25.0, idle_s=2.0, load_s=10.0, worker_s=1.0)
 
     def __init__(self, options: VirtualBoxOptions) -> None:
         super().__init__(options)

@@ -51,6 +51,7 @@ class Lab(FakeHost):
         self.sent: dict[str, bytes] = {}
         self.spawned: list[list[str]] = []
         self._lacks = lacks
+        self.does = "echo 'VBoxManage: error: no such interface' >&2; exit 1"  # what starts a guest
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         self.commands.append(tuple(argv))
@@ -68,8 +69,7 @@ class Lab(FakeHost):
     def spawn(self, argv: Sequence[str]) -> "subprocess.Popen[str]":
         self.spawned.append(list(argv))
         pipe = subprocess.PIPE
-        says = "echo 'VBoxManage: error: no such interface' >&2; exit 1"
-        return subprocess.Popen(["sh", "-c", says], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(["sh", "-c", self.does], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.fixture
@@ -203,3 +203,14 @@ def test_one_that_virtualbox_refuses_says_why_and_can_be_ended_twice():
     running.stop()
     running.stop()
     assert running.console() == ""
+
+
+def test_one_that_virtualbox_does_not_start_in_time_is_given_up_and_ended():
+    lab = Lab()
+    lab.does = "exec sleep 100"
+    running = VirtualBoxGuest(GuestSpec("g", OWN), lab, Box("g"), "/d.iso", {})
+    with pytest.raises(TestbedError, match=r"guest g: VirtualBox did not start it within 0.1 s"):
+        running.await_answer(0.1)
+    assert running.death() == ""
+    running.stop()
+    assert "exit code -9" in running.death()
