@@ -115,9 +115,9 @@ def test_what_is_written_down_reads_the_same():
         ("neighbours.0.cpu_limit=20", "neighbours[0].cpu_limit: 20 is not allowed: not a percentage"),
         ("neighbours.0.cpu_weight=0", "neighbours[0].cpu_weight: 0 is not allowed"),
         (
-            "neighbours.0.kind=xen",
-            "'xen' is no kind of UUT; there are container, esxi, external, forwarder, libvirt, openvz, ovs, qemu, "
-            "raw, reference",
+            "neighbours.0.kind=lxd",
+            "'lxd' is no kind of UUT; there are container, esxi, external, forwarder, libvirt, openvz, ovs, qemu, "
+            "raw, reference, virtualbox, xen",
         ),
         ("neighbours.0.nic=e100", "neighbours[0].nic: 'e100' is not allowed"),
         ("uuts.2.neighbours={third: {}}", "UUT virtio: neighbours: there is no 'third'; neighbours are second"),
