@@ -25,12 +25,11 @@ from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.started_machine import trouble_in
 from netbench.vmm.xen_changes import AddDomain, Vif, destroy
 from netbench.vmm.xen_console import Overheard, console_of
-from netbench.vmm.xen_domain import Listed, domain_0, domain_config, kernel_words, listed
+from netbench.vmm.xen_domain import REMEDY, Listed, domain_0, domain_config, kernel_words, listed
 from netbench.vmm.xen_options import NIC_KINDS, XenOptions
 
 _LOOK_S = 2.0  # `xl list` takes domain 0 as long as some frames
 DOMAIN_0 = Path("/proc/xen/capabilities")
-_REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"
 _INFO = re.compile(r"^(xen_version|xen_scheduler)\s*: (.*)$", re.MULTILINE)
 
 
@@ -57,7 +56,7 @@ class Xen(Vmm):
     supports = replace(Vmm.supports, attachments=("vif",), pinning=("the whole guest", "each vCPU"))
     entitles: ClassVar[bool] = True
     pace: ClassVar[Pace] = Pace(bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0)  # emulated
-    may_need = (Facility("xl", "domains of Xen", _REMEDY, look_for_xl),)
+    may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl),)
 
     def __init__(self, options: XenOptions) -> None:
         super().__init__(options)
@@ -89,8 +88,6 @@ class Xen(Vmm):
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         domain_0_host = outside(host)
-        if domain_0_host.run(["which", "xl"]).exit_code != 0:
-            raise MissingError(_no_xen(domain_0_host))
         domain = listed(domain_0_host, spec.own_netns)
         if domain is None:
             raise TestbedError(f"{spec.title}: its domain {spec.own_netns} is gone")
@@ -180,12 +177,3 @@ class XenGuest(RunningGuest):
         console = self._console.words(recent=True)
         words = trouble_in(console) or next(reversed(console.splitlines()), "")
         return f": {words}" if words else ""
-
-
-def _no_xen(host: Host) -> str:
-    if host.shares_files:
-        return f"this machine has no `xl`: {_REMEDY}"
-    return (
-        f"{host}: its image has no xl: let it have the image xen (`image: xen` under hosts; `netbench image build "
-        "--name xen` makes it)"
-    )

@@ -16,7 +16,7 @@ from netbench.linux.changes.base import not_ours
 from netbench.model.names import PREFIX
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.boot_disc import disc_of
-from netbench.vmm.xen_domain import DISC, INITRD, KERNEL, backend, listed
+from netbench.vmm.xen_domain import DISC, INITRD, KERNEL, backend, listed, require_xl
 
 _CREATE_S = 120.0
 _LINK_S = 10.0
@@ -47,6 +47,7 @@ class AddDomain(Change):
         return f"cat >{shlex.quote(self.file)} <<'END'\n{self.config}END\n{shlex.join(self._create)}"
 
     def found(self, look: Look) -> Self:
+        require_xl(look.host)
         if listed(look.host, self.name):
             raise not_ours(f"the domain {self.name}")
         return self

@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.xen_options import XenOptions
 
+REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM: topology lab-xen"
 # A bridge is netbench's own, in whatever namespace: no hotplug script of Xen's is to attach the NIC.
 _NO_SCRIPT = "/bin/true"
 KERNEL, INITRD, DISC = "KERNEL", "INITRD", "DISC"  # until it is known where the machine has them
@@ -38,6 +39,18 @@ def parse_list(text: str) -> dict[str, Listed]:
             number, mib, vcpus = int(row["id"]), int(row["mib"]), int(row["vcpus"])
             found[row["name"]] = Listed(number, mib, vcpus, trouble, float(row["cpu_s"]))
     return found
+
+
+def require_xl(host: Host) -> None:
+    """MissingError unless the machine has Xen's `xl`."""
+    if host.run(["which", "xl"]).exit_code == 0:
+        return
+    if host.shares_files:
+        raise MissingError(f"this machine has no `xl`: {REMEDY}")
+    raise MissingError(
+        f"{host}: its image has no xl: let it have the image xen (`image: xen` under hosts; `netbench image build "
+        "--name xen` makes it)"
+    )
 
 
 def listed(host: Host, name: str) -> Listed | None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
+from netbench.linux.changes import Look
 from netbench.model.paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment
@@ -217,3 +218,13 @@ def test_what_a_console_takes_for_the_beginning_of_sysrq_is_told_twice():
         theirs.sendall(b"O\x00\x00\x00")
         assert console.recv(100) == b"O\x00\x00\x00"
         assert console.words() == "[1.0] Linux\nready\n"
+
+
+@pytest.mark.parametrize(
+    ("is_here", "says"),
+    [(True, "this machine has no `xl`: apt-get install xen-system-amd64"), (False, "host fake: its image has no xl")],
+)
+def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
+    machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
+    with pytest.raises(MissingError, match=says):
+        AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(Look(machine))
