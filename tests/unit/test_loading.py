@@ -5,6 +5,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
 from netbench.generators.afpacket.afpacket import AfPacket
@@ -57,11 +58,12 @@ def test_the_profile_of_the_paper_is_that_of_the_paper():
 
 @pytest.mark.parametrize("name", list(shipped(TOPOLOGIES)))
 def test_a_resolved_topology_reads_back_the_same(name, tmp_path):
-    topology = read_topology(path=shipped(TOPOLOGIES)[name])
+    kinds = option_models(UUTS)
+    topology = load_topology(shipped(TOPOLOGIES)[name], kinds)
     assert topology.name == name
     path = tmp_path / "topology.yaml"
     path.write_text(yaml.safe_dump(topology.model_dump(mode="json", exclude_none=True)))
-    assert read_topology(path=path) == topology
+    assert load_topology(path, kinds) == topology
 
 
 def test_a_resolved_profile_reads_back_the_same(tmp_path):
