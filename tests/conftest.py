@@ -34,7 +34,9 @@ def pytest_collection_modifyitems(config, items):
     """Skip, with what is missing, the tests that cannot run here; those that measure may be run again."""
     for item in items:
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
-            item.add_marker(pytest.mark.flaky(reruns=RUNS_AGAIN, condition=config.stash[HELD_UP].excuses))
+            # One that may take so long that it says how long is not run again and again.
+            reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
+            item.add_marker(pytest.mark.flaky(reruns=reruns, condition=config.stash[HELD_UP].excuses))
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo make test"))
         if item.get_closest_marker("vm") and (lacking := _lacking_for_guests()):

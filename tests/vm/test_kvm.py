@@ -11,7 +11,7 @@ from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.vm.lab import build_or_skip, fresh_yard_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 2, "memory": "2G", "boot_limit": 120})
 

@@ -21,7 +21,7 @@ from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm
 from tests.vm.lab import PATIENT, build_or_skip, fresh_yard_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
 
@@ -103,23 +103,24 @@ def test_a_guest_that_is_not_ready_in_time_says_how_far_it_came(lab):
     assert lab.running() == []
 
 
-def test_a_campaign_on_the_shipped_topology_with_both_models_of_nic(results):
+def test_a_campaign_on_the_shipped_topology_with_the_other_model_of_nic(results):
+    """All of the above is with virtio; a guest takes minutes to boot here."""
     done = netbench(
         "run",
         "lab-virtualbox",
         "quick",
         "-o",
         results,
+        *("--uut", "raw", "--uut", "82540EM"),
         *settings(frame_sizes=64, loads="200fps", repetitions=1, duration="1s", retries=0, generator="pktgen"),
         *settings(tolerance="100%", max_lateness="1min"),
         timeout_s=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = {row["uut"]: row for row in rows(results)}
-    assert set(found) == {"raw", "virtio", "82540EM"}
+    assert set(found) == {"raw", "82540EM"}
     for row in found.values():
         assert verdict_of(row) in ("valid", "suspicious"), row
         assert (row["sent_frames"], row["received_frames"], row["unexplained_frames"]) == ("200", "200", "0"), row
-    for uut in ("virtio", "82540EM"):
-        assert found[uut]["virtualisation"] == "hardware-assisted"
-        assert float(found[uut]["cpu_host_s"]) > float(found[uut]["cpu_guest_s"]) > 0
+    assert found["82540EM"]["virtualisation"] == "hardware-assisted"
+    assert float(found["82540EM"]["cpu_host_s"]) > float(found["82540EM"]["cpu_guest_s"]) > 0
