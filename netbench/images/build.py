@@ -67,7 +67,7 @@ class _Ingredients:
             "packages": {one.name: {"version": one.version, "sha256": one.sha256} for one in self.packages},
             "whole_packages": list(self.whole),
             "recipe": recipe.digest(),
-            "lab": asdict(self.lab),
+            "lab": json.loads(json.dumps(asdict(self.lab))),  # as it is read again
         }
 
 

@@ -11,7 +11,7 @@ from netbench.hosts.base import Completed, GoneError, Remote, load, save
 
 _FILE_S = 120.0
 _LONGEST_FILE = 4 << 30  # a capture: in memory for a moment
-_SIGN_OF_LIFE_S = 5.0
+_SIGN_OF_LIFE_S = 15.0  # one whose CPU is emulated, and that runs guests itself, may take some
 
 
 class AgentHost(Remote):
