@@ -1,7 +1,8 @@
-"""The files of a guest image on the host that starts a guest of it, which may be another machine than this one."""
+"""Guest images and a host that may be another machine than this one: their files there, and which one it is to have."""
 
 from dataclasses import replace
 
+from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
 from netbench.hosts.composed import outside
 from netbench.images.library import Image
@@ -25,3 +26,14 @@ def brought(image: Image, host: Host) -> Image:
             run_checked(machine, ["mv", f"{there}.part", str(there)])
     kernel, vmlinuz, initrd = files[image.kernel], files[image.vmlinuz], files[image.initrd]
     return replace(image, directory=directory, kernel=kernel, vmlinuz=vmlinuz, initrd=initrd)
+
+
+def require_in_vm(host: Host, image: str, *programs: str) -> None:
+    """MissingError unless a VM that is a host has these programs; it says which image of a VM does."""
+    machine = outside(host)
+    for program in programs:
+        if machine.run(["which", program]).exit_code != 0:
+            raise MissingError(
+                f"{machine}: its image has no {program}: let it have the image {image} (`image: {image}` under hosts; "
+                f"`netbench image build --name {image}` makes it)"
+            )

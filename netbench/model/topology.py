@@ -323,7 +323,7 @@ class Topology(_Strict):
         for uut in self.uuts:
             if uut.on is None:
                 continue
-            if self.hosts[uut.on].kind != "vm" if uut.on in self.hosts else True:
+            if uut.on not in self.vms:
                 yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {self._known_vms}"
             elif fixed:
                 yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is this machine, or has ports of it"
@@ -337,8 +337,7 @@ class Topology(_Strict):
 
     @property
     def _known_vms(self) -> str:
-        vms = [name for name, spec in self.hosts.items() if spec.kind == "vm"]
-        return f"VMs are {', '.join(vms)}" if vms else "there is none"
+        return f"VMs are {', '.join(self.vms)}" if self.vms else "there is none"
 
     def _stream_problems(self, stream: StreamSpec) -> Iterator[str]:
         if (stream.ingress is None) != (stream.egress is None):

@@ -12,10 +12,10 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
-from netbench.hosts.composed import Explained, outside
+from netbench.hosts.composed import Explained
 from netbench.hosts.ssh import SshHost, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
-from netbench.images.on_host import brought
+from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
 from netbench.linux.probes import Bench
@@ -264,11 +264,7 @@ class Qemu(Vmm):
 
 def _prepare(host: Host) -> None:
     """Make a VM that is a host ready for guests of its own; MissingError when its image is not made for that."""
-    if host.run(["which", qemu_program()]).exit_code != 0:
-        raise MissingError(
-            f"{outside(host)}: its image has no {qemu_program()}: let it have the image lab (`image: lab` under hosts; "
-            "`netbench image build --name lab` makes it)"
-        )
+    require_in_vm(host, "lab", qemu_program())
     # Each by itself: one that this CPU cannot use is no reason to leave out the others.
     for module in ("kvm_amd", "kvm_intel", "vhost_net"):
         host.run(["modprobe", "-q", module])

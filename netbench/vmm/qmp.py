@@ -19,7 +19,8 @@ class QmpConnection:
     def __init__(self, whose: str, connected: socket.socket, *, greets: bool) -> None:
         """Over a connected stream socket, which is closed with it.
 
-        `greets`: the server speaks first and negotiates, as QEMU does and its guest agent does not."""
+        `greets`: the server speaks first and negotiates, as QEMU does and its guest agent does not.
+        """
         self._whose = whose
         self._loop = asyncio.new_event_loop()
         self._client = QMPClient(whose)

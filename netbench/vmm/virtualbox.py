@@ -11,6 +11,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import outside
 from netbench.hosts.local import search_path
 from netbench.images.library import find_image
+from netbench.images.on_host import require_in_vm
 from netbench.linux.changes import AddNamespace, AddRunDirectory, AddVeth, Change, SetSysctl, SetUp
 from netbench.linux.needs import Facility, Tool
 from netbench.model.pace import Pace
@@ -155,10 +156,6 @@ class VirtualBox(Vmm):
 
 def _prepare(host: Host) -> None:
     """Make a VM that is a host ready for guests of VirtualBox; MissingError when its image is not made for that."""
-    if host.run(["which", *_PROGRAMS]).exit_code != 0:
-        raise MissingError(
-            f"{outside(host)}: its image has no VirtualBox: let it have the image virtualbox (`image: virtualbox` "
-            "under hosts; `netbench image build --name virtualbox` makes it)"
-        )
+    require_in_vm(host, "virtualbox", *_PROGRAMS)
     for module in _MODULES:
         run_checked(outside(host), ["modprobe", module])

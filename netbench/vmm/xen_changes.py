@@ -91,9 +91,7 @@ class PlaceVif(Change):
 
     @property
     def command(self) -> str:
-        return " && ".join(
-            map(shlex.join, self._commands(backend(0, self.device, self.model).replace("0", "DOMID", 1)))
-        )
+        return " && ".join(map(shlex.join, self._commands(backend("DOMID", self.device, self.model))))
 
     def found(self, look: Look) -> Self:
         look.refuse_existing(self.netns, self.interface)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
+from netbench.images.on_host import require_in_vm
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.xen_options import XenOptions
 
@@ -43,14 +44,10 @@ def parse_list(text: str) -> dict[str, Listed]:
 
 def require_xl(host: Host) -> None:
     """MissingError unless the machine has Xen's `xl`."""
-    if host.run(["which", "xl"]).exit_code == 0:
-        return
-    if host.shares_files:
+    if not host.shares_files:
+        require_in_vm(host, "xen", "xl")
+    elif host.run(["which", "xl"]).exit_code != 0:
         raise MissingError(f"this machine has no `xl`: {REMEDY}")
-    raise MissingError(
-        f"{host}: its image has no xl: let it have the image xen (`image: xen` under hosts; `netbench image build "
-        "--name xen` makes it)"
-    )
 
 
 def listed(host: Host, name: str) -> Listed | None:
@@ -72,9 +69,9 @@ def domain_0(host: Host) -> Listed:
         raise TestbedError(f"{host}: `xl list` names no domain 0") from None
 
 
-def backend(number: int, device: int, nic: str) -> str:
-    """What domain 0 calls its end of a NIC before it is renamed: Xen's own, or the tap of its QEMU."""
-    return f"vif{number}.{device}" + ("" if nic == "vif" else "-emu")
+def backend(domain: int | str, device: int, nic: str) -> str:
+    """What domain 0 calls its end of a NIC of that domain before it is renamed: Xen's own, or the tap of its QEMU."""
+    return f"vif{domain}.{device}" + ("" if nic == "vif" else "-emu")
 
 
 def domain_config(spec: GuestSpec, options: XenOptions) -> str:

@@ -86,6 +86,36 @@ def test_a_guest_of_netbenchs_own():
     ]
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "told"),
+    [("kvm", ["kvm", "host"]), ("auto", ["ACCELERATOR", "CPU"])],
+    ids=["the CPU of the host", "not known yet"],
+)
+def test_how_its_cpu_is_run(accelerator, told):
+    guest = VirtualMachine("lab", BOOT, accelerator)
+    assert [*values(guest, "-accel"), *values(guest, "-cpu")] == told
+
+
+def test_on_arm_it_has_another_board_and_another_console(monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    guest = VirtualMachine("lab", BOOT, "tcg")
+    assert qemu_command(guest, FILES)[0] == "qemu-system-aarch64"
+    assert values(guest, "-M") == ["virt"]
+    assert values(guest, "-append")[0].startswith("console=ttyAMA0 ")
+
+
+@given(st.integers(2, 64), st.booleans())
+def test_queues_and_vhost(queues, vhost):
+    """Two vectors a queue, and two more."""
+    nic = VirtualNic("nb-ti-s1", "02:6e:67:00:01:01", "virtio-net-pci", queues, vhost)
+    guest = VirtualMachine("g", BOOT, "tcg", queues, nics=(nic,))
+    (backend,) = values(guest, "-netdev")
+    assert f",queues={queues}" in backend
+    assert backend.endswith(",vhost=on") == vhost
+    device = values(guest, "-device")[-1]
+    assert device.endswith(f",mq=on,vectors={2 * queues + 2}")
+
+
 @pytest.mark.parametrize("is_here", [True, False])
 def test_macvtaps_are_opened_for_qemu_outside_its_directory(is_here):
     """Which is below /run, where no device can be opened if that is mounted `nodev`."""

@@ -4,14 +4,14 @@ import re
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from netbench.errors import MissingError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import MARK, LocalHost
 from netbench.images.build import Order, build
@@ -154,6 +154,33 @@ def build_or_skip(image: str) -> None:
         build(Order(image, cache_directory()), lambda line: None)
     except MissingError as error:
         pytest.skip(f"the image {image} cannot be had: {error}")
+
+
+@contextmanager
+def yards_in_vm(host: HostSpec) -> Iterator[Callable[[], Yard]]:
+    """A function that gives a yard in a VM: the same one, until that VM hangs; then there is another."""
+    with ExitStack() as stack:
+        up: list[Yard] = []
+
+        def yard() -> Yard:
+            if up and not answers(up[-1]):
+                with suppress(TestbedError):  # what cannot be undone in it goes with it
+                    stack.close()
+                up.clear()
+            if not up:
+                up.append(stack.enter_context(fresh_yard_in_vm(host)))
+            return up[-1]
+
+        yield yard
+
+
+def answers(yard: Yard) -> bool:
+    """Whether the machine of a yard does."""
+    try:
+        yard.running()
+    except TestbedError:
+        return False
+    return True
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """Guests under KVM, as in topology lab-kvm: in a VM whose CPU, be it emulated, has hardware virtualisation."""
 
-from contextlib import ExitStack, suppress
-
 import pytest
 
-from netbench.errors import TestbedError
 from netbench.model.topology import HostSpec
 from netbench.results.directory import ResultDirectory
 from netbench.vmm.base import Vmm
@@ -12,8 +9,7 @@ from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.netns.yard import Yard
-from tests.vm.lab import build_or_skip, fresh_yard_in_vm
+from tests.vm.lab import build_or_skip, yards_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900), pytest.mark.emulates_virtualisation]
 
@@ -26,24 +22,9 @@ def image():
 
 
 @pytest.fixture(scope="module")
-def lab(image):
-    """A function that gives the yard: in another VM where the one before has hung."""
-    with ExitStack() as stack:
-        up: list[Yard] = []
-
-        def yard():
-            if up:
-                try:
-                    up[-1].running()
-                except TestbedError:
-                    with suppress(TestbedError):  # what cannot be undone in it goes with it
-                        stack.close()
-                    up.clear()
-            if not up:
-                up.append(stack.enter_context(fresh_yard_in_vm(LAB)))
-            return up[-1]
-
-        yield yard
+def labs(image):
+    with yards_in_vm(LAB) as labs:
+        yield labs
 
 
 class TestGuestsUnderKvm(VmmContract):
@@ -51,8 +32,8 @@ class TestGuestsUnderKvm(VmmContract):
         return Qemu(QemuOptions(accelerator="kvm", vhost="off", boot_limit=120))
 
     @pytest.fixture
-    def yard(self, lab):
-        yard = lab()
+    def yard(self, labs):
+        yard = labs()
         yield yard
         assert yard.left() == [], "processes of guests are left"
 

@@ -19,7 +19,7 @@ from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm
-from tests.vm.lab import PATIENT, build_or_skip, fresh_yard_in_vm
+from tests.vm.lab import PATIENT, build_or_skip, yards_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
@@ -33,9 +33,14 @@ def image():
 
 
 @pytest.fixture(scope="module")
-def lab(image):
-    with fresh_yard_in_vm(LAB) as yard:
-        yield yard
+def labs(image):
+    with yards_in_vm(LAB) as labs:
+        yield labs
+
+
+@pytest.fixture
+def lab(labs):
+    return labs()
 
 
 def driver(**options) -> VirtualBox:

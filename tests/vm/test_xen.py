@@ -12,7 +12,7 @@ from netbench.vmm.xen_domain import parse_list
 from netbench.vmm.xen_options import XenOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.vm.lab import build_or_skip, fresh_yard_in_vm
+from tests.vm.lab import build_or_skip, yards_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -26,9 +26,14 @@ def image():
 
 
 @pytest.fixture(scope="module")
-def lab(image):
-    with fresh_yard_in_vm(LAB) as yard:
-        yield yard
+def labs(image):
+    with yards_in_vm(LAB) as labs:
+        yield labs
+
+
+@pytest.fixture
+def lab(labs):
+    return labs()
 
 
 def domains(yard):

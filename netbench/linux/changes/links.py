@@ -86,15 +86,10 @@ class AddVeth(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class AddBridge(RequestInNamespace):
-    """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
+class AddLink(RequestInNamespace):
+    """An interface of netbench's own, which is undone by removing it."""
 
     interface: str
-
-    @property
-    def line(self) -> tuple[str, ...]:
-        quiet = ("stp_state", "0", "mcast_snooping", "0", "forward_delay", "0")
-        return "link", "add", self.interface, "type", "bridge", *quiet
 
     @property
     def undo_line(self) -> tuple[str, ...]:
@@ -106,10 +101,19 @@ class AddBridge(RequestInNamespace):
 
 
 @dataclass(frozen=True, slots=True)
-class AddTap(RequestInNamespace):
+class AddBridge(AddLink):
+    """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
+
+    @property
+    def line(self) -> tuple[str, ...]:
+        quiet = ("stp_state", "0", "mcast_snooping", "0", "forward_delay", "0")
+        return "link", "add", self.interface, "type", "bridge", *quiet
+
+
+@dataclass(frozen=True, slots=True)
+class AddTap(AddLink):
     """A tap for a NIC of a guest; each frame on it has room for a virtio header (tuntap.rst, IFF_VNET_HDR)."""
 
-    interface: str
     queues: int = 1
 
     @property
@@ -117,33 +121,16 @@ class AddTap(RequestInNamespace):
         several = ("multi_queue",) if self.queues > 1 else ()
         return "tuntap", "add", "dev", self.interface, "mode", "tap", "vnet_hdr", *several
 
-    @property
-    def undo_line(self) -> tuple[str, ...]:
-        return "link", "del", self.interface
-
-    def found(self, look: Look) -> Self:
-        look.refuse_existing(self.netns, self.interface)
-        return self
-
 
 @dataclass(frozen=True, slots=True)
-class AddMacvtap(RequestInNamespace):
+class AddMacvtap(AddLink):
     """A tap over a NIC, which takes in all that comes there, whomever it is for (mode passthru, macvlan.c)."""
 
-    interface: str
     nic: str
 
     @property
     def line(self) -> tuple[str, ...]:
         return "link", "add", "link", self.nic, "name", self.interface, "type", "macvtap", "mode", "passthru"
-
-    @property
-    def undo_line(self) -> tuple[str, ...]:
-        return "link", "del", self.interface
-
-    def found(self, look: Look) -> Self:
-        look.refuse_existing(self.netns, self.interface)
-        return self
 
 
 @dataclass(frozen=True, slots=True)
