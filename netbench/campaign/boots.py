@@ -1,7 +1,7 @@
 """Measuring on one boot of a UUT: it is brought up, and measured until its trials are done or it is beyond help."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,9 +60,10 @@ class Boots:
     """What trials are measured with.
 
     `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, by the VM that UUTs are on (None: none),
-    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `given_up` holds why
-    UUTs, and neighbours of theirs, were; `earlier` what spoke against attempts of a run that was stopped, by key of the
-    trial; `captures_full` with whose captures there were more than may be kept.
+    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `lacking` is what this
+    host lacks for some UUTs, by name; `given_up` holds why others, and neighbours of theirs, were; `earlier` what spoke
+    against attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more
+    than may be kept.
     """
 
     testbeds: Testbeds
@@ -71,6 +72,7 @@ class Boots:
     record: Record
     numbers: Iterator[int]
     ceilings: dict[str | None, Ceilings] = field(default_factory=dict)
+    lacking: Mapping[str, str] = field(default_factory=dict)
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
@@ -85,7 +87,7 @@ class Boots:
         UUTs on a VM costs only their trials.
         """
         progress = _Progress(next_trial)
-        why = self._hopeless(uut.name)
+        why = self.lacking.get(uut.name) or self._hopeless(uut.name)
         try:
             while not why and next_trial() is not None:
                 testbed = self.testbeds.of(uut.name)
@@ -107,7 +109,7 @@ class Boots:
             self.testbeds.close()
             why = str(error)
             self.given_up.setdefault(uut.name, []).append(why)
-        if why and next_trial() is not None:
+        if why and uut.name not in self.lacking and next_trial() is not None:
             self.record.tell(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
             yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))

@@ -17,7 +17,14 @@ from netbench.errors import TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import clean
 from netbench.linux.running import Other
-from netbench.model.events import CampaignFinished, CampaignStarted, CampaignStopped, CampaignWaits, Observer
+from netbench.model.events import (
+    CampaignFinished,
+    CampaignStarted,
+    CampaignStopped,
+    CampaignWaits,
+    Observer,
+    UutFailed,
+)
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
@@ -46,7 +53,7 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
-from netbench.testbed.testbed import Testbed, open_testbed
+from netbench.testbed.testbed import Testbed, open_testbed, with_what_lacks
 
 # Making the testbed, looking at the machine, and writing the report. About.
 _START_S = 1.5
@@ -144,9 +151,9 @@ def start(
     Raises what opening the testbed and making the directory raise, and TestbedError when the testbed breaks.
     """
     profile = request.profile
+    request = replace(request, resolved=with_what_lacks(request.resolved))
     with _testbeds(request, observers, wait=wait) as testbeds:
-        first = request.schedule.trials[0].uut if request.schedule.trials else request.uuts[0]
-        testbed = testbeds.of(first)
+        testbed = testbeds.of(_first(request, ()))
         own = fingerprint(testbed.topology, profile.generator, testbed.sends(), testbed.receives(), profile.sink)
         manifest = begin_manifest(
             request.topology,
@@ -193,9 +200,10 @@ def resume(
         )
     if manifest.get("finished") and following is None:
         return request
+    request = replace(request, resolved=with_what_lacks(request.resolved))
     with _testbeds(request, observers, wait=wait) as testbeds:
         trial = following.spec if isinstance(following, TrialResult) else following
-        testbed = testbeds.of(trial.uut if trial else request.uuts[0])
+        testbed = testbeds.of(_first(request, [trial.uut] if trial else ()))
         with directory.lock():
             remove_temporary_files(directory.path)
             # It may have been waited for whoever was at work here.
@@ -206,6 +214,12 @@ def resume(
 def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Testbeds:
     waits_for = _telling(observers) if wait else None
     return Testbeds(request.resolved, lambda resolved: open_testbed(resolved, waits_for))
+
+
+def _first(request: Request, following: Sequence[str]) -> str:
+    """The first UUT that nothing is lacking for: of those that follow, else of the plan."""
+    planned = (trial.uut for trial in request.schedule.trials or ())
+    return next(uut for uut in (*following, *planned, *request.uuts) if uut not in request.resolved.lacking)
 
 
 def _telling(observers: Sequence[Observer]) -> Callable[[Other], None]:
@@ -265,6 +279,7 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
         record.directory.captures,
         record,
         count(store.last_boot() + 1),
+        lacking=request.resolved.lacking,
         earlier=attempts_without_result(record.directory.events),
     )
 
@@ -274,6 +289,8 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
 
     _look_up_ceilings(testbed, selftest, boots)
     testbeds.opened = opened
+    for uut, what in request.resolved.lacking.items():
+        record.tell(UutFailed(uut, what))
     measure_all(request.schedule, boots, {uut.name: uut for uut in topology.uuts})
     complete = finished(record.manifest, read_environment(testbeds.interfaces()))
     store.keep_warnings(host_warnings(complete["before"], complete["after"]))

@@ -1,7 +1,7 @@
 """What a topology with a profile comes to, as data: each UUT and its neighbours, needs, paths in use, what sends."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
@@ -50,7 +50,8 @@ class Resolved:
     """What a topology and a profile come to for some UUTs and scenarios; nothing of it has touched a machine.
 
     `guests` are those of each UUT, by name; `activities` what each neighbour does that is ever there. `part_of` is what
-    all UUTs of a campaign come to, where these are some of them.
+    all UUTs of a campaign come to, where these are some of them. `lacking` has what this host lacks for UUTs that are
+    not measured for that reason, by their names.
     """
 
     topology: Topology
@@ -58,6 +59,7 @@ class Resolved:
     guests: Mapping[str, Guests]
     activities: Mapping[str, Sequence[Activity]]
     part_of: "Resolved | None" = None
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     def on(self, machine: str | None) -> "Resolved":
         """What concerns the UUTs that are `on` a VM, or (None) on none."""
@@ -68,15 +70,23 @@ class Resolved:
     @property
     def needs(self) -> frozenset[str]:
         """What this host must be able to do for all of the campaign, in the words of `netbench doctor`."""
-        all_of_it = self.part_of or self
-        return needs_of(all_of_it.topology, all_of_it.guests, self.activities, self.profile.sink)
+        return self.needs_for(self._measured)
+
+    def needs_for(self, uuts: Collection[str]) -> frozenset[str]:
+        """What it must be able to do for some of the campaign's UUTs."""
+        return needs_of((self.part_of or self).topology, uuts, self.activities, self.profile.sink)
 
     @property
     def resources(self) -> set[str]:
         """What of this machine nobody else may use meanwhile, by name, wherever the campaign's UUTs are just now."""
-        all_of_it = self.part_of or self
-        places = {all_of_it.topology.uut(name).on for name in all_of_it.guests}
-        return {one for place in places for one in resources(all_of_it.topology.on(place))}
+        topology = (self.part_of or self).topology
+        places = {topology.uut(name).on for name in self._measured}
+        return {one for place in places for one in resources(topology.on(place))}
+
+    @property
+    def _measured(self) -> list[str]:
+        """All of the campaign's UUTs that this host lacks nothing for."""
+        return [name for name in (self.part_of or self).guests if name not in self.lacking]
 
     @property
     def cpus_of_streams(self) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -241,6 +241,20 @@ class Testbed:
         )
 
 
+def with_what_lacks(resolved: Resolved) -> Resolved:
+    """The same, with what this host lacks for some of the UUTs; MissingError where it lacks something for each."""
+    require_root()
+    lacking: dict[str, str] = {}
+    for uut in resolved.guests:
+        try:
+            require(resolved.needs_for([uut]))
+        except MissingError as error:
+            if len(lacking) == len(resolved.guests) - 1:
+                raise
+            lacking[uut] = str(error)
+    return replace(resolved, lacking=lacking)
+
+
 @contextmanager
 def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Testbed]:
     """Bring a topology up for its UUTs and, however the block is left, down again.

@@ -167,6 +167,7 @@ class FakeCampaign:
         """With its testbed in the place of what open_testbed brings up."""
         testbed = FakeTestbed(lab)
         monkeypatch.setattr(runner, "open_testbed", lambda resolved, _: testbed.opening(resolved.topology))
+        monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)
 
     def request(self, **wanted: Any) -> runner.Request:

@@ -1,6 +1,7 @@
 """A campaign on a testbed of fakes: which trials are run, how often, what is stored, and how it goes on later."""
 
 import os
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,8 @@ from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import identities_of
 from netbench.results.rows import stream_rows
 from netbench.results.selftests import fingerprint
+from netbench.testbed import testbed
+from netbench.testbed.resolved import Resolved
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Fate, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
@@ -532,3 +535,37 @@ def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
     assert said == {"bridge": {ReasonKind.TESTER_LIMITED}, "route": set()}
     (unknown,) = [one.text for one in results.warnings if one.kind is WarningKind.CEILING_UNKNOWN]
     assert "for UUTs on VM lab is not known" in unknown
+
+
+@pytest.mark.parametrize("campaign", [TWO_UUTS, ON_A_VM], ids=["here", "on a VM"], indirect=True)
+@pytest.mark.parametrize("lacks", ["bridge", "route"])
+def test_what_this_host_lacks_for_a_uut_costs_its_trials_only(campaign, monkeypatch, lacks):
+    words = {lacks: "this machine has no jexec: apt-get install jails"}
+    monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: replace(resolved, lacking=words))
+    results = campaign.run(repetitions=2, order="interleaved")
+    said = Counter((trial.spec.uut, *(reason.detail for reason in trial.reasons)) for trial in results.trials)
+    other = {"bridge": "route", "route": "bridge"}[lacks]
+    assert said == {(lacks, words[lacks]): 2, (other,): 2}
+    assert set(campaign.testbed.ups) == {other}
+    told = [event["kind"] for event in campaign.events()]
+    assert told.count("uut-failed") == 1
+    assert told.index("uut-failed") < told.index("trial-stored")
+
+
+def test_a_host_that_lacks_something_for_each_uut_measures_none(monkeypatch):
+    there = {"jexec"}
+
+    def require(needs):
+        if not needs & there:
+            raise MissingError("no jexec here")
+
+    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    monkeypatch.setattr(testbed, "require", require)
+    monkeypatch.setattr(Resolved, "needs_for", lambda self, uuts: {"bridge": {"jexec"}, "route": {"vmrun"}}[uuts[0]])
+    resolved = make_request(TWO_UUTS, profile()).resolved
+    assert testbed.with_what_lacks(resolved).lacking == {"route": "no jexec here"}
+    there.clear()
+    with pytest.raises(MissingError, match="no jexec here"):
+        testbed.with_what_lacks(resolved)
+    with pytest.raises(MissingError, match="no jexec here"):
+        testbed.with_what_lacks(make_request(TWO_UUTS, profile(), ["route"]).resolved)
