@@ -36,10 +36,7 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
             # One that may take so long that it says how long is not run again and again.
             reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
-            # QEMU that emulates a CPU with hardware virtualisation has been seen to hang, with nobody else at work.
-            may_hang = item.get_closest_marker("emulates_virtualisation") is not None
-            excuse = True if may_hang else config.stash[HELD_UP].excuses
-            item.add_marker(pytest.mark.flaky(reruns=reruns, condition=excuse))
+            item.add_marker(pytest.mark.flaky(reruns=reruns, condition=config.stash[HELD_UP].excuses))
         if item.get_closest_marker("root") and os.geteuid() != 0:
             item.add_marker(pytest.mark.skip(reason="needs root: sudo make test"))
         if item.get_closest_marker("vm") and (lacking := _lacking_for_guests()):

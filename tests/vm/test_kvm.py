@@ -11,9 +11,9 @@ from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.vm.lab import build_or_skip, yards_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900), pytest.mark.emulates_virtualisation]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
-LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 2, "memory": "2G", "boot_limit": 120})
+LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 1, "memory": "2G", "boot_limit": 120})
 
 
 @pytest.fixture(scope="module", autouse=True)

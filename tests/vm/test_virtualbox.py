@@ -23,7 +23,7 @@ from tests.vm.lab import PATIENT, build_or_skip, yards_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
 
-LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
+LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 1, "memory": "2G", "boot_limit": 120})
 
 
 @pytest.fixture(scope="module", autouse=True)
