@@ -160,16 +160,15 @@ def build_or_skip(image: str) -> None:
 def yards_in_vm(host: HostSpec) -> Iterator[Callable[[], Yard]]:
     """A function that gives a yard in a VM: the same one, until that VM hangs; then there is another."""
     with ExitStack() as stack:
-        up: list[Yard] = []
+        # Before the first test looks how it finds this machine.
+        up = [stack.enter_context(fresh_yard_in_vm(host))]
 
         def yard() -> Yard:
-            if up and not answers(up[-1]):
+            if not answers(up[0]):
                 with suppress(TestbedError):  # what cannot be undone in it goes with it
                     stack.close()
-                up.clear()
-            if not up:
-                up.append(stack.enter_context(fresh_yard_in_vm(host)))
-            return up[-1]
+                up[0] = stack.enter_context(fresh_yard_in_vm(host))
+            return up[0]
 
         yield yard
 
