@@ -44,7 +44,7 @@ def look_for_xl(_: str) -> str:
 
 
 class Xen(Vmm):
-    """A domain of Xen: PV or PVH, HVM untried; its NICs are bridged to NICs of domain 0, which works for every domain.
+    """A domain of Xen: PV, PVH or HVM; its NICs are bridged to NICs of domain 0, which works for every domain.
 
     Its weight and limit are weight and cap of Xen's scheduler. What it costs is the time of its own vCPUs; that of
     domain 0, where the back ends of its NICs run, is the CPU time of the machine.

@@ -83,8 +83,18 @@ def test_an_emulated_nic_is_one_of_hvm_that_the_guest_does_not_unplug():
     assert all(vif.endswith("type=ioemu,model=e1000") for vif in made["vif"])
     assert "xen_emul_unplug=never" in kernel_words(XenOptions(mode="hvm", nic="e1000"))
     assert "xen_emul_unplug" not in kernel_words(XenOptions(mode="hvm"))
+    assert "e1000.romfile=" in made["device_model_args_hvm"]
+    assert "-global" not in config(mode="hvm")["device_model_args_hvm"]
     assert all(vif.endswith("type=vif") for vif in config(mode="hvm")["vif"])
     assert (backend(7, 1, "vif"), backend(7, 1, "e1000")) == ("vif7.1", "vif7.1-emu")
+
+
+def test_only_an_hvm_domain_is_told_not_to_look_for_pci_buses_before_it_knows_of_any():
+    assert {mode: "pci=noearly" in kernel_words(XenOptions(mode=mode)) for mode in ("pv", "pvh", "hvm")} == {
+        "pv": False,
+        "pvh": False,
+        "hvm": True,
+    }
 
 
 def test_shares_are_those_of_xens_scheduler():

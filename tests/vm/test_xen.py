@@ -12,6 +12,7 @@ from netbench.vmm.xen_domain import parse_list
 from netbench.vmm.xen_options import XenOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
+from tests.netns.yard import FRAMES, assert_declared
 from tests.vm.lab import build_or_skip, yards_in_vm
 
 pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
@@ -84,6 +85,16 @@ def test_a_pvh_domain_has_its_weight_its_cap_and_its_cpus(lab):
         assert xl.run(["xl", "vcpu-list", name]).stdout.splitlines()[-1].split()[6] == "1"
         assert name in xl.run(["xentop", "-b", "-f", "-i", "1"]).stdout
         assert active.uut.memory_bytes() == 256 << 20
+
+
+def test_an_hvm_domain_boots_by_itself_and_forwards(lab):
+    path = lab.paths[0]
+    uut = Guest(Xen(XenOptions(mode="hvm", boot_limit=BOOT_LIMIT)))
+    with lab.uut(uut, "g", (path,)) as active:
+        facts = active.ready.facts
+        assert (facts["mode"], facts["nic"], facts["nic_kind"]) == ("hvm", "vif", "paravirtual")
+        assert lab.forwarded(active, path) == FRAMES
+        assert_declared(active, path)
 
 
 def test_a_campaign_with_a_domain_and_another_beside_it(results):
