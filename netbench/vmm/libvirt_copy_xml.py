@@ -22,8 +22,8 @@ _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphi
 _KEPT_ELSEWHERE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
 _MOUNTED = "its guest could write to the host's directory"
 _REFUSED = {"hostdev": "it takes a device of this host", "filesystem": _MOUNTED}
-# Buses that take disks while QEMU runs. So libvirt gives QEMU the user's disk for reading only; else it does so once
-# QEMU has opened it.
+# Buses that take disks while QEMU runs. On these libvirt gives QEMU the user's disk for reading only; on others QEMU
+# opens it for writing first, at which it may write to its own notes in an image that is not raw (bitmaps, flags).
 _HOT = ("virtio", "scsi", "usb")
 _UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
 _UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
@@ -44,8 +44,8 @@ class Connected:
 class DomainCopy:
     """The transient domain that is such a copy, and what is known of it.
 
-    `accelerator` is `kvm` or `tcg`; `nvram` is where the domain keeps its UEFI variables, of which the copy expects a
-    copy among its files, if there is one: None without UEFI.
+    `accelerator` is `kvm` or `tcg`; `nvram` is where the domain keeps its UEFI variables, of which there is to be a
+    copy among the files of this one: None where it keeps none yet.
     """
 
     xml: str
@@ -148,23 +148,23 @@ def _boot(domain: Element, files: RunFiles) -> Path | None:
         return None
     for child in [one for one in system if one.tag == "bootmenu" or (one.tag, one.get("dev")) == ("boot", "network")]:
         system.remove(child)
-    loader, nvram = system.find("loader"), system.find("nvram")
-    flash = loader is not None and loader.get("type") == "pflash" and loader.get("stateless") != "yes"
-    stateless = loader is not None and loader.get("stateless") == "yes"
-    if nvram is None and not flash and (system.get("firmware") != "efi" or stateless):
+    nvram = system.find("nvram")
+    if nvram is None:
+        if _keeps_variables(system):
+            add(system, "nvram", text=str(files.nvram))
         return None
-    path = ""
-    if nvram is not None:
-        source = nvram.find("source")
-        if nvram.get("type", "file") != "file":
-            raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, and only a file is copied")
-        path = (nvram.text or "").strip() or (source.get("file", "") if source is not None else "")
-        kept = {name: value for name, value in nvram.attrib.items() if name != "type"}
-        system.remove(nvram)
-    else:
-        kept = {}
-    add(system, "nvram", text=str(files.nvram), **kept)
+    if nvram.get("type", "file") != "file":
+        raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, and only a file is copied")
+    system.remove(nvram)
+    add(system, "nvram", text=str(files.nvram), **{name: said for name, said in nvram.attrib.items() if name != "type"})
+    path = (nvram.text or "").strip() or _attributes(nvram, "source").get("file", "")
     return Path(path) if path else None
+
+
+def _keeps_variables(system: Element) -> bool:
+    """Whether it has UEFI that does."""
+    loader = _attributes(system, "loader")
+    return loader.get("stateless") != "yes" and (loader.get("type") == "pflash" or system.get("firmware") == "efi")
 
 
 def _connect(domain: Element, own: Connected) -> None:
@@ -200,23 +200,34 @@ def _write_nothing(domain: Element) -> None:
 
 def _keep(disk: Element) -> None:
     """What a guest writes to this disk goes into a file that libvirt makes beside it, and removes at the end."""
-    target = disk.find("target")
-    called = "?" if target is None else target.get("dev", "?")
-    if disk.find("readonly") is not None or disk.get("device", "disk") == "cdrom":
+    device = disk.get("device", "disk")
+    if disk.find("readonly") is not None or device == "cdrom":
         return
-    if disk.get("device", "disk") == "floppy":
+    if device == "floppy":
         add(disk, "readonly")
         return
-    if disk.get("type") != "file" or disk.get("device", "disk") != "disk":
-        kind = f"{disk.get('type')} {disk.get('device', 'disk')}".replace("disk", "").strip()
+    at = _attributes(disk, "target")
+    called, bus = at.get("dev", "?"), at.get("bus", "")
+    if disk.get("type") != "file" or device != "disk":
+        kind = f"{disk.get('type')} {device}".removesuffix(" disk")
         raise TestbedError(
             f"its disk {called} is no file but {kind}, and libvirt writes elsewhere in place of a file only: make it "
             "<readonly/>, or define a domain with a disk that is a file"
         )
+    image = _attributes(disk, "driver").get("type", "raw")
+    if bus not in _HOT and image != "raw":
+        raise TestbedError(
+            f"its disk {called} is a {image} image on bus {bus}, where QEMU would open it for writing: define a domain "
+            f"with that disk on {_HOT[0]}, {_HOT[1]} or {_HOT[2]}, or with a raw one"
+        )
     for child in [*disk.findall("transient"), *disk.findall("shareable")]:
         disk.remove(child)
-    bus = "" if target is None else target.get("bus", "")
     add(disk, "transient", **({"shareBacking": "yes"} if bus in _HOT else {}))
+
+
+def _attributes(parent: Element, tag: str) -> dict[str, str]:
+    child = parent.find(tag)
+    return {} if child is None else child.attrib
 
 
 def _memory_mib(domain: Element) -> int:

@@ -34,8 +34,7 @@ class ExistingDomain:
         defined = libvirt.defined(self.name)
         try:
             self._copy = copy_of(defined, self._own, run_id)
-            if self._copy.nvram is not None:
-                self._copy_nvram(self._copy.nvram)
+            self._make_ready(self._copy.nvram)
         except TestbedError as error:
             raise TestbedError(f"{libvirt.whose}: domain {self.name} cannot be copied: {error}") from error
         return self._copy.xml
@@ -51,13 +50,13 @@ class ExistingDomain:
             f"{shlex.join([*virsh, 'create', '/dev/stdin'])} <<'END'\n{planned_copy(self._own)}\nEND"
         )
 
-    def _copy_nvram(self, nvram: Path) -> None:
-        """Its variables say what it boots. Without that file libvirt makes one of its template."""
+    def _make_ready(self, nvram: Path | None) -> None:
+        """Its UEFI variables say what it boots. Without that file libvirt makes one of its template."""
         files = self._own.files
         try:
-            if nvram.exists():
+            files.directory.chmod(0o711)  # QEMU opens what is in it, as a user of its own
+            if nvram is not None and nvram.exists():
                 shutil.copyfile(nvram, files.nvram)
-            files.directory.chmod(0o711)  # QEMU opens it, as a user of its own
         except OSError as error:
             raise TestbedError(f"its UEFI variables, {nvram}: {error.strerror}") from error
 

@@ -243,6 +243,10 @@ def test_firmware_that_keeps_nothing_gets_no_place_to():
         (with_devices("<filesystem type='mount'/>"), "its guest could write to the host's directory"),
         (with_devices("<memory model='nvdimm'/>"), "persistent memory that its guest could write to"),
         (with_devices("<disk type='block'><target dev='vdb'/></disk>"), "its disk vdb is no file but block"),
+        (
+            with_devices("<disk type='file'><driver type='qcow2'/><target dev='sda' bus='sata'/></disk>"),
+            "its disk sda is a qcow2 image on bus sata, where QEMU would open it for writing: .* virtio, scsi or usb",
+        ),
         (with_devices("<disk type='file' device='lun'/>"), "its disk [?] is no file but file lun"),
         ("<domain type='qemu'><os><nvram type='network'/></os></domain>", "its <nvram> is of type 'network'"),
         (

@@ -278,6 +278,14 @@ def defined(disk: Path, name: str, bus: str = "virtio") -> str:
     return DOMAIN.format(name=name, disk=disk / "disk.img", bus=bus, target={"virtio": "vda"}.get(bus, "sda"))
 
 
+def copies(directory: Path, uri: str, *domains: str) -> Path:
+    """A topology of UUTs that are called as the domains of which they are copies."""
+    path = directory / "here.yaml"
+    options = f"kind: libvirt, uri: '{uri}', forward: route, boot_limit: 2min"
+    path.write_text(LOCAL + "".join(f"  - {{name: {name}, domain: {name}, {options}}}\n" for name in domains))
+    return path
+
+
 def state(connection) -> list[tuple[str, bool, str]]:
     """The domains of a daemon: which, whether they run, and what they are."""
     domains = sorted(connection.listAllDomains(), key=lambda one: one.name())
@@ -294,12 +302,7 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
         for name, bus in (("web", "virtio"), ("old", "sata")):
             connection.defineXML(defined(disk, name, bus))
         there = state(connection)
-        uuts = [
-            f"{{kind: libvirt, name: {name}, uri: '{uri}', domain: {name}, forward: route, boot_limit: 2min}}"
-            for name in ("web", "old", "gone")
-        ]
-        path = tmp_path / "here.yaml"
-        path.write_text(LOCAL + "".join(f"  - {uut}\n" for uut in uuts))
+        path = copies(tmp_path, uri, "web", "old", "gone")
         done = netbench("run", path, "quick", "-o", results, *FEW, timeout_s=240)
         assert done.returncode == 1, done.stdout + done.stderr
         assert state(connection) == there
@@ -315,6 +318,24 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
     assert f"there is no domain gone at {uri}, which has: old, web" in reasons(results)
     assert hashlib.sha256(image.read_bytes()).hexdigest() == before
     assert sorted(disk.iterdir()) == files, "what the guests have written is gone"
+
+
+def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, results, libvirt, start):
+    before = sorted(disk.iterdir())
+    with users_daemon(HERE, tmp_path) as uri:
+        connection = libvirt.open(uri)
+        connection.defineXML(defined(disk, "web"))
+        there = state(connection)
+        campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW)
+        wait_for(lambda: sorted(disk.iterdir()) != before)
+        campaign.kill()
+        campaign.communicate()
+        assert len(state(connection)) == 2, "its copy lives on"
+        done = netbench("clean")
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: state(connection) == there)
+        assert sorted(disk.iterdir()) == before
+        connection.close()
 
 
 def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):
