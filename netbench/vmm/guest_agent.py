@@ -1,15 +1,13 @@
 """A guest reached through QEMU's guest agent (qemu-ga) inside it."""
 
-import socket
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed, RemoteByCommand
 from netbench.hosts.clock import wait_until
-from netbench.vmm.qmp import QmpConnection
 
 _POLL_S = 0.02
 _PING_S = 2.0
@@ -17,13 +15,23 @@ _PING_S = 2.0
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class GuestAgentHost(RemoteByCommand):
-    """A guest whose agent is at the other end of what `connect` connects to; messages call it `title`."""
+class AgentConnection(Protocol):
+    """A conversation with the agent of one guest; both raise TestbedError when there is no answer."""
 
-    def __init__(self, name: str, title: str, connect: Callable[[], socket.socket]) -> None:
+    def command(self, name: str, arguments: Mapping[str, object] = {}, timeout_s: float = 10.0) -> Any:  # noqa: ANN401 - each command has its own type
+        """What a command returns, in QMP's own types."""
+
+    def close(self) -> None:
+        """End it; harmless when called twice."""
+
+
+class GuestAgentHost(RemoteByCommand):
+    """A guest with whose agent `connect` begins a conversation; messages call it `title`."""
+
+    def __init__(self, name: str, title: str, connect: Callable[[], AgentConnection]) -> None:
         super().__init__(name, title)
         self._connect = connect
-        self._connection: QmpConnection | None = None
+        self._connection: AgentConnection | None = None
 
     def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
         if not wait_until(lambda: self._answers(hopeless), limit_s, _POLL_S):
@@ -61,7 +69,7 @@ class GuestAgentHost(RemoteByCommand):
     def _answers(self, hopeless: Callable[[], str]) -> bool:
         try:
             # A new connection each time: what was asked before the agent listened is answered later, or never.
-            self._connection = QmpConnection(f"{self}: its guest agent", self._connect(), greets=False)
+            self._connection = self._connect()
             self._connection.command("guest-ping", timeout_s=_PING_S)
         except TestbedError as error:
             self.close()

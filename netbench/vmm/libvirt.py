@@ -3,6 +3,7 @@
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -17,11 +18,16 @@ from netbench.linux.needs import Facility
 from netbench.model.paths import StreamPath
 from netbench.vmm.acceleration import choose
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, refuse_nics_of_vms
+from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.libvirt_api import REMEDY, libvirt_module
+from netbench.vmm.libvirt_copy_xml import Connected
 from netbench.vmm.libvirt_daemon import PrivateDaemon
-from netbench.vmm.libvirt_domain import LibvirtDomain
+from netbench.vmm.libvirt_domain import LibvirtDomain, domain_name
+from netbench.vmm.libvirt_domain_xml import domain_xml
+from netbench.vmm.libvirt_existing import ExistingDomain, LibvirtAgent
 from netbench.vmm.libvirt_options import LibvirtOptions
-from netbench.vmm.qemu import Qemu, QemuGuest
+from netbench.vmm.qemu import Qemu, QemuGuest, qemu_version
+from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
 
 _LIBRARIES = Path("/usr/lib")
 
@@ -41,14 +47,20 @@ def look_for_daemon(_: str) -> str:
 
 
 class Libvirt(Qemu):
-    """A guest under QEMU as a domain of libvirt, of a daemon that runs already or of one started for it.
+    """A guest under QEMU as a domain of libvirt: one of netbench's own, or the copy of one that you have defined.
+
+    Its daemon runs already, or is started for it.
 
     Its entitlement binds all threads of QEMU; those that the option `pin` names run where that says.
     """
 
     Options: ClassVar[type[GuestOptions]] = LibvirtOptions
     runs_hosts: ClassVar[bool] = False
-    supports = replace(Qemu.supports, attachments=("tap",))
+    supports = replace(
+        Qemu.supports,
+        attachments=("tap",),
+        counters=("attachment (what domifstat tells)", "NICs, queue and IP layer inside"),
+    )
     may_need = (
         *Qemu.may_need,
         Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings),
@@ -63,36 +75,68 @@ class Libvirt(Qemu):
     def __init__(self, options: LibvirtOptions) -> None:
         super().__init__(options)
         self._uri = options.uri
+        self._existing = options.domain
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         refuse_nics_of_vms(paths, "a domain of libvirt")
         super().check(paths)
 
     def needs(self) -> frozenset[str]:
+        if self._existing is not None:  # its QEMU and its disks are the user's
+            return frozenset({"libvirt-python"} | ({"vhost"} if self._options.vhost == "on" else set()))
         return super().needs() | {"libvirt-python"} | ({"libvirtd"} if self._uri is None else set())
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
 
     def command(self, spec: GuestSpec) -> str:
+        if self._existing is not None:
+            return self._domain_to_copy(spec, self._existing).planned(self._uri or "")
         daemon = PrivateDaemon(spec)
-        machine = self._machine(spec, self._options.accelerator, self._boot(0))
-        xml = LibvirtDomain(spec, machine, self._options.pin, self._uri).xml("RUN")
+        xml = self._xml(spec, self._machine(spec, self._options.accelerator, self._boot(0)), "RUN")
         first = f"{shlex.join(daemon.command)} &\n" if self._uri is None else ""
         return f"{first}virsh -c {shlex.quote(self._uri or daemon.uri)} create /dev/stdin <<'END'\n{xml}\nEND"
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
+        if self._existing is not None:
+            return self._start_copy(spec, host, self._existing)
         options = self._options
         acceleration = choose(options.accelerator, host, spec.directory, options.image)
         machine = self._machine(spec, acceleration.accelerator, self._boot(0, host), host)
-        domain = LibvirtDomain(spec, machine, options.pin, self._uri)
-        try:
+        domain = LibvirtDomain(spec, self._uri, lambda _, run_id: self._xml(spec, machine, run_id))
+        with _ended_on_error(domain):
             domain.start(host)
             connection = AgentHost(spec.name, AgentChannel(spec.title, domain.connect()))
             facts = self._facts(spec, host, acceleration, machine.confinement)
-            daemon = f"at {self._uri}" if self._uri else "a daemon of its own"
-            own = {"libvirt": f"{domain.version()}, {daemon}", "confined": "by libvirt"}
-            return QemuGuest(spec, domain, connection, facts | own)
-        except BaseException:  # Ctrl-C too: neither domain nor daemon must stay
-            domain.stop()
-            raise
+            return QemuGuest(spec, domain, connection, facts | self._facts_of_libvirt(domain))
+
+    def _start_copy(self, spec: GuestSpec, host: Host, name: str) -> RunningGuest:
+        existing = self._domain_to_copy(spec, name, host)
+        domain = LibvirtDomain(spec, self._uri, existing.define)
+        with _ended_on_error(domain):
+            domain.start(host)
+            connection = GuestAgentHost(spec.name, spec.title, lambda: LibvirtAgent(domain))
+            facts = {"domain": name, **existing.copy.facts(), **self._facts_of_nics(spec, host)}
+            facts["qemu"] = qemu_version(host, existing.copy.emulator or qemu_program())
+            return QemuGuest(spec, domain, connection, facts | self._facts_of_libvirt(domain))
+
+    def _domain_to_copy(self, spec: GuestSpec, name: str, host: Host | None = None) -> ExistingDomain:
+        """What is given to its copy on a host; None while that is a plan."""
+        own = domain_name(spec), self._nics(spec, host), RunFiles(spec.directory), spec.host_cpus, self._options.pin
+        return ExistingDomain(name, Connected(*own))
+
+    def _xml(self, spec: GuestSpec, machine: VirtualMachine, run_id: str) -> str:
+        return domain_xml(domain_name(spec), machine, RunFiles(spec.directory), self._options.pin, run_id)
+
+    def _facts_of_libvirt(self, domain: LibvirtDomain) -> dict[str, str]:
+        daemon = f"at {self._uri}" if self._uri else "a daemon of its own"
+        return {"libvirt": f"{domain.version()}, {daemon}", "confined": "by libvirt"}
+
+
+@contextmanager
+def _ended_on_error(domain: LibvirtDomain) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:  # Ctrl-C too: neither domain nor daemon must stay
+        domain.stop()
+        raise

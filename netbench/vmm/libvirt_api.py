@@ -1,6 +1,7 @@
 """libvirt's API, each call within a time limit: its own bindings wait for ever for a daemon that hangs."""
 
 import importlib
+import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -17,14 +18,14 @@ _DEBIAN = "/usr/lib/python3/dist-packages"
 REMEDY = "apt-get install python3-libvirt, or pip install 'netbench[libvirt]' (with libvirt-dev, pkg-config and gcc)"
 
 
-def libvirt_module() -> ModuleType:
-    """libvirt's Python bindings, this Python's own or else Debian's; MissingError where there are none."""
+def libvirt_module(name: str = "libvirt") -> ModuleType:
+    """One of libvirt's Python bindings, this Python's own or else Debian's; MissingError where there are none."""
     try:
-        return importlib.import_module("libvirt")
+        return importlib.import_module(name)
     except ImportError:
         sys.path.append(_DEBIAN)
     try:
-        return importlib.import_module("libvirt")
+        return importlib.import_module(name)
     except ImportError as error:
         raise MissingError(f"libvirt's Python bindings are not there ({error}): {REMEDY}") from error
     finally:
@@ -35,12 +36,28 @@ class LibvirtConnection:
     """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done."""
 
     def __init__(self, whose: str, uri: str) -> None:
-        self._whose = whose
+        self.whose = whose
         self.uri = uri
         self._libvirt = libvirt_module()
         # Else it writes what it raises to stderr as well.
         self._libvirt.registerErrorHandler(lambda _, __: None, None)
         self._connection: Any = self._ask(f"libvirt at {uri} cannot be reached", lambda: self._libvirt.open(uri))
+
+    def defined(self, name: str) -> str:
+        """The XML of a domain that is shut off, as it would be started; TestbedError for one that runs."""
+        domain = self._ask("libvirt does not tell its domain", lambda: self._lookup(name))
+        if domain is None:
+            there = ", ".join(sorted(self._ask("libvirt lists no domains", self._names))) or "none"
+            raise TestbedError(f"{self.whose}: there is no domain {name} at {self.uri}, which has: {there}")
+        if self._ask("libvirt does not tell of its domain", domain.isActive):
+            shut_down = shlex.join(["virsh", "-c", self.uri, "shutdown", name])
+            raise TestbedError(
+                f"{self.whose}: domain {name} is running, and its disks cannot serve two guests: shut it down "
+                f"({shut_down}), or define another one for netbench"
+            )
+        inactive = self._libvirt.VIR_DOMAIN_XML_INACTIVE
+        xml: str = self._ask("libvirt does not tell its domain", lambda: domain.XMLDesc(inactive))
+        return xml
 
     def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
         """A transient domain that is started and paused, and that its daemon keeps when netbench has gone."""
@@ -78,6 +95,19 @@ class LibvirtConnection:
         nanoseconds: int = self._ask("libvirt does not tell its CPU time", lambda: domain.info()[4])
         return nanoseconds / 1e9
 
+    def ask_agent(self, domain: Any, command: str, timeout_s: float) -> str:  # noqa: ANN401 - as above
+        """What the guest agent of a domain answers, which libvirt talks with (virDomainQemuAgentCommand).
+
+        At most 20 s are waited for it.
+        """
+        module = libvirt_module("libvirt_qemu")  # also of libvirt's bindings
+        seconds = max(1, round(timeout_s))
+        answer: str = self._ask(
+            "its guest agent",
+            lambda: module.qemuAgentCommand(domain, command, seconds, 0),
+        )
+        return answer
+
     def version(self) -> str:
         """The version of its daemon."""
         number: int = self._ask("libvirt does not tell its version", lambda: self._connection.getLibVersion())
@@ -90,6 +120,17 @@ class LibvirtConnection:
     def close(self) -> None:
         """End the connection."""
         self._ask("libvirt does not let go", self._connection.close)
+
+    def _lookup(self, name: str) -> Any:  # noqa: ANN401 - as above
+        try:
+            return self._connection.lookupByName(name)
+        except self._libvirt.libvirtError as error:
+            if error.get_error_code() == self._libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    def _names(self) -> list[str]:
+        return [domain.name() for domain in self._connection.listAllDomains()]
 
     def _ask(self, otherwise: str, call: Callable[[], R]) -> R:
         """What a call returns. It waits in a thread of its own, which a daemon that hangs may keep for ever."""
@@ -108,7 +149,7 @@ class LibvirtConnection:
         if errors and not isinstance(errors[0], self._libvirt.libvirtError):
             raise errors[0]
         if errors:
-            raise TestbedError(f"{self._whose}: {otherwise}: {errors[0]}") from errors[0]
+            raise TestbedError(f"{self.whose}: {otherwise}: {errors[0]}") from errors[0]
         if not answers:
-            raise TestbedError(f"{self._whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
+            raise TestbedError(f"{self.whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
         return answers[0]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,23 +16,27 @@ from netbench.model.names import PREFIX
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.libvirt_api import LibvirtConnection
 from netbench.vmm.libvirt_daemon import PrivateDaemon
-from netbench.vmm.libvirt_domain_xml import domain_xml
-from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
-from netbench.vmm.qemu_options import Pinning
+from netbench.vmm.qemu_command import RunFiles, qemu_program
 from netbench.vmm.started_machine import LAST_WORDS_S, StartedMachine
+
+# A domain's XML, of the libvirtd that is to have it and for a run whose mark its QEMU bears.
+Define = Callable[[LibvirtConnection, str], str]
 
 _END_S = 5.0
 _LOGS = Path("/var/log/libvirt")
 
 
 class LibvirtDomain(StartedMachine):
-    """One transient domain, from start() to stop(); the libvirtd at `uri` has it, or else one of its own."""
+    """One transient domain, from start() to stop(); the libvirtd at `uri` has it, or else one of its own.
 
-    def __init__(self, spec: GuestSpec, machine: VirtualMachine, pin: Pinning, uri: str | None) -> None:
-        super().__init__(machine, RunFiles(spec.directory))
+    `define` says what it is: its XML, for a run id.
+    """
+
+    def __init__(self, spec: GuestSpec, uri: str | None, define: Define) -> None:
+        super().__init__(spec.name, RunFiles(spec.directory))
         self._spec = spec
-        self._pin = pin
         self._uri = uri
+        self._define = define
         self._daemon = PrivateDaemon(spec) if uri is None else None
         self._libvirt: LibvirtConnection | None = None
         self._domain: Any = None  # libvirt's bindings have no types
@@ -45,7 +50,7 @@ class LibvirtDomain(StartedMachine):
             self._daemon.start(host)
         self._libvirt = LibvirtConnection(self.guest, self._daemon.uri if self._daemon else self._uri or "")
         try:
-            self._domain = self._libvirt.create(self.xml(self._run_id))
+            self._domain = self._libvirt.create(self._define(self._libvirt, self._run_id))
         except TestbedError as error:
             if self._daemon is None and self._spec.netns and "managed='no'" in str(error):
                 elsewhere = f"that libvirtd is not in the namespace {self._spec.netns}: leave out uri to have one there"
@@ -59,9 +64,11 @@ class LibvirtDomain(StartedMachine):
         self._libvirt.resume(self._domain)
         self._resumed = True
 
-    def xml(self, run_id: str) -> str:
-        """The domain, its QEMU marked as a process of that run."""
-        return domain_xml(domain_name(self._spec), self._machine, self._files, self._pin, run_id)
+    def ask_agent(self, command: str, timeout_s: float) -> str:
+        """What QEMU's guest agent in it answers; TestbedError when it does not."""
+        if self._libvirt is None or self._domain is None:
+            raise TestbedError(f"{self.guest} is not started")
+        return self._libvirt.ask_agent(self._domain, command, timeout_s)
 
     def version(self) -> str:
         """The version of the libvirtd."""

@@ -42,6 +42,7 @@ from netbench.vmm.qemu_command import (
 )
 from netbench.vmm.qemu_options import NIC_KINDS, GuestAgentChannel, QemuOptions, SshChannel
 from netbench.vmm.qemu_process import QemuProcess
+from netbench.vmm.qmp import QmpConnection
 from netbench.vmm.started_machine import StartedMachine
 
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
@@ -216,11 +217,14 @@ class Qemu(Vmm):
         self, spec: GuestSpec, accelerator: str, boot: KernelBoot | DiskBoot, host: Host | None = None
     ) -> VirtualMachine:
         """A guest on a host; None while that is a plan."""
+        options, own = self._options, (spec.host_cpus, spec.door)
+        nics = self._nics(spec, host)
+        return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
+
+    def _nics(self, spec: GuestSpec, host: Host | None) -> tuple[VirtualNic, ...]:
         options, vhost = self._options, self._use_vhost(host)
         how = options.nic, options.queues, vhost, options.attachment == "macvtap"
-        nics = tuple(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics)
-        own = spec.host_cpus, spec.door
-        return VirtualMachine(spec.name, boot, accelerator, options.cpus, options.memory, nics, *own)
+        return tuple(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics)
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
         options = self._options
@@ -243,7 +247,10 @@ class Qemu(Vmm):
             case SshChannel(user=user, key=key, host_key=host_key):
                 return SshHost(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
             case GuestAgentChannel():
-                return GuestAgentHost(spec.name, spec.title, process.connect)
+                whose = f"{spec.title}: its guest agent"
+                return GuestAgentHost(
+                    spec.name, spec.title, lambda: QmpConnection(whose, process.connect(), greets=False)
+                )
             case None:
                 return AgentHost(spec.name, AgentChannel(spec.title, process.connect()))
 
@@ -252,14 +259,24 @@ class Qemu(Vmm):
         facts = {"accelerator": acceleration.accelerator}
         if acceleration.emulated:
             facts["emulated"] = acceleration.why
-        version = run_checked(host, [qemu_program(), "--version"]).splitlines()[0]
-        facts["qemu"] = version.removeprefix("QEMU emulator version ")
+        facts["qemu"] = qemu_version(host, qemu_program())
         facts["image"] = options.image if options.is_disk else _image_name(options.image)
-        if spec.nics:
-            facts |= {"nic": options.nic, "queues": str(options.queues)}
-            if options.nic == "virtio-net-pci":
-                facts["vhost"] = "on" if self._use_vhost(host) else "off"
+        facts |= self._facts_of_nics(spec, host)
         return {**facts, "cpus": str(options.cpus), "memory": f"{options.memory} MiB", "confined": str(confined)}
+
+    def _facts_of_nics(self, spec: GuestSpec, host: Host) -> dict[str, str]:
+        options = self._options
+        if not spec.nics:
+            return {}
+        facts = {"nic": options.nic, "queues": str(options.queues)}
+        if options.nic == "virtio-net-pci":
+            facts["vhost"] = "on" if self._use_vhost(host) else "off"
+        return facts
+
+
+def qemu_version(host: Host, program: str) -> str:
+    """Which version of QEMU a program is; TestbedError where it does not say."""
+    return run_checked(host, [program, "--version"]).splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def _prepare(host: Host) -> None:

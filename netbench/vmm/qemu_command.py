@@ -134,6 +134,11 @@ class RunFiles:
         return self.directory / "console"
 
     @property
+    def nvram(self) -> Path:
+        """What a guest with UEFI keeps its variables in, where it is a copy of a domain of libvirt's."""
+        return self.directory / "nvram"
+
+    @property
     def pid(self) -> Path:
         """QEMU's process id, as text."""
         return self.directory / "pid"

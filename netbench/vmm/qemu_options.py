@@ -86,17 +86,22 @@ class QemuOptions(GuestOptions):
         """Whether `image` is a disk image of the user's."""
         return "/" in self.image
 
+    @property
+    def cpus_known(self) -> bool:
+        """Whether `cpus` is what the guest has."""
+        return True
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.queues > 1 and self.nic != "virtio-net-pci":
             raise ValueError(f"queues: {self.nic} over a tap has one queue; only virtio-net-pci has more")
         if self.queues > 1 and self.attachment == "macvtap":
             raise ValueError("queues: over a macvtap a guest has one queue; leave out attachment")
-        if self.queues > self.cpus:
+        if self.cpus_known and self.queues > self.cpus:
             raise ValueError(f"queues: {self.queues} need as many vCPUs to serve them; cpus is {self.cpus}")
         if self.vhost == "on" and self.nic != "virtio-net-pci":
             raise ValueError(f"vhost: only virtio-net-pci can use it, not {self.nic}")
-        if len(self.pin.vcpus) > self.cpus:
+        if self.cpus_known and len(self.pin.vcpus) > self.cpus:
             raise ValueError(f"pin: vcpus names CPUs for {len(self.pin.vcpus)} vCPUs; the guest has {self.cpus}")
         if self.is_disk and self.channel is None:
             raise ValueError("channel: a disk image needs one: guest-agent, or {kind: ssh, key: …, host_key: …}")

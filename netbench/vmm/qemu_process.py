@@ -24,7 +24,8 @@ class QemuProcess(StartedMachine):
     """One guest under QEMU, from start() to stop()."""
 
     def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
-        super().__init__(machine, files)
+        super().__init__(machine.name, files)
+        self._machine = machine
         self._process: Process | None = None
         self._monitor: QmpConnection | None = None
         self._complaint: Tail | None = None

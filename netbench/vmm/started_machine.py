@@ -9,7 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.hosts.lines import Tail
 from netbench.hosts.relay import connect
-from netbench.vmm.qemu_command import RunFiles, VirtualMachine
+from netbench.vmm.qemu_command import RunFiles
 
 LAST_WORDS_S = 1.0
 # What a kernel says when it gives up, and what /init says of an agent that does not run.
@@ -30,8 +30,8 @@ def trouble_in(console: str) -> str:
 class StartedMachine:
     """One guest under QEMU, from its start to stop()."""
 
-    def __init__(self, machine: VirtualMachine, files: RunFiles) -> None:
-        self._machine = machine
+    def __init__(self, name: str, files: RunFiles) -> None:
+        self._name = name
         self._files = files
         self._console: Tail | None = None
         self._host: Host | None = None  # where it was started
@@ -39,7 +39,7 @@ class StartedMachine:
     @property
     def guest(self) -> str:
         """How messages call it."""
-        return f"guest {self._machine.name}"
+        return f"guest {self._name}"
 
     def death(self) -> str:
         """How it ended, with its last words; empty while it runs."""

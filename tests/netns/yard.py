@@ -80,14 +80,14 @@ class Yard:
             uut.destroy()
             assert self.machine.undo(to=point) == []
 
-    def forwarded(self, active: ActiveGuest, path: StreamPath) -> int:
-        """How many of FRAMES frames come out at the sink."""
+    def forwarded(self, active: ActiveGuest, path: StreamPath, frames: int = FRAMES) -> int:
+        """How many of so many frames, sent one after the other, come out at the sink."""
         before = self._arrived(path)
         towards = active.ready.next_hop_macs[path.name]
         traffic = Traffic(path.name, path.source.mac, towards, path.src_ip, path.dst_ip, 64, 1.0, 1.0, 1, 1)
         frame = build_frame(traffic).hex()
         python = sys.executable if self.machine.name is None else "python3"
-        send = [python, "-c", SEND, path.source.interface, str(FRAMES), frame]
+        send = [python, "-c", SEND, path.source.interface, str(frames), frame]
         run_checked(self.hosts["source"], send)
         arrived = before
         while wait_until(lambda: self._arrived(path) != arrived, _SETTLE_S):  # noqa: B023 - asked at once

@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 from base64 import b64decode, b64encode
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,14 @@ from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
 from netbench.hosts.relay import connect
 from netbench.vmm.guest_agent import GuestAgentHost
+from netbench.vmm.qmp import QmpConnection
 from tests.unit.fake_qmp import FakeQmp, Refusal
 
 HERE = LocalHost("here", "no-run")
+
+
+def talk(path: Path) -> QmpConnection:
+    return QmpConnection("guest g: its guest agent", connect(HERE, str(path)), greets=False)
 
 
 class Agent:
@@ -73,7 +79,7 @@ def server(tmp_path, agent):
 
 @pytest.fixture
 def guest(tmp_path, server):
-    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
+    guest = GuestAgentHost("g", "guest g", lambda: talk(tmp_path / "agent"))
     guest.await_answer(20, str)
     yield guest
     guest.close()
@@ -136,7 +142,7 @@ def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
 
     coming = threading.Timer(0.1, come)
     coming.start()
-    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
+    guest = GuestAgentHost("g", "guest g", lambda: talk(tmp_path / "agent"))
     guest.await_answer(30, str)
     assert guest.run(["true"]).exit_code == 0
     assert servers[0].connections >= 3
@@ -146,7 +152,7 @@ def test_waiting_waits_for_an_agent_that_comes_later(tmp_path, agent):
 
 
 def test_waiting_gives_up_in_time_or_as_soon_as_there_is_no_hope(tmp_path, agent):
-    guest = GuestAgentHost("g", "guest g", lambda: connect(HERE, str(tmp_path / "agent")))
+    guest = GuestAgentHost("g", "guest g", lambda: talk(tmp_path / "agent"))
     with pytest.raises(TestbedError, match="did not answer within 0.2 s of its start; does the image run qemu-ga"):
         guest.await_answer(0.2, str)
     with pytest.raises(TestbedError, match="^QEMU has ended$"):

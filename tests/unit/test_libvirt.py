@@ -139,7 +139,7 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
     )
     monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
     spec = GuestSpec("g", tmp_path)
-    guest = LibvirtDomain(spec, VirtualMachine("g", BOOT, "tcg"), Pinning(), "qemu:///system")
+    guest = LibvirtDomain(spec, "qemu:///system", lambda *_: "<domain/>")
     with pytest.raises(
         TestbedError,
         match=r"^guest g: its console: .*/console cannot be reached: No such file",

@@ -7,6 +7,7 @@ import pytest
 
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.virtual_machines import running_vm
+from tests.vm.disk_image import LACKING, disk_image
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost
 
 
@@ -21,3 +22,12 @@ def lab():
             pid = int((files / "pid").read_text())
             yield Lab(vm)
         assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory):
+    """A directory with a disk image and the keys to it, for all tests."""
+    if LACKING:
+        pytest.skip(f"needs {', '.join(LACKING)}: make test installs them")
+    with disk_image(tmp_path_factory.mktemp("disk")) as directory:
+        yield directory

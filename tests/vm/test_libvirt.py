@@ -1,27 +1,31 @@
 """Guests that libvirt starts: by a daemon of their own, and by one that somebody else runs."""
 
+import hashlib
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost, marked_processes
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
+from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
-from netbench.vmm.base import GuestSpec
+from netbench.vmm.base import GuestSpec, guest_directory
 from netbench.vmm.libvirt import Libvirt
 from netbench.vmm.libvirt_api import libvirt_module
 from netbench.vmm.libvirt_daemon import PrivateDaemon
 from netbench.vmm.libvirt_options import LibvirtOptions
-from tests.commands import netbench, rows, settings, verdict_of
+from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
 from tests.netns.yard import Yard, fresh_yard, groups
@@ -73,7 +77,7 @@ class TestRunningDaemon(VmmContract):
 
     @pytest.fixture(autouse=True)
     def _daemon(self, yard, tmp_path, libvirt):
-        with users_daemon(yard, tmp_path) as uri:
+        with users_daemon(of_uut(yard), tmp_path) as uri:
             self.uri = uri
             yield
             connection = libvirt.open(uri)
@@ -95,13 +99,21 @@ class ByHand(PrivateDaemon):
         return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
 
 
-@contextmanager
-def users_daemon(yard: Yard, directory: Path) -> Iterator[str]:
-    """One that bears no mark of the run, in the namespace of its UUT."""
-    daemon = ByHand(GuestSpec("user", directory))
+HERE = LocalHost("user", "nbt-user")
+
+
+def of_uut(yard: Yard) -> Namespaced:
+    """The namespace of its UUT."""
     netns = yard.hosts["uut"].netns
     assert netns
-    daemon.start(Namespaced(LocalHost("user", "nbt-user"), netns))
+    return Namespaced(HERE, netns)
+
+
+@contextmanager
+def users_daemon(host: Host, directory: Path) -> Iterator[str]:
+    """One that bears no mark of a run."""
+    daemon = ByHand(GuestSpec("user", directory))
+    daemon.start(host)
     try:
         yield daemon.uri
     finally:
@@ -145,7 +157,7 @@ def threads(pid: int) -> dict[str, str]:
 def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
     last = usable_cpus()[-1]
     with fresh_yard("nbt-pin") as yard, ExitStack() as stack:
-        uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(yard, tmp_path))}
+        uri = {} if of_its_own else {"uri": stack.enter_context(users_daemon(of_uut(yard), tmp_path))}
         pinned = guest(accelerator="tcg", boot_limit="2min", cpus=2, pin={"vcpus": [[0]]}, **uri)
         stack.enter_context(yard.uut(pinned, "g", (), Entitlement((last,), weight=1000)))
         (qemu,) = (pid for pid, words in marked_processes(yard.run_id) if words.startswith("/usr/bin/qemu-system"))
@@ -156,7 +168,7 @@ def test_its_threads_run_where_they_may_and_in_its_group(tmp_path, of_its_own):
 
 
 def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
-    with fresh_yard("nbt-dies") as yard, users_daemon(yard, tmp_path) as uri:
+    with fresh_yard("nbt-dies") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
         with yard.uut(guest(accelerator="tcg", boot_limit="2min", uri=uri), "g") as active:
             for pid, words in marked_processes("nbt-user"):
                 if "libvirtd" in words:
@@ -199,3 +211,151 @@ def test_what_a_killed_netbench_left_ends_by_itself_or_is_cleaned(topology, resu
     wait_for(lambda: not pids_in(UUT, "qemu-system") and not pids_in(UUT, "libvirtd"))
     done = netbench("clean")
     assert done.returncode == 0, done.stderr
+
+
+def test_libvirt_counts_what_the_tap_counts(tmp_path, libvirt):
+    """After an overload, `virsh domifstat` tells what netbench does, seen from the guest."""
+    with fresh_yard("nbt-stat") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
+        path, connection = yard.paths[0], libvirt.open(uri)
+        with yard.uut(guest(accelerator="tcg", uri=uri), "g", (path,)) as active:
+            (domain,) = connection.listAllDomains()
+            taps = ElementTree.fromstring(domain.XMLDesc()).findall("devices/interface/target")
+            ingress, egress = (str(one.get("dev")) for one in taps)
+            before, told_before = counted(active), domain.interfaceStats(ingress)
+            arrived = yard.forwarded(active, path, OVERLOAD)
+            after, told = counted(active), domain.interfaceStats(ingress)
+            # rx_packets and rx_drop; then tx_packets.
+            assert (told[1], told[3]) == (after["ingress tap", "tx"], after["ingress tap", "tx_dropped"])
+            assert domain.interfaceStats(egress)[5] == after["egress tap", "rx"]
+            lost = told[3] - told_before[3]
+            assert lost == after["ingress tap", "tx_dropped"] - before["ingress tap", "tx_dropped"] > 0
+            assert told[1] - told_before[1] + lost == OVERLOAD
+            assert arrived == OVERLOAD - lost
+        connection.close()
+
+
+OVERLOAD = 20_000
+
+
+def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
+    return {(one.point, one.counter): one.frames or 0 for one in active.uut.read().counters}
+
+
+LOCAL = """
+name: here
+hosts: {source: {}, here: {kind: local}, sink: {}}
+links:
+  - {ends: [source/tx1, here/in1], rate: 1Gbit/s}
+  - {ends: [here/out1, sink/rx1], rate: 1Gbit/s}
+streams:
+  - {name: s1, source: source/tx1, ingress: here/in1, egress: here/out1, sink: sink/rx1}
+uuts:
+"""
+# What a user has defined: with a network, a console and an agent of its own.
+DOMAIN = """
+<domain type='qemu'>
+  <name>{name}</name>
+  <memory unit='MiB'>512</memory>
+  <vcpu>1</vcpu>
+  <os><type arch='x86_64' machine='q35'>hvm</type><boot dev='network'/><boot dev='hd'/></os>
+  <features><acpi/></features>
+  <cpu mode='maximum'/>
+  <on_reboot>restart</on_reboot>
+  <devices>
+    <disk type='file' device='disk'>
+      <driver name='qemu' type='raw'/><source file='{disk}'/><target dev='{target}' bus='{bus}'/>
+    </disk>
+    <disk type='file' device='cdrom'><target dev='sdz' bus='sata'/><readonly/></disk>
+    <interface type='user'><model type='e1000'/></interface>
+    <serial type='pty'><target port='0'/></serial>
+    <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
+  </devices>
+</domain>
+"""
+
+
+def defined(disk: Path, name: str, bus: str = "virtio") -> str:
+    return DOMAIN.format(name=name, disk=disk / "disk.img", bus=bus, target={"virtio": "vda"}.get(bus, "sda"))
+
+
+def copies(directory: Path, uri: str, *domains: str) -> Path:
+    """A topology of UUTs that are called as the domains of which they are copies."""
+    path = directory / "here.yaml"
+    options = f"kind: libvirt, uri: '{uri}', forward: route, boot_limit: 2min"
+    path.write_text(LOCAL + "".join(f"  - {{name: {name}, domain: {name}, {options}}}\n" for name in domains))
+    return path
+
+
+def state(connection) -> list[tuple[str, bool, str]]:
+    """The domains of a daemon: which, whether they run, and what they are."""
+    domains = sorted(connection.listAllDomains(), key=lambda one: one.name())
+    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in domains]
+
+
+@pytest.mark.timeout(300)
+def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, tmp_path, results, libvirt):
+    """Both ways to keep its disk: where libvirt can plug it in, and where it cannot."""
+    image = disk / "disk.img"
+    before, files = hashlib.sha256(image.read_bytes()).hexdigest(), sorted(disk.iterdir())
+    with users_daemon(HERE, tmp_path) as uri:
+        connection = libvirt.open(uri)
+        for name, bus in (("web", "virtio"), ("old", "sata")):
+            connection.defineXML(defined(disk, name, bus))
+        there = state(connection)
+        path = copies(tmp_path, uri, "web", "old", "gone")
+        done = netbench("run", path, "quick", "-o", results, *FEW, timeout_s=240)
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert state(connection) == there
+        connection.close()
+    told = {row["uut"]: row for row in rows(results)}
+    for name in ("web", "old"):
+        row = told[name]
+        assert row["sent_frames"] == row["received_frames"] == str(FEW_FRAMES), (row, reasons(results))
+        assert (row["unexplained_frames"], verdict_of(row)) == ("0", "valid"), row
+        assert float(row["cpu_host_s"]) > 0
+        assert float(row["cpu_guest_s"]) > 0
+    assert verdict_of(told["gone"]) == "invalid"
+    assert f"there is no domain gone at {uri}, which has: old, web" in reasons(results)
+    assert hashlib.sha256(image.read_bytes()).hexdigest() == before
+    assert sorted(disk.iterdir()) == files, "what the guests have written is gone"
+
+
+def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, results, libvirt, start):
+    before = sorted(disk.iterdir())
+    with users_daemon(HERE, tmp_path) as uri:
+        connection = libvirt.open(uri)
+        connection.defineXML(defined(disk, "web"))
+        there = state(connection)
+        campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW)
+        wait_for(lambda: sorted(disk.iterdir()) != before)
+        campaign.kill()
+        campaign.communicate()
+        assert len(state(connection)) == 2, "its copy lives on"
+        done = netbench("clean")
+        assert done.returncode == 0, done.stderr
+        wait_for(lambda: state(connection) == there)
+        assert sorted(disk.iterdir()) == before
+        connection.close()
+
+
+def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):
+    with fresh_yard("nbt-taken") as yard, users_daemon(of_uut(yard), tmp_path) as uri:
+        connection = libvirt.open(uri)
+        web = connection.defineXML(defined(disk, "web"))
+        taken = f"nb-{guest_directory(yard.run_id, 'uut-g').name}"
+        connection.defineXML(defined(disk, taken))
+        there = state(connection)
+        with pytest.raises(TestbedError, match=f"domain '{taken}' already exists"), refused(yard, uri):
+            pytest.fail("it is up")
+        assert state(connection) == there
+        web.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
+        there = state(connection)
+        with pytest.raises(TestbedError, match="guest g: domain web is running, .* shutdown web"), refused(yard, uri):
+            pytest.fail("it is up")
+        assert state(connection) == there
+        web.destroy()
+        connection.close()
+
+
+def refused(yard: Yard, uri: str):
+    return yard.uut(guest(uri=uri, domain="web"), "g", yard.paths[:1])

@@ -1,0 +1,242 @@
+"""The copy of a domain that a user has defined: the same machine, but for what connects it, and it writes nothing.
+
+Only what happens inside it may differ from one start to the next: whatever the domain would write to, or take of its
+machine, is left out of the copy, is written elsewhere, or is a reason to refuse it.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from netbench.errors import TestbedError
+from netbench.vmm.libvirt_xml import QEMU, add, add_console, add_nic, add_pinning, as_text, cpuset, mark
+from netbench.vmm.qemu_command import GUEST_AGENT_PORT, RunFiles, VirtualNic
+from netbench.vmm.qemu_options import Pinning
+
+_ACCELERATORS = {"kvm": "kvm", "qemu": "tcg"}
+# What names a domain or describes it to people. Its labels are made anew by libvirt.
+_ITS_OWN = ("name", "uuid", "title", "description", "metadata", "on_poweroff", "on_reboot", "on_crash")
+# What connects it with others, or keeps something for it: netbench's own come in place of the first of them.
+_CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "audio", "sound", "redirdev")
+_KEPT_ELSEWHERE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
+_MOUNTED = "its guest could write to the host's directory"
+_REFUSED = {"hostdev": "it takes a device of this host", "filesystem": _MOUNTED}
+# Buses that take disks while QEMU runs. On these libvirt gives QEMU the user's disk for reading only; on others QEMU
+# opens it for writing first, at which it may write to its own notes in an image that is not raw (bitmaps, flags).
+_HOT = ("virtio", "scsi", "usb")
+_UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
+_UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """What netbench gives the copy: its name, its NICs, where its sockets are, and the CPUs that it may run on."""
+
+    name: str
+    nics: tuple[VirtualNic, ...]
+    files: RunFiles
+    host_cpus: tuple[int, ...] = ()
+    pin: Pinning = field(default_factory=Pinning)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCopy:
+    """The transient domain that is such a copy, and what is known of it.
+
+    `accelerator` is `kvm` or `tcg`; `nvram` is where the domain keeps its UEFI variables, of which there is to be a
+    copy among the files of this one: None where it keeps none yet.
+    """
+
+    xml: str
+    accelerator: str
+    cpus: int
+    memory_mib: int
+    emulator: str
+    nvram: Path | None = None
+
+    def facts(self) -> dict[str, str]:
+        """As of a RunningGuest."""
+        facts = {"accelerator": self.accelerator, "cpus": str(self.cpus), "memory": f"{self.memory_mib} MiB"}
+        return {**facts, "emulated": "the domain asks for emulation"} if self.accelerator == "tcg" else facts
+
+
+def copy_of(defined: str, own: Connected, run_id: str) -> DomainCopy:
+    """The copy of a domain whose inactive XML is `defined`; its QEMU is marked as a process of the run.
+
+    TestbedError, as a phrase, when there can be none.
+    """
+    try:
+        domain = ElementTree.fromstring(defined)
+    except ElementTree.ParseError as error:
+        raise TestbedError(f"its XML cannot be read: {error}") from error
+    kind = domain.get("type", "")
+    if domain.tag != "domain" or kind not in _ACCELERATORS:
+        raise TestbedError(
+            f"it is of type {kind or domain.tag!r}, and only those of QEMU, `kvm` and `qemu`, are started"
+        )
+    cpus = _vcpus(domain, own.pin)
+    for child in [one for one in domain if one.tag in _ITS_OWN or _made_by_libvirt(one)]:
+        domain.remove(child)
+    domain.insert(0, _named("name", own.name))
+    for event in ("on_poweroff", "on_reboot", "on_crash"):
+        add(domain, event, text="destroy")
+    _forget_uuid(domain)
+    _pin(domain, cpus, own)
+    nvram = _boot(domain, own.files)
+    _connect(domain, own)
+    _write_nothing(domain)
+    if (argument := domain.find(f"{QEMU}commandline/{QEMU}arg")) is not None:
+        raise TestbedError(
+            f"its <qemu:commandline> has options of its own ({argument.get('value')}), and netbench cannot tell what "
+            "QEMU writes to by these: define it without them"
+        )
+    mark(domain, run_id)
+    emulator = domain.findtext("devices/emulator", "")
+    return DomainCopy(as_text(domain), _ACCELERATORS[kind], cpus, _memory_mib(domain), emulator, nvram)
+
+
+def _vcpus(domain: Element, pin: Pinning) -> int:
+    vcpu = domain.find("vcpu")
+    cpus = 1 if vcpu is None else int(vcpu.get("current") or vcpu.text or 1)
+    if len(pin.vcpus) > cpus:
+        raise TestbedError(f"pin: vcpus names CPUs for {len(pin.vcpus)} vCPUs, and it has {cpus}")
+    return cpus
+
+
+def _made_by_libvirt(child: Element) -> bool:
+    return child.tag == "seclabel" and child.get("type", "dynamic") == "dynamic"
+
+
+def _named(tag: str, text: str) -> Element:
+    element = Element(tag)
+    element.text = text
+    return element
+
+
+def _forget_uuid(domain: Element) -> None:
+    """Where its BIOS tells it: libvirt insists that they are the same."""
+    for system in domain.findall("sysinfo/system"):
+        for entry in [one for one in system.findall("entry") if one.get("name") == "uuid"]:
+            system.remove(entry)
+
+
+def _pin(domain: Element, cpus: int, own: Connected) -> None:
+    """As netbench is told; where that says nothing of any thread, as the domain does."""
+    if not (own.host_cpus or own.pin.cpus):
+        return
+    tuning = domain.find("cputune")
+    if tuning is None:
+        tuning = add(domain, "cputune")
+    replaced = ("vcpupin", "emulatorpin", "iothreadpin")
+    for child in [one for one in tuning if one.tag in replaced]:
+        tuning.remove(child)
+    add_pinning(tuning, cpus, own.host_cpus, own.pin)
+    others = own.pin.io or own.host_cpus
+    vcpu = domain.find("vcpu")
+    if vcpu is not None:  # where all threads run that nothing is said of: those of disks
+        for attribute in ("placement", "cpuset"):
+            vcpu.attrib.pop(attribute, None)
+        if others:
+            vcpu.set("cpuset", cpuset(others))
+
+
+def _boot(domain: Element, files: RunFiles) -> Path | None:
+    """From its disks, as a network boot would find nobody; with UEFI variables of its own."""
+    system = domain.find("os")
+    if system is None:
+        return None
+    for child in [one for one in system if one.tag == "bootmenu" or (one.tag, one.get("dev")) == ("boot", "network")]:
+        system.remove(child)
+    nvram = system.find("nvram")
+    if nvram is None:
+        if _keeps_variables(system):
+            add(system, "nvram", text=str(files.nvram))
+        return None
+    if nvram.get("type", "file") != "file":
+        raise TestbedError(f"its <nvram> is of type {nvram.get('type')!r}, and only a file is copied")
+    system.remove(nvram)
+    add(system, "nvram", text=str(files.nvram), **{name: said for name, said in nvram.attrib.items() if name != "type"})
+    path = (nvram.text or "").strip() or _attributes(nvram, "source").get("file", "")
+    return Path(path) if path else None
+
+
+def _keeps_variables(system: Element) -> bool:
+    """Whether it has UEFI that does."""
+    loader = _attributes(system, "loader")
+    return loader.get("stateless") != "yes" and (loader.get("type") == "pflash" or system.get("firmware") == "efi")
+
+
+def _connect(domain: Element, own: Connected) -> None:
+    devices = domain.find("devices")
+    if devices is None:
+        devices = add(domain, "devices")
+    for child in [one for one in devices if one.tag in (*_CONNECTIONS, *_KEPT_ELSEWHERE)]:
+        devices.remove(child)
+    for model in devices.findall("video/model"):
+        for child in model.findall("acceleration"):  # it needs a screen
+            model.remove(child)
+    for nic in own.nics:
+        # Without a ROM that would boot from it.
+        add(add_nic(devices, nic), "rom", enabled="no")
+    add_console(devices, own.files)
+    # Without a path: libvirt makes the socket, and is whom the agent talks with.
+    add(add(devices, "channel", type="unix"), "target", type="virtio", name=GUEST_AGENT_PORT)
+
+
+def _write_nothing(domain: Element) -> None:
+    devices = domain.find("devices")
+    assert devices is not None, "it was connected before"
+    for child in devices:
+        if child.tag == "filesystem" and child.find("readonly") is not None:
+            continue
+        if child.tag in _REFUSED:
+            raise TestbedError(f"it has a <{child.tag}>, and {_REFUSED[child.tag]}: define it without that")
+        if child.tag == "memory" and child.get("model") in ("nvdimm", "virtio-pmem") and child.find("readonly") is None:
+            raise TestbedError("it has persistent memory that its guest could write to: define it without that")
+    for disk in devices.findall("disk"):
+        _keep(disk)
+
+
+def _keep(disk: Element) -> None:
+    """What a guest writes to this disk goes into a file that libvirt makes beside it, and removes at the end."""
+    device = disk.get("device", "disk")
+    if disk.find("readonly") is not None or device == "cdrom":
+        return
+    if device == "floppy":
+        add(disk, "readonly")
+        return
+    at = _attributes(disk, "target")
+    called, bus = at.get("dev", "?"), at.get("bus", "")
+    if disk.get("type") != "file" or device != "disk":
+        kind = f"{disk.get('type')} {device}".removesuffix(" disk")
+        raise TestbedError(
+            f"its disk {called} is no file but {kind}, and libvirt writes elsewhere in place of a file only: make it "
+            "<readonly/>, or define a domain with a disk that is a file"
+        )
+    image = _attributes(disk, "driver").get("type", "raw")
+    if bus not in _HOT and image != "raw":
+        raise TestbedError(
+            f"its disk {called} is a {image} image on bus {bus}, where QEMU would open it for writing: define a domain "
+            f"with that disk on {_HOT[0]}, {_HOT[1]} or {_HOT[2]}, or with a raw one"
+        )
+    for child in [*disk.findall("transient"), *disk.findall("shareable")]:
+        disk.remove(child)
+    add(disk, "transient", **({"shareBacking": "yes"} if bus in _HOT else {}))
+
+
+def _attributes(parent: Element, tag: str) -> dict[str, str]:
+    child = parent.find(tag)
+    return {} if child is None else child.attrib
+
+
+def _memory_mib(domain: Element) -> int:
+    memory = domain.find("memory")
+    if memory is None:
+        return 0
+    return int(memory.text or 0) * _UNITS.get(memory.get("unit", "KiB"), 1024) // 2**20
+
+
+def planned_copy(own: Connected) -> str:
+    """What of the copy is known before the domain is, for `--dry-run`."""
+    return copy_of('<domain type="qemu"/>', own, "RUN").xml.replace('type="qemu"', 'type="AS DEFINED"', 1)
