@@ -242,14 +242,17 @@ class Testbed:
 
 
 def with_what_lacks(resolved: Resolved) -> Resolved:
-    """The same, with what this host lacks for some of the UUTs; MissingError where it lacks something for each."""
+    """The same, with what this host lacks for UUTs that are on VMs, such as the image of one of these.
+
+    MissingError for what it lacks for a UUT that is on none, and where it lacks something for each.
+    """
     require_root()
     lacking: dict[str, str] = {}
     for uut in resolved.guests:
         try:
             require(resolved.needs_for([uut]))
         except MissingError as error:
-            if len(lacking) == len(resolved.guests) - 1:
+            if resolved.topology.uut(uut).on is None or len(lacking) == len(resolved.guests) - 1:
                 raise
             lacking[uut] = str(error)
     return replace(resolved, lacking=lacking)

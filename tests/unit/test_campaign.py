@@ -537,35 +537,60 @@ def test_a_self_test_is_about_uuts_where_it_was_made(campaign, monkeypatch):
     assert "for UUTs on VM lab is not known" in unknown
 
 
-@pytest.mark.parametrize("campaign", [TWO_UUTS, ON_A_VM], ids=["here", "on a VM"], indirect=True)
-@pytest.mark.parametrize("lacks", ["bridge", "route"])
-def test_what_this_host_lacks_for_a_uut_costs_its_trials_only(campaign, monkeypatch, lacks):
-    words = {lacks: "this machine has no jexec: apt-get install jails"}
-    monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: replace(resolved, lacking=words))
+@on_a_vm
+def test_what_this_host_lacks_for_uuts_on_a_vm_costs_their_trials_only(campaign, monkeypatch):
+    why = "there is no guest image lab: netbench image build --name lab"
+    monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: replace(resolved, lacking={"route": why}))
     results = campaign.run(repetitions=2, order="interleaved")
     said = Counter((trial.spec.uut, *(reason.detail for reason in trial.reasons)) for trial in results.trials)
-    other = {"bridge": "route", "route": "bridge"}[lacks]
-    assert said == {(lacks, words[lacks]): 2, (other,): 2}
-    assert set(campaign.testbed.ups) == {other}
+    assert said == {("route", why): 2, ("bridge",): 2}
+    assert set(campaign.testbed.ups) == {"bridge"}
     told = [event["kind"] for event in campaign.events()]
     assert told.count("uut-failed") == 1
     assert told.index("uut-failed") < told.index("trial-stored")
 
 
-def test_a_host_that_lacks_something_for_each_uut_measures_none(monkeypatch):
-    there = {"jexec"}
+@on_a_vm
+def test_a_campaign_begins_with_a_uut_that_nothing_is_lacking_for(campaign, monkeypatch):
+    monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: replace(resolved, lacking={"bridge": "no"}))
+    results = campaign.run()
+    assert {trial.spec.uut: trial.verdict for trial in results.trials} == {
+        "bridge": Verdict.INVALID,
+        "route": Verdict.VALID,
+    }
+    assert set(campaign.testbed.ups) == {"route"}
 
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ({"here", "lab"}, {}),
+        ({"here"}, {"route": "no lab here"}),
+        ({"lab"}, "no here here"),  # an error for what is lacking outside VMs
+        (set(), "no here here"),
+    ],
+)
+def test_what_a_host_may_lack(monkeypatch, there, found):
     def require(needs):
-        if not needs & there:
-            raise MissingError("no jexec here")
+        for need in needs - there:
+            raise MissingError(f"no {need} here")
 
     monkeypatch.setattr(testbed, "require_root", lambda: None)
     monkeypatch.setattr(testbed, "require", require)
-    monkeypatch.setattr(Resolved, "needs_for", lambda self, uuts: {"bridge": {"jexec"}, "route": {"vmrun"}}[uuts[0]])
-    resolved = make_request(TWO_UUTS, profile()).resolved
-    assert testbed.with_what_lacks(resolved).lacking == {"route": "no jexec here"}
-    there.clear()
-    with pytest.raises(MissingError, match="no jexec here"):
+    monkeypatch.setattr(Resolved, "needs_for", lambda self, uuts: {"bridge": {"here"}, "route": {"lab"}}[uuts[0]])
+    resolved = make_request(ON_A_VM, profile()).resolved
+    if isinstance(found, dict):
+        assert testbed.with_what_lacks(resolved).lacking == found
+        return
+    with pytest.raises(MissingError, match=found):
         testbed.with_what_lacks(resolved)
-    with pytest.raises(MissingError, match="no jexec here"):
-        testbed.with_what_lacks(make_request(TWO_UUTS, profile(), ["route"]).resolved)
+
+
+def test_where_something_is_lacking_for_each_uut_nothing_is_measured(monkeypatch):
+    def require(needs):
+        raise MissingError("no lab here")
+
+    monkeypatch.setattr(testbed, "require_root", lambda: None)
+    monkeypatch.setattr(testbed, "require", require)
+    with pytest.raises(MissingError, match="no lab here"):
+        testbed.with_what_lacks(make_request(ON_A_VM, profile(), ["route"]).resolved)
