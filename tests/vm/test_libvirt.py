@@ -326,14 +326,17 @@ def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, result
         connection = libvirt.open(uri)
         connection.defineXML(defined(disk, "web"))
         there = state(connection)
-        campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW)
-        wait_for(lambda: sorted(disk.iterdir()) != before)
+        many = settings(repetitions=50)
+        campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW, *many)
+        wait_for(lambda: "uut-ready" in {event["kind"] for event in events(results)}, timeout_s=120)
         campaign.kill()
         campaign.communicate()
+        assert sorted(disk.iterdir()) != before
         assert len(state(connection)) == 2, "its copy lives on"
         done = netbench("clean")
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: state(connection) == there)
+        wait_for(lambda: len(connection.listAllDomains()) == 1)
+        assert state(connection) == there
         assert sorted(disk.iterdir()) == before
         connection.close()
 

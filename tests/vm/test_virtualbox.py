@@ -21,9 +21,9 @@ from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm
 from tests.vm.lab import PATIENT, build_or_skip, yards_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200), pytest.mark.vm_may_hang]
 
-LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 1, "memory": "2G", "boot_limit": 120})
+LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
 
 
 @pytest.fixture(scope="module", autouse=True)
