@@ -163,6 +163,7 @@ class Vmm:
     elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own
     pace: ClassVar[Pace] = Pace()
+    pace_in_vm: ClassVar[Pace | None] = None  # where a VM is its host, as a rule on an emulated CPU; None: the same
 
     def __init__(self, options: GuestOptions) -> None:
         self.options = options

@@ -143,6 +143,7 @@ class Qemu(Vmm):
     )
     # Emulated, for all one knows before.
     pace: ClassVar[Pace] = Pace(bring_up_s=3.8, trial_s=0.55, idle_s=0.05, load_s=0.55, worker_s=0.07)
+    pace_in_vm: ClassVar[Pace | None] = Pace(bring_up_s=20.0, trial_s=3.0, idle_s=0.3, load_s=3.0, worker_s=0.3)
 
     def __init__(self, options: QemuOptions) -> None:
         super().__init__(options)

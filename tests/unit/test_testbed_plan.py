@@ -14,6 +14,7 @@ from netbench.config.shipped import TOPOLOGIES, shipped
 from netbench.linux.changes import AddNamespace, AddVeth, KeepPort, MovePort, OffloadsOff, SetSysctl, SetUp
 from netbench.model.paths import stream_paths
 from netbench.model.profile import SinkSpec
+from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology
 from netbench.sinks.tcpdump import Tcpdump
 from netbench.testbed.base_changes import base_changes
@@ -249,3 +250,12 @@ def test_a_campaign_lacks_what_any_place_lacks_and_keeps_all_places_for_itself()
     alone = resolve(topology(1, uuts, hosts=hosts), profile(), ["here"]).on(None)
     assert "image:special" not in alone.needs
     assert "vm:lab-lab" not in alone.resources
+
+
+def test_a_guest_in_a_vm_is_expected_to_take_longer():
+    hosts = {"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}}
+    uuts = ({"name": "here", "kind": "qemu"}, {"name": "there", "kind": "qemu", "on": "lab"})
+    guests = resolve(topology(1, uuts, hosts=hosts), profile()).guests
+    here, there = (guests[name][VICTIM].pace for name in ("here", "there"))
+    assert there.bring_up_s > here.bring_up_s
+    assert there.trial_s > here.trial_s
