@@ -16,6 +16,7 @@ from netbench.uut.raw import Raw
 from tests.breakages import load_shipped
 from tests.commands import FEW, INLINE, netbench, rows, settings, verdict_of
 from tests.netns.watching import events, frames_sent, pids_in, wait_for
+from tests.this_machine import LOCAL
 from tests.unit.inputs import profile
 
 pytestmark = pytest.mark.root
@@ -35,22 +36,14 @@ def test_a_namespace_of_the_same_name_is_left_alone(results):
         subprocess.run(["ip", "netns", "delete", "nb-netns-sink"], check=True)
 
 
-LOCAL = """
-name: local
-hosts: {source: {}, here: {kind: local}, sink: {}}
-links:
-  - {ends: [source/tx1, here/in1], rate: 1Gbit/s}
-  - {ends: [here/out1, sink/rx1], rate: 1Gbit/s}
-streams:
-  - {name: s1, source: source/tx1, ingress: here/in1, egress: here/out1, sink: sink/rx1}
-uuts:
-  - {name: drops, kind: reference, forward: FORWARD, drop: {k: 1, n: 10}}
+DROPS = f"""{LOCAL}
+  - {{name: drops, kind: reference, forward: FORWARD, drop: {{k: 1, n: 10}}}}
 """
 
 
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_the_machine_itself_can_forward_and_is_itself_again_afterwards(results, tmp_path, forward):
-    (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", forward))
+    (tmp_path / "local.yaml").write_text(DROPS.replace("FORWARD", forward))
     done = netbench("run", tmp_path / "local.yaml", "quick", "-o", results, *FEW)
     assert done.returncode == 0, done.stderr
     (row,) = rows(results)
@@ -58,7 +51,7 @@ def test_the_machine_itself_can_forward_and_is_itself_again_afterwards(results, 
 
 
 def test_rules_in_the_machine_itself_go_after_a_killed_run(results, tmp_path, start):
-    (tmp_path / "local.yaml").write_text(LOCAL.replace("FORWARD", "route"))
+    (tmp_path / "local.yaml").write_text(DROPS.replace("FORWARD", "route"))
     campaign = start("run", tmp_path / "local.yaml", "quick", "-o", results, *FEW, *settings(duration="20s"))
     wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)))
     assert "table ip nb-drops" in subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout

@@ -8,7 +8,7 @@ import pytest
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.virtual_machines import running_vm
 from tests.vm.disk_image import LACKING, disk_image
-from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost
+from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost, build_or_skip, yards_in_vm
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,16 @@ def disk(tmp_path_factory):
         pytest.skip(f"needs {', '.join(LACKING)}: make test installs them")
     with disk_image(tmp_path_factory.mktemp("disk")) as directory:
         yield directory
+
+
+@pytest.fixture(scope="module")
+def image(request):
+    """That of the VM which a module calls LAB, built where it is not there."""
+    build_or_skip(request.module.LAB.vm.image)
+
+
+@pytest.fixture(scope="module")
+def labs(request, image):
+    """A function that gives a yard in that VM, or in another one like it where it has hung."""
+    with yards_in_vm(request.module.LAB) as labs:
+        yield labs

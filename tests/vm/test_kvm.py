@@ -9,22 +9,10 @@ from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.vm.lab import build_or_skip, yards_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "lab", "cpus": 1, "memory": "2G", "boot_limit": 120})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def image():
-    build_or_skip("lab")
-
-
-@pytest.fixture(scope="module")
-def labs(image):
-    with yards_in_vm(LAB) as labs:
-        yield labs
 
 
 class TestGuestsUnderKvm(VmmContract):

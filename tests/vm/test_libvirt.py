@@ -29,6 +29,7 @@ from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
 from tests.netns.yard import Yard, fresh_yard, groups
+from tests.this_machine import LOCAL
 from tests.vm.test_guests import ONE, TOPOLOGY, UUT, reasons
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -241,16 +242,6 @@ def counted(active: ActiveGuest) -> dict[tuple[str, str], int]:
     return {(one.point, one.counter): one.frames or 0 for one in active.uut.read().counters}
 
 
-LOCAL = """
-name: here
-hosts: {source: {}, here: {kind: local}, sink: {}}
-links:
-  - {ends: [source/tx1, here/in1], rate: 1Gbit/s}
-  - {ends: [here/out1, sink/rx1], rate: 1Gbit/s}
-streams:
-  - {name: s1, source: source/tx1, ingress: here/in1, egress: here/out1, sink: sink/rx1}
-uuts:
-"""
 # What a user has defined: with a network, a console and an agent of its own.
 DOMAIN = """
 <domain type='qemu'>

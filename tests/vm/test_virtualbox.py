@@ -19,23 +19,17 @@ from netbench.vmm.virtualbox_options import VirtualBoxOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.unit.inputs import planned_trial, profile, topology_in_vm
-from tests.vm.lab import PATIENT, build_or_skip, yards_in_vm
+from tests.vm.lab import PATIENT
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(1200), pytest.mark.vm_may_hang]
+pytestmark = [
+    pytest.mark.usefixtures("image"),
+    pytest.mark.vm,
+    pytest.mark.root,
+    pytest.mark.timeout(1200),
+    pytest.mark.vm_may_hang,
+]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def image():
-    """The image of the VM, built where it is not: its packages are those of a release that moves on."""
-    build_or_skip("virtualbox")
-
-
-@pytest.fixture(scope="module")
-def labs(image):
-    with yards_in_vm(LAB) as labs:
-        yield labs
 
 
 @pytest.fixture

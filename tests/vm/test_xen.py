@@ -13,23 +13,11 @@ from netbench.vmm.xen_options import XenOptions
 from tests.commands import netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.yard import FRAMES, assert_declared
-from tests.vm.lab import build_or_skip, yards_in_vm
 
-pytestmark = [pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "xen", "cpus": 1, "memory": "1536M", "boot_limit": 240})
 BOOT_LIMIT = 240
-
-
-@pytest.fixture(scope="module", autouse=True)
-def image():
-    build_or_skip("xen")
-
-
-@pytest.fixture(scope="module")
-def labs(image):
-    with yards_in_vm(LAB) as labs:
-        yield labs
 
 
 @pytest.fixture
