@@ -1,12 +1,14 @@
 """netbench's sources `afpacket` and `xdp` beside trafgen, and beside their own intention.
 
-All send the same frame into the same veth pair, in a network namespace made for it, in turn, several rounds. A ratio is
-the median of the rounds' ratios, for what else this host does changes from round to round. Rates are the generators'
-own; the kernel's counters of the interface check every frame count.
+All send the same frame into a veth pair, in turn, several rounds. A ratio is the median of the rounds' ratios, for what
+else this host does changes from round to round. Rates are the generators' own; the kernel's counters of the interface
+check every frame count.
 
-First afpacket and trafgen, on one and the same CPU, then on all CPUs, and afpacket paced to shares of its own maximum.
-Then the other end receives by NAPI: there a BPF program drops frames at once while xdp and trafgen send as fast as they
-can. And xdp is paced, while tcpdump at the other end tells the gaps between its frames.
+First afpacket and trafgen, on one and the same CPU, then on all CPUs, and afpacket paced to shares of its own maximum,
+all into a plain pair, which receives within the call that sends. xdp sends into one that receives like a NIC, on the
+last CPU, where a BPF program drops frames at once, and trafgen into the plain pair: it ends where a ring is full. Then
+xdp is paced, there, and for the gaps between its frames into a third pair, which receives by NAPI as soon as a frame is
+sent, on the CPU that sends: tcpdump tells the gaps, and a thread that has to wake up would tell its own.
 
     sudo python benchmarks/generator.py [--rounds N] [--seconds S] [--frame-size BYTES]
 """
@@ -40,10 +42,12 @@ from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
+from netbench.linux.changes.napi import BindThread, ReceiveByNapi, threads_of
 from netbench.linux.netns import namespace_path, within
 from netbench.model.traffic import Sent, Traffic
 
 INTERFACE, PEER = "tx", "rx"
+LAST_CPU = (os.cpu_count() or 1) - 1
 HEADING = f"{'maximum':<20}{'frames/s':>14}{'trafgen':>14}{'ratio':>10}"
 SHARES_PERCENT = (1, 10, 25, 50)
 TOLERANCE_PERCENT = 0.1
@@ -58,13 +62,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that all is cleaned up
     try:
         require_tools()
-        with veth_pair() as host:
-            compare(host, options.rounds, options.seconds, options.frame_size)
-            run_checked(host, ["ethtool", "-K", PEER, "gro", "on"])  # the other end receives by NAPI
-            with dropping(host):
+        with veth_pair("plain") as plain, veth_pair("napi") as napi, veth_pair("gaps") as gaps:
+            compare(plain, options.rounds, options.seconds, options.frame_size)
+            receive_by_napi(napi)
+            with dropping(napi):
                 print(f"\n{HEADING}")
-                maximum(host, "xdp, 1 CPU", range(1), options.rounds, options.seconds, options.frame_size)
-            pace(host, options.rounds, options.seconds, options.frame_size)
+                maximum(napi, "xdp, 1 CPU", range(1), plain, options.rounds, options.seconds, options.frame_size)
+                run_checked(gaps, ["ethtool", "-K", PEER, "gro", "on"])
+                pace(napi, gaps, options.rounds, options.seconds, options.frame_size)
     except NetbenchError as error:
         print(f"benchmarks/generator.py: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -92,9 +97,9 @@ def require_tools() -> None:
 
 
 @contextmanager
-def veth_pair() -> Iterator[Namespaced]:
+def veth_pair(kind: str) -> Iterator[Namespaced]:
     """A namespace of our own with a veth pair in it, gone afterwards."""
-    name = f"nb-bench-{os.getpid()}"
+    name = f"nb-bench-{os.getpid()}-{kind}"
     here = LocalHost("here", name)
     inside = Namespaced(LocalHost("bench", name), name)
     run_checked(here, ["ip", "netns", "add", name])
@@ -109,6 +114,15 @@ def veth_pair() -> Iterator[Namespaced]:
         run_checked(here, ["ip", "netns", "delete", name])
 
 
+def receive_by_napi(host: Namespaced) -> None:
+    """The other end takes frames out of a ring, as a link with `receive: napi` does, on the last CPU."""
+    here = LocalHost("here", "bench")
+    before = threads_of(here, PEER)
+    ReceiveByNapi(host.netns, PEER).make(here)
+    ((thread, name),) = (threads_of(here, PEER).items()) - before.items()
+    BindThread(host.netns, name, (LAST_CPU,), thread).make(here)
+
+
 @contextmanager
 def dropping(host: Namespaced) -> Iterator[None]:
     """The other end of the pair takes frames in and drops them, in its driver."""
@@ -121,14 +135,22 @@ def dropping(host: Namespaced) -> Iterator[None]:
         link.close()
 
 
-def maximum(host: Namespaced, name: str, cpus: Sequence[int], rounds: int, seconds: float, frame_size: int) -> float:
+def maximum(
+    host: Namespaced,
+    name: str,
+    cpus: Sequence[int],
+    trafgens: Namespaced,
+    rounds: int,
+    seconds: float,
+    frame_size: int,
+) -> float:
     """The median rate of a source that sends as fast as it can, told beside trafgen's on as many CPUs."""
     ours: list[float] = []
     theirs: list[float] = []
     for _ in range(rounds):
         sent = send(host, cpus, traffic(frame_size, None, seconds), name.partition(",")[0])
         ours.append(sent.frames / sent.duration_s)
-        theirs.append(trafgen_fps(host, len(cpus), frame_size, round(1e6 * seconds)))
+        theirs.append(trafgen_fps(trafgens, len(cpus), frame_size, round(1e6 * seconds)))
     our_median, their_median = statistics.median(ours), statistics.median(theirs)
     ratio = statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
     print(f"{name:<20}{our_median:>14,.0f}{their_median:>14,.0f}{ratio:>10.3f}")
@@ -139,8 +161,8 @@ def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> N
     cpus = range(os.cpu_count() or 1)
     print(f"frames of {frame_size} bytes, {rounds} rounds of {seconds:g} s, medians in frames per second\n")
     print(HEADING)
-    ours_max = maximum(host, "afpacket, 1 CPU", cpus[:1], rounds, seconds, frame_size)
-    maximum(host, f"afpacket, {len(cpus)} CPUs", cpus, rounds, seconds, frame_size)
+    ours_max = maximum(host, "afpacket, 1 CPU", cpus[:1], host, rounds, seconds, frame_size)
+    maximum(host, f"afpacket, {len(cpus)} CPUs", cpus, host, rounds, seconds, frame_size)
 
     print(f"\n{'afpacket, 1 CPU':<20}{'intended':>14}{'sent':>14}{'ratio':>10}{'deviation':>12}{'worst':>12}")
     worst = 0.0
@@ -161,28 +183,29 @@ def compare(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> N
     print(f"\nworst deviation of all rounds: {worst:.4f} % (tolerance: {TOLERANCE_PERCENT} %)")
 
 
-def pace(host: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
+def pace(host: Namespaced, gaps: Namespaced, rounds: int, seconds: float, frame_size: int) -> None:
     """xdp's count and its gaps at each rate; those of the best round, for what else the host does adds to them."""
     print(f"\n{'xdp, 1 CPU':<20}{'intended':>14}{'sent':>14}{'count':>12}{'median gap':>14}{'off by':>10}")
     for fps in XDP_RATES:
         what = traffic(frame_size, fps, seconds)
-        found = []
+        found, offs = [], []
         for _ in range(rounds):
+            sent = send(host, [0], what, "xdp")
+            found.append((abs(sent.frames / sent.duration_s - fps), sent.frames / sent.duration_s, sent.frames))
             with TemporaryDirectory() as scratch:
-                counted, times = captured(host, Path(scratch, "rx.pcap"), partial(send, host, [0], what, "xdp"))
-            off = abs(statistics.median(np.diff(times).tolist()) - 1e9 / fps)
-            found.append((off, counted.frames / counted.duration_s, counted.frames))
-        off, rate, frames = min(found)
+                times = captured(gaps, Path(scratch, "rx.pcap"), partial(send, gaps, [0], what, "xdp"))
+            offs.append(abs(statistics.median(np.diff(times).tolist()) - 1e9 / fps))
+        _, rate, frames = min(found)
         count = 100 * (frames / (what.frames or 1) - 1)
+        off = min(offs)
         print(f"{f'{fps:,.0f}/s':<20}{fps:>14,.0f}{rate:>14,.1f}{count:>+10.4f} %{1e9 / fps:>11,.0f} ns{off:>7,.0f} ns")
     print(f"\ntolerance: {XDP_TOLERANCE_PERCENT} % of the count, {XDP_TOLERANCE_NS} ns of the median gap")
 
 
-def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> tuple[Sent, np.ndarray]:
-    """What was sent while tcpdump captured at the other end, and when each frame came, in ns."""
+def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> np.ndarray:
+    """When each frame came in at the other end, in ns, by tcpdump."""
     options = f"-Z root -n -U -B 262144 -s {SNAP_BYTES} --time-stamp-precision=nano -i {PEER} -w {path} udp"
-    last = str((os.cpu_count() or 1) - 1)
-    tcpdump = host.spawn(["taskset", "-c", last, "tcpdump", *options.split()])
+    tcpdump = host.spawn(["taskset", "-c", str(LAST_CPU), "tcpdump", *options.split()])
     assert tcpdump.stderr
     tcpdump.stderr.readline()
     sent = run()
@@ -195,7 +218,7 @@ def captured(host: Namespaced, path: Path, run: Callable[[], Sent]) -> tuple[Sen
         tcpdump.kill()
     whole = path.read_bytes()[PCAP_HEADER:]
     words = np.frombuffer(whole[: len(whole) // record * record], dtype=np.uint32).reshape(-1, record // 4)
-    return sent, words[:, 0].astype(np.int64) * 1_000_000_000 + words[:, 1]
+    return words[:, 0].astype(np.int64) * 1_000_000_000 + words[:, 1]
 
 
 def traffic(frame_size: int, fps: float | None, seconds: float) -> Traffic:
