@@ -6,12 +6,28 @@ from typing import Any
 
 from netbench.linux.running import Other
 from netbench.model.campaign import Boot, EndedSweep
-from netbench.model.events import CampaignDisturbed, Event, Observer, SweepEnded, TrialRejudged, TrialStored
+from netbench.model.events import (
+    BoundsNarrowed,
+    CampaignDisturbed,
+    Event,
+    Observer,
+    SweepEnded,
+    TrialRejudged,
+    TrialStored,
+)
+from netbench.model.search import SearchResult, SearchState
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.results.directory import ResultDirectory
-from netbench.results.manifest import ended_sweeps_of, identities_of, with_ended_sweep, with_identities
+from netbench.results.manifest import (
+    ended_sweeps_of,
+    identities_of,
+    searches_of,
+    with_ended_sweep,
+    with_identities,
+    with_searches,
+)
 from netbench.results.store import Store
 
 
@@ -54,6 +70,7 @@ class Record:
     observers: Sequence[Observer]
     manifest: dict[str, Any] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    searches: dict[str, SearchResult] = field(default_factory=dict)  # by their keys, as told last
     sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
 
     def tell(self, event: Event) -> None:
@@ -129,6 +146,18 @@ class Record:
                 self.directory.write_manifest(self.manifest)
                 self.tell(SweepEnded(one))
 
+    def keep_searches(self, searches: Sequence[SearchResult]) -> None:
+        """Tell what searches know by now, and note in manifest.json those that are over."""
+        for one in searches:
+            if self.searches.get(one.key) != one:
+                if _bounds(self.searches.get(one.key)) != _bounds(one):
+                    self.tell(BoundsNarrowed(one))
+                self.searches[one.key] = one
+        over = [one for one in searches if one.state is not SearchState.SEARCHING]
+        if over != list(searches_of(self.manifest)):
+            self.manifest.update(with_searches(self.manifest, over))
+            self.directory.write_manifest(self.manifest)
+
     def keep_boot(self, boot: Boot) -> None:
         """Note how long a UUT took to come up, and what it takes."""
         self.store.keep_boot(boot)
@@ -146,6 +175,10 @@ class Record:
     def keep_console(self, guest: str, text: str) -> None:
         """Keep what a guest wrote to its console before it failed."""
         self.directory.keep_console(guest, text)
+
+
+def _bounds(found: SearchResult | None) -> tuple[object, ...]:
+    return () if found is None else (found.state, found.lower_fps, found.upper_fps)
 
 
 def _short_of_load(result: TrialResult) -> bool:

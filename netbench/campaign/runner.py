@@ -320,6 +320,7 @@ def measure_all(schedule: Schedule, boots: Boots, uuts: Mapping[str, UutSpec]) -
         while isinstance(following := schedule.next(record.results), TrialResult):
             record.keep(following)
         record.keep_ended(schedule.ended_sweeps)
+        record.keep_searches(schedule.searches)
         return following
 
     while (first := next_trial()) is not None:

@@ -34,6 +34,25 @@ WaitOption = Annotated[
     bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
 ]
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
+]
+UutOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this UUT; may be repeated.")]
+ScenarioOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]
+
+
+class SearchMethod(StrEnum):
+    """The ways that `netbench search` knows."""
+
+    MLRSEARCH = "mlrsearch"
+    RFC2544 = "rfc2544"
+    TST009 = "tst009"
+    SWEEP = "sweep"
 
 
 app.add_typer(image_app, name="image")
@@ -51,32 +70,64 @@ class ExportFormat(StrEnum):
 def run(
     topology: TopologyArgument,
     profile: ProfileArgument,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
-    ] = None,
-    uut: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this UUT; may be repeated.")] = None,
-    scenario: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
-    ] = None,
+    output: OutputOption = None,
+    uut: UutOption = None,
+    scenario: ScenarioOption = None,
+    settings: SettingsOption = None,
     seed: Annotated[int | None, typer.Option(help="Order and flows are drawn from it; same as --set seed=N.")] = None,
     wait: WaitOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Run a campaign: every trial of PROFILE on every UUT of TOPOLOGY."""
+    overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
+    _run(topology, profile, output, uut, scenario, overrides, wait=wait, dry_run=dry_run)
+
+
+@app.command()
+def search(
+    topology: TopologyArgument,
+    profile: ProfileArgument = "ndr",
+    output: OutputOption = None,
+    uut: UutOption = None,
+    scenario: ScenarioOption = None,
+    settings: SettingsOption = None,
+    method: Annotated[SearchMethod | None, typer.Option(help="How; default: as the profile says.")] = None,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RATIO", help="What a load may lose, such as 0% or 0.5%; may be repeated."),
+    ] = None,
+    wait: WaitOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Find the highest load that every UUT of TOPOLOGY forwards: without loss (NDR), or with as much as is allowed.
+
+    PROFILE says with which frames, and may be any: its loads are not used.
+    """
+    overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
+    overrides += [f"schedule.loss=[{', '.join(loss)}]"] if loss else []
+    _run(topology, profile, output, uut, scenario, [*overrides, *(settings or ())], wait=wait, dry_run=dry_run)
+
+
+def _run(
+    topology: str,
+    profile: str,
+    output: Path | None,
+    uuts: list[str] | None,
+    scenarios: list[str] | None,
+    settings: list[str],
+    *,
+    wait: bool,
+    dry_run: bool,
+) -> None:
     from netbench.campaign import runner as campaign
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
-    overrides = [*(settings or ()), *([f"seed={seed}"] if seed is not None else [])]
     request = campaign.read_request(
         find(TOPOLOGIES, topology),
         find(PROFILES, profile),
-        uuts=uut or (),
-        scenarios=scenario or (),
-        settings=overrides,
+        uuts=uuts or (),
+        scenarios=scenarios or (),
+        settings=settings,
     )
     if dry_run:
         from netbench.cli.dry_run import describe
@@ -261,6 +312,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from netbench.cli.summary import summary_table
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
+    from netbench.report.searches import searches_table
 
     # Whoever was to read it may be gone long before the campaign is over.
     output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
@@ -282,7 +334,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
             raise type(error)(f"{error}\n{hint}") from error
         raise
     results = directory.results()
-    console.print(summary_table(results))
+    console.print(searches_table(results) if results.searches else summary_table(results))
     write_report(results, directory.report)
     if results.warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))

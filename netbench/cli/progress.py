@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from netbench.model.events import (
+    BoundsNarrowed,
     CampaignDisturbed,
     CampaignFinished,
     CampaignStarted,
@@ -22,7 +23,9 @@ from netbench.model.events import (
     UutFailed,
     UutReady,
 )
+from netbench.model.search import SearchState
 from netbench.report.formats import count
+from netbench.report.searches import bounds_text, found_line
 
 
 class _ExpectedEnd(ProgressColumn):
@@ -69,6 +72,7 @@ class _LiveBar:
         )
         self._task = self._progress.add_task("", total=None, invalid="", expected_s=0.0)
         self._invalid = 0
+        self._bounds = ""  # of the search that is going on
 
     def on(self, event: Event) -> None:
         match event:
@@ -84,9 +88,13 @@ class _LiveBar:
                 self._progress.console.print(_ended(event), markup=False, highlight=False, soft_wrap=True)
                 total = self._progress.tasks[self._task].total
                 self._progress.update(self._task, total=(total or 0) - event.sweep.skipped_trials)
+            case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
+                self._progress.console.print(found_line(event.found), markup=False, highlight=False, soft_wrap=True)
+            case BoundsNarrowed():
+                self._bounds = bounds_text(event.found)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
-                self._progress.update(self._task, description=f"{event.key}{again}")
+                self._progress.update(self._task, description=f"{self._bounds}{event.key}{again}")
             case TrialStored():
                 self._invalid += event.verdict == "invalid"
                 shown = f"{self._invalid} invalid" if self._invalid else ""
@@ -118,6 +126,10 @@ class _Lines:
             case SweepEnded():
                 self._planned = (self._planned or 0) - event.sweep.skipped_trials
                 self._say(_ended(event))
+            case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
+                self._say(found_line(event.found))
+            case BoundsNarrowed():
+                self._say(f"  {bounds_text(event.found)}")
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning
 from netbench.model.virtualisation import Setting
@@ -66,9 +67,9 @@ class CampaignResults:
     `planned_trials` tells how many there should be.
     `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
     what each UUT said of itself once it was ready; none of a UUT that never was. `maxima` are what loads of neighbours
-    that are a share of one refer to. `ended_sweeps` left out some of the planned trials. `trials` need not have what
-    their counters said: `added_up` has trials whose counters are those of several with the same ones added up, the
-    verdict and UUT the same too, and of how many.
+    that are a share of one refer to. `ended_sweeps` left out some of the planned trials. `searches` are what trials
+    were made for that no plan had. `trials` need not have what their counters said: `added_up` has trials whose
+    counters are those of several with the same ones added up, the verdict and UUT the same too, and of how many.
     """
 
     topology: str
@@ -81,6 +82,7 @@ class CampaignResults:
     facts: Mapping[str, Mapping[str, str]]
     maxima: tuple[Maximum, ...] = ()
     ended_sweeps: tuple[EndedSweep, ...] = ()
+    searches: tuple[SearchResult, ...] = ()
     added_up: Iterable[tuple[TrialResult, int]] = ()
     boots: tuple[Boot, ...] = ()
 

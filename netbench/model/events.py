@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from netbench.model.campaign import EndedSweep
+from netbench.model.search import SearchResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,14 @@ class SweepEnded(Event):
 
     kind = "sweep-ended"
     sweep: EndedSweep
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsNarrowed(Event):
+    """A search knows more of one of its goals than before."""
+
+    kind = "bounds-narrowed"
+    found: SearchResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ class Profile(BaseModel):
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
-    sweep go upwards, and it ends once so many of them in a row were saturated.
+    sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
+    needs no `loads`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -105,12 +106,7 @@ class Profile(BaseModel):
     frame_sizes: Annotated[
         tuple[FrameSize, ...], BeforeValidator(listed), AfterValidator(_distinct), Field(min_length=1)
     ]
-    loads: Annotated[
-        tuple[LoadField, ...],
-        BeforeValidator(listed),
-        AfterValidator(_distinct),
-        Field(min_length=1),
-    ]
+    loads: Annotated[tuple[LoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     scenarios: Annotated[
         tuple[Scenario, ...], BeforeValidator(expanded), AfterValidator(_differently_named), Field(min_length=1)
@@ -146,6 +142,12 @@ class Profile(BaseModel):
             raise ValueError(
                 f"warm_up: {self.warm_up:g} s leaves nothing of the duration, {self.duration:g} s, to measure"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_loads(self) -> "Profile":
+        if not self.loads and self.schedule.kind == ScheduleSpec().kind:
+            raise ValueError("loads: is missing; for example `loads: [10kfps, 50%, max]`")
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from netbench.config.plugins import SCHEDULES, plugins
 from netbench.model.campaign import EndedSweep
 from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
+from netbench.model.search import SearchResult
 from netbench.model.topology import Topology
 from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
 from netbench.model.units import Load
@@ -44,12 +45,16 @@ class Wanted:
         sources: int = 0,
         phase: int = 1,
         boot: int = 1,
+        duration_s: float | None = None,
     ) -> TrialSpec:
-        """A trial with so many of the victim's streams (0: all), and otherwise as the profile says.
+        """A trial with so many of the victim's streams (0: all), of `duration_s`, and otherwise as the profile says.
 
         Trials that follow each other with the same `boot` are measured on one start of the UUT.
         """
         profile, streams = self.profile, self.streams[: sources or None]
+        if duration_s is not None and duration_s != profile.duration:
+            warm_up = profile.warm_up and profile.warm_up * duration_s / profile.duration
+            profile = profile.model_copy(update={"duration": duration_s, "warm_up": warm_up})
         times = profile.duration, profile.warm_up_s
         victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, *times)
         times = profile.neighbours_duration, profile.settle.before + profile.warm_up_s
@@ -101,6 +106,11 @@ class Schedule(ABC):
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
         """The sweeps of which next() has left out the trials that were to come, so far; mostly none."""
+        return ()
+
+    @property
+    def searches(self) -> Sequence[SearchResult]:
+        """What was found of each search that was begun, so far; none where nothing is searched for."""
         return ()
 
     def expected_s(self, done: Collection[str]) -> float | None:

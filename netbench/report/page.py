@@ -22,6 +22,7 @@ from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
 from netbench.report.platforms_section import in_order, platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
+from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
 from netbench.report.styles import Style, emulation_note, styles
@@ -58,6 +59,7 @@ def _content(results: CampaignResults) -> dict[str, str]:
     groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
     looks = styles(uuts, results.settings)
     sections = [
+        *searches_section(results, looks),
         *(_result_sections(groups, looks, results, counted) if groups else ()),
         *platforms_section(results, looks),
         _verdicts(results, looks),

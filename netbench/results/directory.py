@@ -18,7 +18,7 @@ from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
-from netbench.results.manifest import ManifestHead, ended_sweeps_of
+from netbench.results.manifest import ManifestHead, ended_sweeps_of, searches_of
 from netbench.results.store import Store, StoredCounters, StoredTrials, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch
 
@@ -220,6 +220,7 @@ class ResultDirectory:
                 facts=store.facts(),
                 maxima=maxima.referred_to(),
                 ended_sweeps=ended_sweeps_of(manifest),
+                searches=searches_of(manifest),
                 added_up=StoredCounters(self.store),
                 boots=store.boots(),
             )

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from netbench.model.campaign import EndedSweep
 from netbench.model.profile import Profile
+from netbench.model.search import SearchResult
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import Identities
 from netbench.model.topology import Topology
@@ -108,6 +109,22 @@ def ended_sweeps_of(manifest: Mapping[str, Any]) -> tuple[EndedSweep, ...]:
 
 
 _ENDED = TypeAdapter(list[EndedSweep])
+
+
+def with_searches(manifest: dict[str, Any], searches: Iterable[SearchResult]) -> dict[str, Any]:
+    """The manifest with these results of searches in place of earlier ones."""
+    return {**manifest, "searches": _SEARCHES.dump_python(list(searches), mode="json")}
+
+
+def searches_of(manifest: Mapping[str, Any]) -> tuple[SearchResult, ...]:
+    """What was found by searching; none where that is not noted, or damaged."""
+    try:
+        return tuple(_SEARCHES.validate_python(manifest.get("searches", [])))
+    except ValidationError:
+        return ()
+
+
+_SEARCHES = TypeAdapter(list[SearchResult])
 
 
 def digests(topology: Topology, profile: Profile) -> dict[str, dict[str, str]]:

@@ -1,0 +1,57 @@
+"""What a search found: the highest load at which a UUT still does what a goal asks for."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SearchState(StrEnum):
+    """How far a search for one goal has come; the value is what results and reports show.
+
+    `at-least`: the highest load that could be asked for is still below the limit. `at-most`: the limit is below the
+    lowest load that is tried. `failed`: nothing could be measured.
+    """
+
+    SEARCHING = "searching"
+    FOUND = "found"
+    AT_LEAST = "at-least"
+    AT_MOST = "at-most"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
+
+    Rates are in frames/s of each stream, as they were offered, not as intended. `lower_fps` is the highest load at
+    which the goal was met, below every one at which it was not; `upper_fps` the lowest one at which it was not.
+    `throughput_fps` is what came out at the lower bound, where that says less than the load (RFC 9411 and the draft of
+    MLRsearch call it conditional throughput). None: there is none, so far. `trials` and `seconds` of traffic are those
+    of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as a
+    part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
+    what in the trials contradicts that there is one limit; `why` what speaks against a search that failed.
+    """
+
+    uut: str
+    scenario: str
+    streams: tuple[str, ...]
+    frame_size: int  # bytes with FCS
+    repetition: int  # from 1
+    method: str
+    goal: str
+    loss_ratio: float | None  # that the goal accepts; None: whatever is lost
+    state: SearchState
+    width: float
+    lower_fps: float | None = None
+    upper_fps: float | None = None
+    throughput_fps: float | None = None
+    trials: int = 0
+    seconds: float = 0.0
+    limited_by: str = ""
+    unstable: str = ""
+    why: str = ""
+
+    @property
+    def key(self) -> str:
+        """What identifies it within its campaign."""
+        streams = "+".join(self.streams)
+        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.repetition}/{self.goal}"

@@ -1,0 +1,47 @@
+"""The highest load without loss by halving: RFC 2544, section 26.1, and ETSI GS NFV-TST 009, section 12.3.3."""
+
+from netbench.search.method import Bounds, Goal, Measure, Method
+
+
+class Bisection(Method):
+    """Trials of one length at the middle of what is left, from the highest load downwards.
+
+    A load is above the limit once `verified` trials in a row were not good: 1 is RFC 2544's search, which believes the
+    first; 2 and more are TST 009's binary search with loss verification, which does not take a passing disturbance for
+    the limit.
+    """
+
+    def __init__(self, goal: Goal, width: float, *, trial_s: float, verified: int = 1) -> None:
+        self.goals, self.width = (goal,), width
+        self._trial_s, self._verified = trial_s, verified
+        self._bounds = Bounds()
+
+    def search(self, lowest: float, highest: float, measure: Measure) -> None:
+        """The highest load, then the lowest, then halves."""
+        self._bounds = Bounds()
+        if self._is_held(highest, measure) or not self._is_held(lowest, measure):
+            return
+        while self._upper - self._lower > self.width * self._upper:
+            self._is_held((self._lower + self._upper) / 2, measure)
+
+    def bounds(self, goal: Goal) -> Bounds:
+        """The highest load that was good, and the lowest that was not."""
+        return self._bounds
+
+    @property
+    def _lower(self) -> float:
+        return self._bounds.lower or 0.0
+
+    @property
+    def _upper(self) -> float:
+        return self._bounds.upper or 0.0
+
+    def _is_held(self, load: float, measure: Measure) -> bool:
+        (goal,) = self.goals
+        for _ in range(self._verified):
+            measured = measure(self._trial_s, load)
+            if goal.is_met_by(measured):
+                self._bounds = Bounds(load, self._bounds.upper, measured.loss_ratio)
+                return True
+        self._bounds = Bounds(self._bounds.lower, load, self._bounds.loss_ratio)
+        return False

@@ -1,0 +1,89 @@
+"""The seam between a way to search and what it measures with: trials of a duration at a load, one after the other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a trial must do to count as good: lose no more than this part of its frames; None: whatever it loses.
+
+    Frames that waited in some queue when sending ended are not lost, but were not forwarded at that load either: with
+    more than the part `buffered` of all a trial is not good. In a longer one they would have been lost.
+    """
+
+    name: str
+    loss_ratio: float | None
+    buffered: float
+
+    def is_met_by(self, measured: "Measured") -> bool:
+        """Whether a trial was good."""
+        return not measured.limited_by and (
+            self.loss_ratio is None or measured.loss_ratio_beyond(self.buffered) <= self.loss_ratio
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One trial: frames are those of all streams together, loads in frames/s of each.
+
+    What was not sent counts as lost where the UUT was in the way of it, so that it never passes for success. With
+    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why.
+    """
+
+    duration_s: float
+    load_fps: float  # as intended
+    offered_fps: float
+    intended: int
+    offered: int
+    forwarded: int
+    buffered: int = 0  # of those that were forwarded: they were in a queue when sending ended
+    limited_by: str = ""
+
+    @property
+    def loss_ratio(self) -> float:
+        """The part of the frames that did not come out, 0 to 1; of none, all are lost."""
+        return self._missing(self.forwarded)
+
+    def loss_ratio_beyond(self, buffered: float) -> float:
+        """The same, without those that were buffered, where these are more than this part of all."""
+        few = self.buffered <= buffered * max(self.intended, self.offered)
+        return self._missing(self.forwarded if few else self.forwarded - self.buffered)
+
+    def _missing(self, forwarded: int) -> float:
+        most = max(self.intended, self.offered)
+        return max(0, most - forwarded) / most if most else 1.0
+
+
+Measure = Callable[[float, float], Measured]  # so many seconds, so many frames/s of each stream
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Loads in frames/s, as intended: the goal was met at `lower`, and was not at `upper`; None: at none so far.
+
+    `loss_ratio` is what may be lost at the lower bound, of those trials that count there.
+    """
+
+    lower: float | None = None
+    upper: float | None = None
+    loss_ratio: float = 0.0
+
+
+class Method(ABC):
+    """One search for all of its goals between a lowest and a highest load, in frames/s of each stream."""
+
+    goals: tuple[Goal, ...]
+    width: float  # how far apart bounds may be at the end, as a part of the upper one
+
+    @abstractmethod
+    def search(self, lowest: float, highest: float, measure: Measure) -> None:
+        """Measure until the bounds of all goals are narrow enough; raises whatever `measure` raises.
+
+        What is measured next depends on nothing but what was measured before.
+        """
+
+    @abstractmethod
+    def bounds(self, goal: Goal) -> Bounds:
+        """What is known by now, also while search() is measuring and once it was broken off."""

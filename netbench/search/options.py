@@ -1,0 +1,95 @@
+"""How a profile describes a search."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
+from netbench.model.profile import MAX_SECONDS, Count
+from netbench.model.units import Load, LoadKind
+from netbench.search.bisection import Bisection
+from netbench.search.method import Goal, Method
+from netbench.search.mlrsearch import MlrSearch
+from netbench.search.sweep import Sweep
+
+Percent = Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text)]
+_LOWEST_PART = 0.001
+_FIRST_PART, _FIRST_LEAST_S = 0.1, 0.1
+
+
+class SearchOptions(BaseModel):
+    """How the highest load is looked for. Trials that count are as long as the profile's `duration`.
+
+    `method`: `mlrsearch`, for several loss ratios at once; `rfc2544`, by halving, with the first frame lost ending a
+    trial's claim; `tst009`, likewise, but a trial with loss is made again, `verified` times in all; `sweep`, the most
+    that comes out at any of `shares` of the highest load. `loss` are the loss ratios that goals accept: 0 is NDR.
+    `width` is how far apart bounds may be in the end, as a part of the upper one. `highest` and `lowest` limit the
+    loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
+    thousandth of the highest. `initial` and `duration_sum` are of mlrsearch: how long its first trials are, and for how
+    long a load is measured in all, of which `exceed` may have more loss.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Literal["mlrsearch", "rfc2544", "tst009", "sweep"] = "mlrsearch"
+    loss: Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)] = (0.0,)
+    width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.005
+    highest: LoadField = Load(LoadKind.MAX)
+    lowest: LoadField | None = None
+    initial: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    duration_sum: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+    exceed: Annotated[Percent, Field(lt=1)] = 0.5
+    verified: Annotated[int, Field(strict=True, ge=2, le=100)] = 2
+    shares: Annotated[
+        tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed), Field(min_length=1)
+    ] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    times: Count = 1
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> "SearchOptions":
+        if len(set(self.loss)) < len(self.loss):
+            raise ValueError("loss: a ratio is there twice")
+        if self.method in ("rfc2544", "tst009") and len(self.loss) > 1:
+            raise ValueError(f"loss: method {self.method} has one ratio; mlrsearch searches for several")
+        if self.method == "rfc2544" and self.loss != (0.0,):
+            raise ValueError("loss: RFC 2544 (section 26.1) knows no loss but 0; take method tst009 or mlrsearch")
+        if self.lowest is not None and self.lowest.kind is LoadKind.MAX:
+            raise ValueError("lowest: a load such as 1000fps, not max")
+        return self
+
+    def method_of(self, trial_s: float) -> Method:
+        """The search itself, with trials of this length, in seconds."""
+        goals = [Goal(goal_name(self.method, ratio), ratio, self.width / 2) for ratio in self.loss]
+        match self.method:
+            case "mlrsearch":
+                return MlrSearch(
+                    goals,
+                    self.width,
+                    initial_s=min(self.initial or trial_s, trial_s),
+                    final_s=trial_s,
+                    duration_sum_s=max(self.duration_sum or trial_s, trial_s),
+                    exceed_ratio=self.exceed,
+                )
+            case "sweep":
+                return Sweep(self.shares, trial_s=trial_s, times=self.times)
+            case "rfc2544":
+                return Bisection(goals[0], self.width, trial_s=trial_s)
+            case "tst009":
+                return Bisection(goals[0], self.width, trial_s=trial_s, verified=self.verified)
+
+    def first_s(self, trial_s: float) -> float:
+        """How long the trial takes that tells what sources can be paced at, in seconds."""
+        return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
+
+    def lowest_of(self, highest: float, frame_size: int, link_bps: float) -> float:
+        """The lowest load that is tried, in frames/s of each stream, below the highest."""
+        lowest = None if self.lowest is None else self.lowest.fps(frame_size, link_bps)
+        return min(lowest or highest * _LOWEST_PART, highest / 2)
+
+
+def goal_name(method: str, loss_ratio: float) -> str:
+    """What people call the highest load with no more loss than this: NDR, PDR with its ratio, throughput."""
+    if method in ("rfc2544", "tst009"):
+        named = "RFC 2544" if method == "rfc2544" else "TST 009"
+        return f"throughput ({named})" if not loss_ratio else f"throughput ({named}, loss {100 * loss_ratio:g} %)"
+    return "NDR" if not loss_ratio else f"PDR {100 * loss_ratio:g} %"

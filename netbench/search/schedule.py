@@ -1,0 +1,293 @@
+"""A campaign that searches: for each UUT, scenario, number of streams and frame size, trial after trial."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from netbench.errors import UsageError
+from netbench.model.scenario import Network
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
+from netbench.plan.choice import source_numbers
+from netbench.plan.schedule import Schedule, Wanted
+from netbench.search.judging import unmeasured, what_it_tells
+from netbench.search.method import Goal, Measured, Method
+from netbench.search.options import SearchOptions
+
+# As fast as a source can is not what it can be paced at.
+_PACED_PART = 0.98
+# Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
+_MOST_UNMEASURED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What one search is made of."""
+
+    uut: str
+    scenario: str
+    sources: int
+    frame_size: int
+    repetition: int
+
+
+class _MissingTrialError(Exception):
+    """This trial is next."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        super().__init__(spec.key)
+        self.spec = spec
+
+
+class _GivenUpError(Exception):
+    """Nothing can be measured; the text says why."""
+
+
+class Search(Schedule):
+    """One search after the other, UUT by UUT, each as many times as the profile has repetitions.
+
+    A search is made again from its first trial whenever it is asked what follows, with the results that are there: it
+    ends where one is missing. So it can be resumed, and no state of it is kept.
+    """
+
+    Options = SearchOptions
+
+    def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
+        """UsageError for scenarios of which the loads are shares of a maximum."""
+        super().__init__(wanted, options)
+        self._asked = options
+        for case in wanted.scenarios:
+            for neighbour in wanted.topology.neighbours:
+                does = wanted.topology.activity(case, neighbour.name)
+                if isinstance(does, Network) and does.share is not None:
+                    raise UsageError(
+                        f"profile {wanted.profile.name}: scenario {case.name}: the load of neighbour {neighbour.name} "
+                        "is a share of a maximum, which a search does not know beforehand; give it as a rate"
+                    )
+        self._cells = tuple(_cells(wanted))
+        self._told: dict[str, TrialResult] = {}
+        self._found: dict[_Cell, tuple[SearchResult, ...]] = {}
+        self._trials_before: dict[_Cell, int] = {}
+        self._times: dict[_Cell, Counter[str]] = {}
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
+        """The first trial that the first unfinished search lacks."""
+        before, times = 0, Counter[str]()
+        for place, cell in enumerate(self._cells):
+            if place == 0 or not _same_trials(cell, self._cells[place - 1]):
+                times = Counter()
+            if self._is_over(cell):
+                before, times = self._trials_before[cell], Counter(self._times[cell])
+                continue
+            walk = _Walk(self, cell, results, before, times)
+            following = walk.follow()
+            self._found[cell] = walk.found()
+            if following is not None:
+                return following
+            before, times = walk.index, walk.times
+            self._trials_before[cell], self._times[cell] = before, Counter(times)
+        return None
+
+    @property
+    def searches(self) -> tuple[SearchResult, ...]:
+        """All that were begun, in order."""
+        return tuple(
+            replace(one, unstable=one.unstable or self._disagreement(cell, one))
+            for cell, found in self._found.items()
+            for one in found
+        )
+
+    def _is_over(self, cell: _Cell) -> bool:
+        return cell in self._trials_before
+
+    def told(self, key: str, results: Mapping[str, TrialResult]) -> TrialResult | None:
+        """A result, read once: a search that goes on is made again after each trial."""
+        if key not in self._told:
+            if key not in results:
+                return None
+            self._told[key] = results[key].without_counters
+        return self._told[key]
+
+    def boot(self, uut: str) -> int:
+        """All searches of a UUT are made on one start of it."""
+        return self.wanted.uuts.index(uut) + 1
+
+    def _disagreement(self, cell: _Cell, one: SearchResult) -> str:
+        """What speaks against one limit in the repetitions of a search; empty: nothing, or they are not all there."""
+        same = [
+            other
+            for at, found in self._found.items()
+            if replace(at, repetition=1) == replace(cell, repetition=1)
+            for other in found
+            if other.goal == one.goal and other.state is SearchState.FOUND and other.lower_fps is not None
+        ]
+        lowest, highest = (choose((found.lower_fps or 0.0 for found in same), default=0.0) for choose in (min, max))
+        # Each is right within its own width.
+        if len(same) < 2 or highest - lowest <= 2 * one.width * highest:
+            return ""
+        return f"{len(same)} searches ended between {lowest:,.0f} and {highest:,.0f} frames/s"
+
+
+class _Walk:
+    """One search, made again with the results that are there."""
+
+    def __init__(
+        self, search: Search, cell: _Cell, results: Mapping[str, TrialResult], index: int, times: Counter[str]
+    ) -> None:
+        self._search, self._cell, self._results = search, cell, results
+        self.index, self.times = index, times
+        self._method: Method = search._asked.method_of(search.wanted.profile.duration)
+        self._trials: list[Measured] = []
+        self._unmeasured = 0
+        self._why = ""
+        self._highest: float | None = None
+        self._is_done = False
+
+    def follow(self) -> TrialSpec | None:
+        """The trial that is missing; None when the search is over."""
+        try:
+            self._highest = highest = self._highest_load()
+            lowest = self._search._asked.lowest_of(highest, self._cell.frame_size, self._link_bps)
+            self._method.search(lowest, highest, lambda seconds, fps: self._measure(seconds, Load.of_fps(_round(fps))))
+        except _MissingTrialError as missing:
+            return missing.spec
+        except _GivenUpError as why:
+            self._why = str(why)
+        self._is_done = True
+        return None
+
+    def found(self) -> tuple[SearchResult, ...]:
+        """What is known of each goal."""
+        return tuple(map(self._found_for, self._method.goals))
+
+    @property
+    def _link_bps(self) -> float:
+        topology = self._search.wanted.topology
+        return topology.stream_link(topology.own_streams[0]).rate
+
+    def _highest_load(self) -> float:
+        """In frames/s of each stream: as asked, or what the sources can be paced at here."""
+        highest = self._search._asked.highest
+        fps = highest.fps(self._cell.frame_size, self._link_bps)
+        if fps is not None:
+            return fps
+        fastest = self._measure(self._search._asked.first_s(self._search.wanted.profile.duration), highest)
+        self._trials.clear()  # it is of no search
+        if fastest.offered_fps < 1:
+            raise _GivenUpError(fastest.limited_by or "the sources send nothing")
+        return _round(fastest.offered_fps * _PACED_PART)
+
+    def _measure(self, seconds: float, load: Load) -> Measured:
+        """A trial as the results have it; _MissingTrialError with the one to be made where they do not."""
+        while True:
+            self.times[str(load)] += 1
+            spec = self._search.wanted.trial(
+                self._cell.uut,
+                self._search.wanted.profile.scenario(self._cell.scenario),
+                self._cell.frame_size,
+                load,
+                self.times[str(load)],
+                index=self.index,
+                sources=self._cell.sources,
+                boot=self._search.boot(self._cell.uut),
+                duration_s=seconds,
+            )
+            result = self._search.told(spec.key, self._results)
+            if result is None:
+                raise _MissingTrialError(spec)
+            self.index += 1
+            why = unmeasured(result)
+            if not why:
+                self._unmeasured = 0
+                measured = what_it_tells(result)
+                self._trials.append(measured)
+                return measured
+            self._unmeasured += 1
+            if self._unmeasured == _MOST_UNMEASURED:
+                raise _GivenUpError(why)
+
+    def _found_for(self, goal: Goal) -> SearchResult:
+        bounds, width = self._method.bounds(goal), self._method.width
+        at_lower = [one for one in self._trials if bounds.lower is not None and _is_at(one, bounds.lower)]
+        at_upper = [one for one in self._trials if bounds.upper is not None and _is_at(one, bounds.upper)]
+        lower = fmean(one.offered_fps for one in at_lower) if at_lower else None
+        upper = fmean(one.offered_fps for one in at_upper) if at_upper else None
+        limits = [one.limited_by for one in at_upper if one.limited_by]
+        limited_by = limits[0] if 2 * len(limits) > len(at_upper) else ""
+        state = self._state(lower, upper, limited_by)
+        if state is SearchState.AT_LEAST and not limited_by:
+            limited_by = "the highest load asked for"
+            if self._search._asked.highest.kind is LoadKind.MAX:
+                limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
+        cell = self._cell
+        return SearchResult(
+            uut=cell.uut,
+            scenario=cell.scenario,
+            streams=self._search.wanted.streams[: cell.sources],
+            frame_size=cell.frame_size,
+            repetition=cell.repetition,
+            method=self._search._asked.method,
+            goal=goal.name,
+            loss_ratio=goal.loss_ratio,
+            state=state,
+            width=width,
+            lower_fps=lower,
+            upper_fps=upper,
+            throughput_fps=None if lower is None else lower * (1 - bounds.loss_ratio),
+            trials=len(self._trials),
+            seconds=sum(one.duration_s for one in self._trials),
+            limited_by=limited_by,
+            unstable=_contradiction(self._trials, goal, bounds.lower, bounds.upper),
+            why=self._why,
+        )
+
+    def _state(self, lower: float | None, upper: float | None, limited_by: str) -> SearchState:
+        if not self._is_done:
+            return SearchState.SEARCHING
+        if self._why or (lower is None and (upper is None or limited_by)):
+            return SearchState.FAILED
+        if lower is None:
+            return SearchState.AT_MOST
+        return SearchState.AT_LEAST if upper is None or limited_by else SearchState.FOUND
+
+
+def _cells(wanted: Wanted) -> Iterator[_Cell]:
+    for uut in wanted.uuts:
+        for case in wanted.scenarios:
+            for sources in source_numbers(wanted.topology, wanted.profile, case):
+                for size in wanted.profile.frame_sizes:
+                    for repetition in range(1, wanted.profile.repetitions + 1):
+                        yield _Cell(uut, case.name, sources, size, repetition)
+
+
+def _same_trials(one: _Cell, other: _Cell) -> bool:
+    """Whether their trials are told apart by their number alone."""
+    return replace(one, repetition=1) == replace(other, repetition=1)
+
+
+def _round(fps: float) -> float:
+    """Six digits: a load that people can read, and no further from the other than a source can be paced."""
+    return float(f"{fps:.6g}")
+
+
+def _is_at(measured: Measured, load: float) -> bool:
+    return measured.load_fps == _round(load)
+
+
+def _contradiction(trials: Sequence[Measured], goal: Goal, lower: float | None, upper: float | None) -> str:
+    """The load at which most trials went otherwise than the bounds say; empty where there is none."""
+    if goal.loss_ratio is None:
+        return ""
+    for load in sorted({one.load_fps for one in trials}):
+        there = [goal.is_met_by(one) for one in trials if one.load_fps == load]
+        good = sum(there)
+        bad = len(there) - good
+        if lower is not None and load < _round(lower) and bad > good:
+            return f"{bad} of {len(there)} trials at {load:,.0f} frames/s lost more, though that is below the bounds"
+        if upper is not None and load > _round(upper) and good > bad:
+            return (
+                f"{good} of {len(there)} trials at {load:,.0f} frames/s lost no more, though that is above the bounds"
+            )
+    return ""
