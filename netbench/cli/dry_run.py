@@ -131,7 +131,7 @@ def _first_traffic(path: StreamPath, profile: Profile) -> Traffic:
         src_ip=path.src_ip,
         dst_ip=path.dst_ip,
         frame_size=frame_size,
-        fps=profile.loads[0].fps(frame_size, path.link_bps),
+        fps=profile.loads[0].fps(frame_size, path.link_bps) if profile.loads else None,
         duration_s=profile.duration,
         flows=profile.flows,
         seed=profile.seed,

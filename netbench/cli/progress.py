@@ -25,7 +25,7 @@ from netbench.model.events import (
 )
 from netbench.model.search import SearchState
 from netbench.report.formats import count
-from netbench.report.searches import bounds_text, found_line
+from netbench.report.searches import found_line, narrowed_line
 
 
 class _ExpectedEnd(ProgressColumn):
@@ -72,7 +72,7 @@ class _LiveBar:
         )
         self._task = self._progress.add_task("", total=None, invalid="", expected_s=0.0)
         self._invalid = 0
-        self._bounds = ""  # of the search that is going on
+        self._bounds: dict[str, str] = {}  # of each goal of the search that is going on
 
     def on(self, event: Event) -> None:
         match event:
@@ -89,12 +89,15 @@ class _LiveBar:
                 total = self._progress.tasks[self._task].total
                 self._progress.update(self._task, total=(total or 0) - event.sweep.skipped_trials)
             case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
+                self._bounds.pop(event.found.goal, None)
                 self._progress.console.print(found_line(event.found), markup=False, highlight=False, soft_wrap=True)
             case BoundsNarrowed():
-                self._bounds = bounds_text(event.found)
+                self._bounds[event.found.goal] = narrowed_line(event.found)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
-                self._progress.update(self._task, description=f"{self._bounds}{event.key}{again}")
+                self._progress.update(
+                    self._task, description="  ".join((*self._bounds.values(), f"{event.key}{again}"))
+                )
             case TrialStored():
                 self._invalid += event.verdict == "invalid"
                 shown = f"{self._invalid} invalid" if self._invalid else ""
@@ -129,7 +132,7 @@ class _Lines:
             case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
                 self._say(found_line(event.found))
             case BoundsNarrowed():
-                self._say(f"  {bounds_text(event.found)}")
+                self._say(f"  {narrowed_line(event.found)}")
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"

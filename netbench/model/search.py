@@ -51,6 +51,11 @@ class SearchResult:
     why: str = ""
 
     @property
+    def is_failed(self) -> bool:
+        """Whether it says nothing of the UUT."""
+        return self.state is SearchState.FAILED
+
+    @property
     def key(self) -> str:
         """What identifies it within its campaign."""
         streams = "+".join(self.streams)

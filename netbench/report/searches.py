@@ -48,8 +48,13 @@ def remark(found: SearchResult) -> str:
     return "; ".join(part for part in (words, f"unstable: {found.unstable}" if found.unstable else "") if part)
 
 
+def narrowed_line(found: SearchResult) -> str:
+    """Likewise, while it is going on."""
+    return f"{found.goal}: {bounds_text(found)}"
+
+
 def found_line(found: SearchResult) -> str:
-    """One line for a console or a log."""
+    """One line for a console or a log, once it is over."""
     told = f" ({remark(found)})" if remark(found) else ""
     return (
         f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{told}"

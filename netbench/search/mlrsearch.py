@@ -45,8 +45,8 @@ class MlrSearch(Method):
         """As of the library: first at the highest load, and from what came out there towards the bounds."""
         config = Config()
         config.goals = list(self._theirs.values())
-        config.max_load = highest  # first: the lowest must be below what is there
-        config.min_load = lowest
+        config.min_load = lowest  # first: it is below the highest that is there
+        config.max_load = highest
         config.search_duration_max = _NEVER_S
         config.warmup_duration = 0.0
         self._search = MultipleLossRatioSearch(config=config)

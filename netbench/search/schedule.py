@@ -20,6 +20,8 @@ from netbench.search.options import SearchOptions
 _PACED_PART = 0.98
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
+# What part of the trials at a load must say otherwise than the bounds do, to say that the UUT is not steady.
+_CONTRARY_PART = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,11 @@ class _GivenUpError(Exception):
 
 
 class Search(Schedule):
-    """One search after the other, UUT by UUT, each as many times as the profile has repetitions.
+    """Looks for the highest load that loses nothing, or as little as is allowed: MLRsearch, RFC 2544, TST 009, a sweep.
 
-    A search is made again from its first trial whenever it is asked what follows, with the results that are there: it
-    ends where one is missing. So it can be resumed, and no state of it is kept.
+    One search comes after the other, UUT by UUT, each as many times as the profile has repetitions. A search is made
+    again from its first trial whenever it is asked what follows, with the results that are there: it ends where one is
+    missing. So it can be resumed, and no state of it is kept.
     """
 
     Options = SearchOptions
@@ -239,7 +242,7 @@ class _Walk:
             trials=len(self._trials),
             seconds=sum(one.duration_s for one in self._trials),
             limited_by=limited_by,
-            unstable=_contradiction(self._trials, goal, bounds.lower, bounds.upper),
+            unstable=_contradiction(self._trials, goal, width, bounds.lower, bounds.upper),
             why=self._why,
         )
 
@@ -276,18 +279,28 @@ def _is_at(measured: Measured, load: float) -> bool:
     return measured.load_fps == _round(load)
 
 
-def _contradiction(trials: Sequence[Measured], goal: Goal, lower: float | None, upper: float | None) -> str:
-    """The load at which most trials went otherwise than the bounds say; empty where there is none."""
+def _contradiction(
+    trials: Sequence[Measured], goal: Goal, width: float, lower: float | None, upper: float | None
+) -> str:
+    """The load at which trials went otherwise than the bounds say; empty where there is none.
+
+    One in a way that passes is none, nor is what happens right at the limit.
+    """
     if goal.loss_ratio is None:
         return ""
     for load in sorted({one.load_fps for one in trials}):
         there = [goal.is_met_by(one) for one in trials if one.load_fps == load]
         good = sum(there)
         bad = len(there) - good
-        if lower is not None and load < _round(lower) and bad > good:
+        if lower is not None and load < lower * (1 - 2 * width) and _counts(bad, there):
             return f"{bad} of {len(there)} trials at {load:,.0f} frames/s lost more, though that is below the bounds"
-        if upper is not None and load > _round(upper) and good > bad:
+        if upper is not None and load > upper * (1 + 2 * width) and _counts(good, there):
             return (
                 f"{good} of {len(there)} trials at {load:,.0f} frames/s lost no more, though that is above the bounds"
             )
     return ""
+
+
+def _counts(contrary: int, trials: Sequence[bool]) -> bool:
+    """Whether so many trials that say otherwise are more than a passing disturbance."""
+    return contrary >= min(2, len(trials)) and _CONTRARY_PART * len(trials) <= contrary

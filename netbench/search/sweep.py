@@ -5,6 +5,8 @@ from statistics import fmean
 
 from netbench.search.method import Bounds, Goal, Measure, Method
 
+_MORE = 1 + 1e-6  # the lowest of loads at which the same comes out
+
 
 class Sweep(Method):
     """Every load as a part of the highest one, so many times each, whatever is lost."""
@@ -24,7 +26,7 @@ class Sweep(Method):
         for place, load in enumerate(share * highest for share in self._shares):
             trials = [measure(self._trial_s, max(lowest, load)) for _ in range(self._times)]
             out = fmean(one.offered_fps * (1 - one.loss_ratio) for one in trials)
-            if not any(one.limited_by for one in trials) and out > most:
+            if not any(one.limited_by for one in trials) and out > most * _MORE:
                 best, most = place, out
                 self._bounds = Bounds(load, None, fmean(one.loss_ratio for one in trials))
             elif best is not None and place == best + 1:

@@ -32,12 +32,15 @@ SHIPPED_TOPOLOGIES = [
 SHIPPED_PROFILES = [
     "demo",
     "interference",
+    "ndr",
     "quick",
+    "rfc2544",
     "schlosser2011",
     "schlosser2011-dedicated",
     "schlosser2011-delay-frame-size",
     "schlosser2011-delay-pktgen-size",
     "schlosser2011-short",
+    "tst009",
 ]
 
 
@@ -104,6 +107,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "bpf",  # the other `auto` has the name of the first
         "tcpdump",
         "plan",
+        "search",
         "container",
         "esxi",
         "external",

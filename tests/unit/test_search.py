@@ -1,0 +1,283 @@
+"""Searches, against UUTs whose limit is known."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.cli.dry_run import describe
+from netbench.errors import UsageError
+from netbench.model.counts import Window
+from netbench.model.search import SearchState
+from netbench.model.trial import TrialResult
+from netbench.model.units import LoadKind
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.plan.choice import choose
+from netbench.plan.schedule import make_schedule
+from netbench.results.manifest import searches_of
+from netbench.search.options import SearchOptions
+from netbench.search.simulated import SimulatedUut
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Fate
+from tests.unit.inputs import profile, shared_topology, topology
+from tests.unit.results_factory import stream_counts, trial
+
+SOURCE_FPS = 1_000_000.0
+NDR: dict[str, Any] = {"method": "mlrsearch", "loss": ["0%", "0.5%"], "initial": "200ms", "duration_sum": "5s"}
+METHODS: dict[str, dict[str, Any]] = {
+    "mlrsearch": NDR,
+    "rfc2544": {"method": "rfc2544"},
+    "tst009": {"method": "tst009"},
+}
+NOISY: dict[str, Any] = {"noise": 0.002, "stalls": 0.1, "stall_s": 0.005}
+
+
+def schedule(options, lab=None, **more):
+    """Of a profile with these options of a search."""
+    lab = lab or topology()
+    wanted = profile(loads=[], schedule={"kind": "search", **options}, **more)
+    return make_schedule(choose(lab, wanted))
+
+
+def measured(spec, uut, *reasons, unmeasured=False):
+    """The trial as it goes on a simulated UUT, from a source that can send 1 M frames/s."""
+    fps = spec.load.fps(spec.frame_size, 1e9)
+    one = uut.measure(spec.duration_s, SOURCE_FPS if fps is None else fps)
+    streams = [
+        stream_counts(
+            stream,
+            sent=one.offered,
+            received=one.forwarded,
+            intended_fps=fps,
+            intended_frames=None if fps is None else one.intended,
+            duration_s=one.duration_s,
+            window=Window(one.forwarded - one.buffered, one.duration_s, one.buffered),
+        )
+        for stream in spec.streams
+    ]
+    counted = [] if unmeasured else streams
+    return replace(trial(*counted, reasons=reasons, streams=spec.streams), spec=spec)
+
+
+def followed(search, uut, judge=lambda spec: ()):
+    """What a schedule finds on a simulated UUT; each trial it asks for is one more than before."""
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None:
+        assert spec.key not in results
+        assert spec.index == len(results)
+        results[spec.key] = measured(spec, uut, *judge(spec))
+    return {found.goal: found for found in search.searches}, results
+
+
+@pytest.mark.parametrize("noise", [{}, NOISY])
+def test_searches_end_within_their_width(noise):
+    """Of a few hundred with MLRsearch, at least 95 % hold the truth; both goals count."""
+    right = 0
+    for seed in range(200):
+        draw = random.Random(seed)
+        truth = 10 ** draw.uniform(4, 6.5)
+        uut = SimulatedUut(truth, seed=seed, **noise)
+        method = SearchOptions.model_validate(NDR).method_of(1.0)
+        method.search(truth / draw.uniform(50, 1000), truth * draw.uniform(1.2, 12), uut.measure)
+        for goal in method.goals:
+            bounds, limit = method.bounds(goal), truth / (1 - (goal.loss_ratio or 0.0))
+            assert bounds.lower is not None
+            assert bounds.upper is not None
+            assert bounds.upper - bounds.lower <= 1.001 * 0.005 * bounds.upper
+            right += bounds.lower <= 1.005 * limit and bounds.upper >= 0.995 * limit
+    assert right >= 0.95 * 2 * 200
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("capacity", [1_234.0, 98_765.0, 654_321.0])
+def test_each_method_finds_the_limit(method, capacity):
+    found, results = followed(schedule(METHODS[method]), SimulatedUut(capacity, buffer_frames=1000))
+    for one in found.values():
+        limit = capacity / (1 - one.loss_ratio)
+        assert one.state is SearchState.FOUND
+        assert one.lower_fps <= 1.0051 * limit
+        assert one.upper_fps >= 0.9949 * limit
+        assert one.upper_fps - one.lower_fps <= 1.001 * 0.005 * one.upper_fps
+        assert (one.unstable, one.limited_by, one.why) == ("", "", "")
+        assert one.throughput_fps == pytest.approx(one.lower_fps * (1 - one.loss_ratio), rel=0.006)
+    assert one.trials == len(results) - 1  # but for the first, which tells what the source can do
+    assert next(iter(results.values())).spec.load.kind is LoadKind.MAX
+
+
+def test_the_maximum_of_a_sweep():
+    """As the paper takes it: the load at which most comes out, whatever is lost."""
+    options = {"method": "sweep", "shares": ["10%", "20%", "50%", "100%"], "times": 3, "highest": "100kfps"}
+    found, results = followed(schedule(options), SimulatedUut(30_000.0, buffer_frames=0))
+    (one,) = found.values()
+    assert (one.lower_fps, one.upper_fps, one.trials, len(results)) == (50_000, 100_000, 12, 12)
+    assert one.throughput_fps == pytest.approx(30_000, rel=0.001)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_follows_depends_on_the_results_alone(method):
+    """Another process, after any trial, asks for the same trials, and finds the same."""
+    options = METHODS[method] | {"width": "2%"}
+    found, results = followed(schedule(options), SimulatedUut(50_000.0, **NOISY))
+    known: dict[str, TrialResult] = {}
+    for key, result in results.items():
+        following = schedule(options).next(known)
+        assert following == result.spec
+        known[key] = result
+    again = schedule(options)
+    assert again.next(known) is None
+    assert {one.goal: one for one in again.searches} == found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_uut_that_never_loses(method):
+    found, _ = followed(schedule(METHODS[method]), SimulatedUut(1e9))
+    for one in found.values():
+        assert (one.state, one.upper_fps, one.lower_fps) == (SearchState.AT_LEAST, None, 980_000)
+        assert one.limited_by == "the source, which can be paced at 980,000 frames/s"
+    asked, _ = followed(schedule(METHODS[method] | {"highest": "200fps"}), SimulatedUut(1e9))
+    assert {one.limited_by for one in asked.values()} == {"the highest load asked for"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_uut_that_drops_everything(method):
+    found, results = followed(schedule(METHODS[method]), SimulatedUut(0.0, buffer_frames=0))
+    for one in found.values():
+        assert (one.state, one.lower_fps, one.throughput_fps) == (SearchState.AT_MOST, None, None)
+        assert one.upper_fps <= 1.05 * 980
+    assert len(results) < 60
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_uut_that_does_not_come_up(method):
+    """Three trials without counts in a row are enough to know; the next search begins nevertheless."""
+    results: dict[str, TrialResult] = {}
+    search = schedule(METHODS[method], frame_sizes=[64, 1518])
+    why = Reason(ReasonKind.UUT_FAILED, "", "no guest")
+    while (spec := search.next(results)) is not None:
+        results[spec.key] = measured(spec, SimulatedUut(1e4), why, unmeasured=True)
+    assert len(results) == 2 * 3
+    assert {(one.state, one.why) for one in search.searches} == {(SearchState.FAILED, "uut-failed: no guest")}
+
+
+def test_one_failure_of_a_uut_is_measured_again():
+    results: dict[str, TrialResult] = {}
+    search, uut = schedule(NDR), SimulatedUut(50_000.0)
+    while (spec := search.next(results)) is not None:
+        failed = len(results) in (4, 5, 9)
+        results[spec.key] = measured(spec, uut, unmeasured=failed)
+    assert {one.state for one in search.searches} == {SearchState.FOUND}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", [ReasonKind.CAPTURE_DROPPED, ReasonKind.OFFERED_OUT_OF_TOLERANCE])
+def test_a_limit_of_the_tester_is_none_of_the_uut(method, kind):
+    """Above 400,000 frames/s trials are invalid, while the UUT would forward much more."""
+    told = Reason(kind, "s1", "too fast")
+    found, _ = followed(
+        schedule(METHODS[method]), SimulatedUut(1e9), lambda spec: (told,) if spec.load.value > 400_000 else ()
+    )
+    for one in found.values():
+        assert (one.state, one.limited_by) == (SearchState.AT_LEAST, f"{kind.value}: too fast")
+        assert 395_000 < one.lower_fps <= 400_000 < one.upper_fps < 405_000
+
+
+def test_a_uut_that_pushes_back_is_at_its_limit():
+    """What could not be sent, because its link did not take it, never passes for success."""
+    results: dict[str, TrialResult] = {}
+    search = schedule(NDR)
+    while (spec := search.next(results)) is not None:
+        fps = spec.load.fps(64, 1e9) or SOURCE_FPS
+        sent = round(min(fps, 70_000) * spec.duration_s)
+        counts = stream_counts(
+            sent=sent,
+            received=sent,
+            intended_frames=None if spec.load.kind is LoadKind.MAX else round(fps * spec.duration_s),
+            duration_s=spec.duration_s,
+        )
+        reasons = (Reason(ReasonKind.SATURATED, "s1", ""),) if fps > 70_000 else ()
+        results[spec.key] = replace(trial(counts, reasons=reasons), spec=spec)
+    # With `max` it is offered 70,000: that is what the source can be paced at, as far as anybody can tell.
+    assert {one.state for one in search.searches} == {SearchState.AT_LEAST}
+    assert {one.lower_fps for one in search.searches} == {68_600}
+
+
+def test_a_uut_that_breaks_while_it_is_searched():
+    """The two halves contradict each other, and that is said."""
+    uut = SimulatedUut(300_000.0, breaks_after_s=5, broken=0.3)
+    found, _ = followed(schedule(NDR), uut)
+    assert found["NDR"].state is SearchState.FOUND
+    assert "though that is above the bounds" in found["NDR"].unstable
+
+
+def test_repeated_searches_that_disagree():
+    class Drifting(SimulatedUut):
+        def measure(self, duration_s, load_fps):
+            self.capacity_fps *= 1.001
+            return super().measure(duration_s, load_fps)
+
+    search = schedule({"method": "rfc2544"}, repetitions=3)
+    followed(search, Drifting(100_000.0))
+    assert [one.repetition for one in search.searches] == [1, 2, 3]
+    assert all(one.unstable.startswith("3 searches ended between ") for one in search.searches)
+    steady = schedule({"method": "rfc2544"}, repetitions=3)
+    followed(steady, SimulatedUut(100_000.0))
+    assert [one.unstable for one in steady.searches] == ["", "", ""]
+
+
+def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
+    lab = topology(2, uuts=({"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}))
+    search = schedule({"method": "rfc2544"}, lab, frame_sizes=[64, 512], streams=[1, 2])
+    followed(search, SimulatedUut(80_000.0))
+    assert [(one.uut, one.streams, one.frame_size) for one in search.searches] == [
+        (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
+    ]
+
+
+def test_trials_last_as_long_as_they_should():
+    _, results = followed(schedule(NDR, duration="1s", warm_up="250ms"), SimulatedUut(50_000.0))
+    times = {result.spec.duration_s: result.spec.victim.warm_up_s for result in results.values()}
+    assert times == pytest.approx({0.1: 0.025, 0.2: 0.05, 1.0: 0.25, **{k: k / 4 for k in times}})
+    assert {0.2, 1.0} <= set(times)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"method": "halving"}, "mlrsearch"),
+        ({"loss": ["0%", "0%"]}, "loss: a ratio is there twice"),
+        ({"method": "rfc2544", "loss": "0.5%"}, "RFC 2544 .section 26.1. knows no loss but 0"),
+        ({"method": "tst009", "loss": ["0%", "1%"]}, "one ratio"),
+        ({"lowest": "max"}, "lowest: a load such as 1000fps, not max"),
+        ({"width": "0%"}, "greater than or equal"),
+    ],
+)
+def test_options_that_make_no_sense(options, said):
+    with pytest.raises(ValidationError, match=said):
+        SearchOptions.model_validate(options)
+
+
+def test_shares_of_a_maximum_are_refused():
+    with pytest.raises(UsageError, match="neighbour second is a share of a maximum, which a search does not know"):
+        schedule(NDR, shared_topology(), scenarios=[{"network": ["50%"], "frame_size": 64}])
+
+
+def test_a_campaign_that_searches(monkeypatch, tmp_path):
+    """Stored, told and resumed as any other."""
+    wanted = {"schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}, "loads": []}
+    lost = Fate(lost_in_uut=1)
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    assert "# trials: chosen one by one by what was measured so far (search)" in list(
+        describe(campaign.request(**wanted))
+    )
+    campaign.testbed.fates["bridge"] = [lost, Fate(), Fate(), lost, Fate(), Fate()]
+    campaign.stopped_at(4, **wanted)
+    results = campaign.resume()
+    (found,) = results.searches
+    assert (found.goal, found.state) == ("throughput (RFC 2544)", SearchState.FOUND)
+    assert found.lower_fps is not None
+    assert found.upper_fps is not None
+    assert found.upper_fps - found.lower_fps <= 0.1 * found.upper_fps
+    assert found.trials == len(results.trials)
+    assert searches_of(results.manifest) == results.searches
