@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from netbench.model.distributions import Spread
+
 
 class SearchState(StrEnum):
     """How far a search for one goal has come; the value is what results and reports show.
@@ -19,6 +21,20 @@ class SearchState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedDelay:
+    """One-way delays at a part `share` of the load that was found, offered at `load_fps` of each stream.
+
+    Those of the stream for which they are longest in the median; None where they could not be told, of which `refused`
+    says why.
+    """
+
+    share: float
+    load_fps: float
+    delay: Spread | None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
 
@@ -28,7 +44,8 @@ class SearchResult:
     MLRsearch call it conditional throughput). None: there is none, so far. `trials` and `seconds` of traffic are those
     of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as a
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
-    what in the trials contradicts that there is one limit; `why` what speaks against a search that failed.
+    what in the trials contradicts that there is one limit; `why` what speaks against a search that failed. `delays`
+    were measured afterwards, at parts of the lower bound of the first goal.
     """
 
     uut: str
@@ -49,6 +66,7 @@ class SearchResult:
     limited_by: str = ""
     unstable: str = ""
     why: str = ""
+    delays: tuple[LoadedDelay, ...] = ()
 
     @property
     def is_failed(self) -> bool:

@@ -1,16 +1,17 @@
 """What searches found: the highest load of each UUT that a goal allows, as lines, as a table, and on the page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.distributions import Spread
+from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.units import l1_bits
-from netbench.report.formats import UNKNOWN, count, kfps, mbps, percent
-from netbench.report.markup import Column, Html, table
+from netbench.report.formats import UNKNOWN, count, kfps, mbps, microseconds, percent
+from netbench.report.markup import Column, Html, element, table
 from netbench.report.sections import Section, note, section
 from netbench.report.styles import LEGEND, Style, label
 from netbench.report.tables import uut_label
@@ -142,8 +143,43 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
             + "."
         ),
         _by_scenario(results.searches, columns),
+        *_delays(results.searches, looks),
         link="Highest loads",
     )
+
+
+def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
+    """A row per load at which delays were measured after a search; nothing where none were."""
+    loaded = [(one, at) for one in rows for at in one.delays]
+    if not loaded:
+        return
+    times: tuple[tuple[str, Callable[[Spread], float | None]], ...] = (
+        ("Median", lambda delay: delay.median_ns),
+        ("90 %", lambda delay: delay.p90_ns),
+        ("99 %", lambda delay: delay.p99_ns),
+        ("99.9 %", lambda delay: delay.p999_ns),
+        ("Longest", lambda delay: delay.largest_ns),
+    )
+
+    def told(of: Callable[[Spread], float | None]) -> Callable[[tuple[SearchResult, LoadedDelay]], str]:
+        return lambda row: UNKNOWN if row[1].delay is None else microseconds(of(row[1].delay))
+
+    columns: tuple[Column[tuple[SearchResult, LoadedDelay]], ...] = (
+        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
+        Column("Scenario", lambda row: row[0].scenario, "words"),
+        Column("Sources", lambda row: str(len(row[0].streams))),
+        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
+        Column("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}", "words"),
+        Column("kfps each", lambda row: kfps(row[1].load_fps)),
+        *(Column(f"{title}, µs", told(of)) for title, of in times),
+        Column("To be known", lambda row: row[1].refused, "words"),
+    )
+    yield element("h3", "Delay under load")
+    yield note(
+        "One way, from source to sink, of the stream whose median is longest: one trial at each part of the load that"
+        " was found."
+    )
+    yield table(columns, [loaded])
 
 
 def _by_scenario(rows: Sequence[SearchResult], columns: Sequence[Column[SearchResult]]) -> Html:

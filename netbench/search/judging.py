@@ -30,6 +30,7 @@ def what_it_tells(result: TrialResult) -> Measured:
         limits.append("nobody knows how many frames were lost")
     if any(frames > 0 for frames in known):  # it may be the tester's
         limits += [_told(reason) for reason in result.reasons if reason.kind is ReasonKind.TESTER_LIMITED]
+    told = [counts.delay for counts in streams if counts.delay is not None]
     intended = sum(counts.intended_frames or counts.sent_frames for counts in streams)
     return Measured(
         duration_s=result.spec.duration_s,
@@ -40,6 +41,8 @@ def what_it_tells(result: TrialResult) -> Measured:
         forwarded=offered - sum(max(0, frames) for frames in known),
         buffered=sum(counts.window.buffered_frames for counts in streams if counts.window),
         limited_by=limits[0] if limits else "",
+        delay=max(told, key=lambda delay: delay.median_ns or 0) if told else None,
+        delay_refused=next((counts.delay_refused for counts in streams if counts.delay_refused), ""),
     )
 
 

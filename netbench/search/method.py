@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from netbench.model.distributions import Spread
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:
@@ -40,6 +42,8 @@ class Measured:
     forwarded: int
     buffered: int = 0  # of those that were forwarded: they were in a queue when sending ended
     limited_by: str = ""
+    delay: Spread | None = None
+    delay_refused: str = ""
 
     @property
     def loss_ratio(self) -> float:

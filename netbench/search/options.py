@@ -28,7 +28,8 @@ class SearchOptions(BaseModel):
     `width` is how far apart bounds may be in the end, as a part of the upper one. `highest` and `lowest` limit the
     loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
     thousandth of the highest. `initial` and `duration_sum` are of mlrsearch: how long its first trials are, and for how
-    long a load is measured in all, of which `exceed` may have more loss.
+    long a load is measured in all, of which `exceed` may have more loss. Once the search is over, delays are measured
+    at these parts, `delay_at`, of the load that was found for the first of `loss`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,6 +47,7 @@ class SearchOptions(BaseModel):
         tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed), Field(min_length=1)
     ] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     times: Count = 1
+    delay_at: Annotated[tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed)] = ()
 
     @model_validator(mode="after")
     def _goes_together(self) -> "SearchOptions":

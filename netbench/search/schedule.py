@@ -7,7 +7,7 @@ from statistics import fmean
 
 from netbench.errors import UsageError
 from netbench.model.scenario import Network
-from netbench.model.search import SearchResult, SearchState
+from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.plan.choice import source_numbers
@@ -143,6 +143,7 @@ class _Walk:
         self.index, self.times = index, times
         self._method: Method = search._asked.method_of(search.wanted.profile.duration)
         self._trials: list[Measured] = []
+        self._delays: list[LoadedDelay] = []
         self._unmeasured = 0
         self._why = ""
         self._highest: float | None = None
@@ -153,7 +154,8 @@ class _Walk:
         try:
             self._highest = highest = self._highest_load()
             lowest = self._search._asked.lowest_of(highest, self._cell.frame_size, self._link_bps)
-            self._method.search(lowest, highest, lambda seconds, fps: self._measure(seconds, Load.of_fps(_round(fps))))
+            self._method.search(lowest, highest, self._measure_at)
+            self._measure_delays()
         except _MissingTrialError as missing:
             return missing.spec
         except _GivenUpError as why:
@@ -181,6 +183,17 @@ class _Walk:
         if fastest.offered_fps < 1:
             raise _GivenUpError(fastest.limited_by or "the sources send nothing")
         return _round(fastest.offered_fps * _PACED_PART)
+
+    def _measure_delays(self) -> None:
+        """At parts of what was found for the first goal: these trials are none of the search."""
+        found, searched = self._method.bounds(self._method.goals[0]).lower, list(self._trials)
+        for share in self._search._asked.delay_at if found is not None else ():
+            one = self._measure_at(self._search.wanted.profile.duration, share * (found or 0.0))
+            self._delays.append(LoadedDelay(share, one.offered_fps, one.delay, one.delay_refused))
+        self._trials = searched
+
+    def _measure_at(self, seconds: float, fps: float) -> Measured:
+        return self._measure(seconds, Load.of_fps(_round(fps)))
 
     def _measure(self, seconds: float, load: Load) -> Measured:
         """A trial as the results have it; _MissingTrialError with the one to be made where they do not."""
@@ -244,6 +257,7 @@ class _Walk:
             limited_by=limited_by,
             unstable=_contradiction(self._trials, goal, width, bounds.lower, bounds.upper),
             why=self._why,
+            delays=tuple(self._delays) if goal == self._method.goals[0] else (),
         )
 
     def _state(self, lower: float | None, upper: float | None, limited_by: str) -> SearchState:

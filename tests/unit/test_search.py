@@ -235,6 +235,17 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     ]
 
 
+def test_delays_are_measured_at_parts_of_what_was_found():
+    """After the search, of which these trials are no part; of the first goal alone."""
+    plain, few = followed(schedule(NDR), SimulatedUut(50_000.0))
+    found, results = followed(schedule(NDR | {"delay_at": ["10%", "50%"]}), SimulatedUut(50_000.0))
+    ndr, pdr = found.values()
+    assert [(at.share, at.load_fps) for at in ndr.delays] == [
+        (share, pytest.approx(share * ndr.lower_fps, rel=1e-3)) for share in (0.1, 0.5)
+    ]
+    assert (pdr.delays, len(results), ndr.trials) == ((), len(few) + 2, plain["NDR"].trials)
+
+
 def test_trials_last_as_long_as_they_should():
     _, results = followed(schedule(NDR, duration="1s", warm_up="250ms"), SimulatedUut(50_000.0))
     times = {result.spec.duration_s: result.spec.victim.warm_up_s for result in results.values()}
