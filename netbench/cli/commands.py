@@ -309,10 +309,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from rich.console import Console
 
     from netbench.cli.progress import ConsoleProgress
-    from netbench.cli.summary import summary_table
+    from netbench.cli.summary import searches_table, summary_table
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
-    from netbench.report.searches import searches_table
 
     # Whoever was to read it may be gone long before the campaign is over.
     output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)

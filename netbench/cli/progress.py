@@ -23,9 +23,9 @@ from netbench.model.events import (
     UutFailed,
     UutReady,
 )
-from netbench.model.search import SearchState
+from netbench.model.search import SearchResult, SearchState
 from netbench.report.formats import count
-from netbench.report.searches import found_line, narrowed_line
+from netbench.report.searches import bounds_text, remark
 
 
 class _ExpectedEnd(ProgressColumn):
@@ -90,9 +90,9 @@ class _LiveBar:
                 self._progress.update(self._task, total=(total or 0) - event.sweep.skipped_trials)
             case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
                 self._bounds.pop(event.found.goal, None)
-                self._progress.console.print(found_line(event.found), markup=False, highlight=False, soft_wrap=True)
+                self._progress.console.print(_found(event.found), markup=False, highlight=False, soft_wrap=True)
             case BoundsNarrowed():
-                self._bounds[event.found.goal] = narrowed_line(event.found)
+                self._bounds[event.found.goal] = _narrowed(event.found)
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
                 self._progress.update(
@@ -130,9 +130,9 @@ class _Lines:
                 self._planned = (self._planned or 0) - event.sweep.skipped_trials
                 self._say(_ended(event))
             case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
-                self._say(found_line(event.found))
+                self._say(_found(event.found))
             case BoundsNarrowed():
-                self._say(f"  {narrowed_line(event.found)}")
+                self._say(f"  {_narrowed(event.found)}")
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"
@@ -161,3 +161,16 @@ def _sentence(event: UutFailed | NeighboursFailed | CampaignWaits | CampaignDist
     if isinstance(event, NeighboursFailed):
         who = f"what is beside {who}"
     return f"{who} failed: {event.why}"
+
+
+def _narrowed(found: SearchResult) -> str:
+    """Likewise, while it is going on."""
+    return f"{found.goal}: {bounds_text(found)}"
+
+
+def _found(found: SearchResult) -> str:
+    """One line for a console or a log, once it is over."""
+    told = f" ({remark(found)})" if remark(found) else ""
+    return (
+        f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{told}"
+    )

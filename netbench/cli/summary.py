@@ -11,6 +11,7 @@ from rich.text import Text
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.report.formats import count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
+from netbench.report.searches import bounds_text, remark, throughput_mbps, what_is_told
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.lost_frames import lost_frames_by_place
@@ -55,6 +56,45 @@ def summary_table(results: CampaignResults) -> Table:
         cells = (group.scenario if scenarios else name, *(column.cell(group) for column in columns))
         table.add_row(*map(Text, cells), _verdict(group))
     return table
+
+
+def searches_table(results: CampaignResults) -> Table:
+    """A row per search and goal for the console; remarks follow."""
+    rows = results.searches
+    remarks = {text: None for one in rows if (text := remark(one))}
+    numbers = {text: number for number, text in enumerate(remarks, start=1)}
+    scenarios = len({one.scenario for one in rows}) > 1
+    sources = len({one.streams for one in rows}) > 1
+    repeated = len({one.repetition for one in rows}) > 1
+    emulated = (LEGEND,) if results.emulated else ()
+    remarked = (f"[{number}] {text}" for text, number in numbers.items())
+    caption = "\n".join((what_is_told(rows), *emulated, *remarked))
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    shown.add_column("UUT", overflow="fold", min_width=4)
+    if scenarios:
+        shown.add_column("Scenario", overflow="fold")
+    if sources:
+        shown.add_column("Sources", justify="right")
+    for heading in ("Frame\nsize", "Goal", "Highest load\nkfps", "Out\nMbit/s", "Trials"):
+        shown.add_column(heading, justify="left" if heading == "Goal" else "right", overflow="fold")
+    previous = None
+    for one in rows:
+        if previous is not None and previous != one.uut:
+            shown.add_section()
+        previous = one.uut
+        mark = f" [{numbers[remark(one)]}]" if remark(one) else ""
+        goal = f"{one.goal} #{one.repetition}" if repeated else one.goal
+        shown.add_row(
+            Text(label(one.uut, results.emulated)),
+            *([Text(one.scenario)] if scenarios else []),
+            *([Text(str(len(one.streams)))] if sources else []),
+            Text(f"{one.frame_size:,}"),
+            Text(goal),
+            Text(bounds_text(one).removesuffix(" kfps") + mark),
+            Text(mbps(throughput_mbps(one))),
+            Text(f"{one.trials:,}"),
+        )
+    return shown
 
 
 def _columns(groups: Sequence[Group]) -> Iterator[_Column]:

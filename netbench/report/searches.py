@@ -1,19 +1,19 @@
-"""What searches found: the highest load of each UUT that a goal allows, as lines, as a table, and on the page."""
+"""What searches found: the highest load of each UUT that a goal allows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from html import escape
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.units import l1_bits
+from netbench.report.axes import end_of_axis, uneven_error_bars
+from netbench.report.chart import Chart
 from netbench.report.formats import UNKNOWN, count, kfps, mbps, microseconds, percent
 from netbench.report.markup import Column, Html, element, table
-from netbench.report.sections import Section, note, section
-from netbench.report.styles import LEGEND, Style, label
+from netbench.report.panels import INK, Bar, Panels, size_titles
+from netbench.report.sections import Section, drawn_apart, note, section
+from netbench.report.styles import Style
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import grouped
 
@@ -49,59 +49,7 @@ def remark(found: SearchResult) -> str:
     return "; ".join(part for part in (words, f"unstable: {found.unstable}" if found.unstable else "") if part)
 
 
-def narrowed_line(found: SearchResult) -> str:
-    """Likewise, while it is going on."""
-    return f"{found.goal}: {bounds_text(found)}"
-
-
-def found_line(found: SearchResult) -> str:
-    """One line for a console or a log, once it is over."""
-    told = f" ({remark(found)})" if remark(found) else ""
-    return (
-        f"{found.key}: {bounds_text(found)} in {count(found.trials, 'trial')}, {found.seconds:,.0f} s of traffic{told}"
-    )
-
-
-def searches_table(results: CampaignResults) -> Table:
-    """A row per search and goal for the console; remarks follow."""
-    rows = results.searches
-    remarks = {text: None for one in rows if (text := remark(one))}
-    numbers = {text: number for number, text in enumerate(remarks, start=1)}
-    scenarios = len({one.scenario for one in rows}) > 1
-    sources = len({one.streams for one in rows}) > 1
-    repeated = len({one.repetition for one in rows}) > 1
-    emulated = (LEGEND,) if results.emulated else ()
-    remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    caption = "\n".join((_told(rows), *emulated, *remarked))
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    shown.add_column("UUT", overflow="fold", min_width=4)
-    if scenarios:
-        shown.add_column("Scenario", overflow="fold")
-    if sources:
-        shown.add_column("Sources", justify="right")
-    for heading in ("Frame\nsize", "Goal", "Highest load\nkfps", "Out\nMbit/s", "Trials"):
-        shown.add_column(heading, justify="left" if heading == "Goal" else "right", overflow="fold")
-    previous = None
-    for one in rows:
-        if previous is not None and previous != one.uut:
-            shown.add_section()
-        previous = one.uut
-        mark = f" [{numbers[remark(one)]}]" if remark(one) else ""
-        goal = f"{one.goal} #{one.repetition}" if repeated else one.goal
-        shown.add_row(
-            Text(label(one.uut, results.emulated)),
-            *([Text(one.scenario)] if scenarios else []),
-            *([Text(str(len(one.streams)))] if sources else []),
-            Text(f"{one.frame_size:,}"),
-            Text(goal),
-            Text(bounds_text(one).removesuffix(" kfps") + mark),
-            Text(mbps(throughput_mbps(one))),
-            Text(f"{one.trials:,}"),
-        )
-    return shown
-
-
-def _told(rows: Sequence[SearchResult]) -> str:
+def what_is_told(rows: Sequence[SearchResult]) -> str:
     """By which method, and what the numbers are."""
     methods = ", ".join(dict.fromkeys(_METHODS.get(one.method, one.method) for one in rows))
     return f"{methods}; loads as offered by each stream's source, what came out on the wire (L1) of all streams"
@@ -139,13 +87,60 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
             " lower one, and not at the upper one. NDR is without loss, PDR with as much as it says. Frames that were"
             " still in queues when sending ended count as not forwarded where they are more than half the width. ≥: the"
             " UUT's own limit was not reached. Throughput is what came out at the lower bound. "
-            + _told(results.searches)
+            + what_is_told(results.searches)
             + "."
         ),
+        *_drawn(results.searches, looks),
         _by_scenario(results.searches, columns),
         *_delays(results.searches, looks),
         link="Highest loads",
     )
+
+
+def _drawn(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
+    """A figure for each scenario and number of sources."""
+    known = [one for one in rows if one.lower_fps is not None and one.state is not SearchState.FAILED]
+    parts = grouped(known, lambda one: (one.scenario, len(one.streams)))
+    for place, ((scenario, sources), own) in enumerate(parts.items()):
+        if len(parts) > 1:
+            yield element("h3", f"{scenario}, {count(sources, 'source')}")
+        yield drawn_apart(own, lambda one: one.uut, looks, highest_loads, f"searches-{place}")
+
+
+def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Chart:
+    """A panel per frame size: the highest load by goal, a bar per UUT to its lower bound, a whisker to its upper one.
+
+    Of repeated searches the lowest bound is the bar's, and the highest the whisker's.
+    """
+    goals = list(dict.fromkeys(one.goal for one in rows))
+    by_size = grouped(sorted(rows, key=lambda one: -one.frame_size), lambda one: one.frame_size)
+    panels = Panels(size_titles(by_size), (one.uut for one in rows), looks, "", "Highest load [kfps of each stream]")
+    for size, members in by_size.items():
+        tops = [max(one.lower_fps or 0.0, one.upper_fps or 0.0) / 1000 for one in members]
+        panels.scale(size, None, [0, end_of_axis((), tops)])
+        for uut, own in grouped(members, lambda one: one.uut).items():
+            found = [[one for one in own if one.goal == goal] for goal in goals]
+            bars = [_bar(same, looks[uut]) for same in found]
+            panels.bars(size, uut, goals, bars, uneven_error_bars(INK, map(_reach, found)))
+    panels.arrange_bars(goals)
+    return panels.figure
+
+
+def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
+    if not same:
+        return Bar(None, "", "")
+    lowest = min(same, key=lambda one: one.lower_fps or 0.0)
+    mark = "≥ " if lowest.state is SearchState.AT_LEAST else ""
+    hover = "<br>".join(f"{escape(style.label)}, {one.goal}: {bounds_text(one)} {escape(remark(one))}" for one in same)
+    return Bar((lowest.lower_fps or 0.0) / 1000, f"{mark}{kfps(lowest.lower_fps)}", hover)
+
+
+def _reach(same: Sequence[SearchResult]) -> tuple[float, float] | None:
+    """How far the bounds are above the bar, in thousands of frames/s; None where one has no upper bound."""
+    if not same or any(one.upper_fps is None or one.state is SearchState.AT_LEAST for one in same):
+        return None
+    lowest = min(one.lower_fps or 0.0 for one in same)
+    return (max(one.upper_fps or 0.0 for one in same) - lowest) / 1000, 0.0
 
 
 def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:

@@ -1,0 +1,109 @@
+"""What people see of searches: on the terminal while they go on and at the end, and in the report."""
+
+import re
+from dataclasses import replace
+
+from rich.console import Console
+
+from netbench.cli.progress import ConsoleProgress
+from netbench.cli.summary import searches_table
+from netbench.model.campaign import CampaignResults
+from netbench.model.distributions import Spread
+from netbench.model.events import BoundsNarrowed, CampaignStarted
+from netbench.model.search import LoadedDelay, SearchResult, SearchState
+from tests.unit.report_page import page_of
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+FOUND = SearchResult(
+    uut="raw",
+    scenario="dedicated",
+    streams=("s1", "s2"),
+    frame_size=64,
+    repetition=1,
+    method="mlrsearch",
+    goal="NDR",
+    loss_ratio=0.0,
+    state=SearchState.FOUND,
+    width=0.005,
+    lower_fps=99_600.0,
+    upper_fps=100_000.0,
+    throughput_fps=99_600.0,
+    trials=21,
+    seconds=14.2,
+)
+PDR = replace(
+    FOUND,
+    goal="PDR 0.5 %",
+    state=SearchState.AT_LEAST,
+    lower_fps=200_000.0,
+    upper_fps=None,
+    limited_by="the source, which can be paced at 200,000 frames/s",
+)
+FAILED = replace(
+    FOUND,
+    uut="vm",
+    state=SearchState.FAILED,
+    lower_fps=None,
+    upper_fps=None,
+    throughput_fps=None,
+    why="uut-failed: dead",
+)
+NONE = replace(FOUND, frame_size=512, state=SearchState.AT_MOST, lower_fps=None, upper_fps=12.5, throughput_fps=None)
+DELAY = LoadedDelay(0.5, 49_800.0, Spread(900, 2100.0, 2000, 3000, 5000, 9000, 70_000))
+
+
+def searched(*found: SearchResult) -> CampaignResults:
+    return replace(
+        campaign([trial(stream_counts()), trial(stream_counts(), uut="vm")], uuts=("raw", "vm")), searches=found
+    )
+
+
+def shown(results: CampaignResults, width: int) -> str:
+    console = Console(width=width, no_color=True)
+    with console.capture() as capture:
+        console.print(searches_table(results))
+    return capture.get()
+
+
+def test_the_table_at_the_end_has_a_row_per_goal_and_says_what_limits() -> None:
+    text = shown(searched(FOUND, PDR, FAILED, NONE), 100)
+    rows = [re.sub(r" +", " ", line).strip() for line in text.splitlines() if line.strip().startswith(("raw", "vm"))]
+    assert rows == [
+        "raw 64 NDR 99.6 … 100.0 133.9 21",
+        "raw 64 PDR 0.5 % ≥ 200.0 [1] 133.9 21",
+        "vm 64 NDR – [2] – 21",
+        "raw 512 NDR < 0.0125 [3] – 21",
+    ]
+    told = " ".join(text.split())
+    assert "[1] limited by the source, which can be paced at 200,000 frames/s" in told
+    assert "[2] nothing measured: uut-failed: dead" in told
+    assert "[3] not even at the lowest load tried" in told
+    assert all(len(line) <= 80 for line in shown(searched(FOUND, PDR, FAILED, NONE), 80).splitlines())
+
+
+def test_lines_tell_how_bounds_narrow() -> None:
+    console = Console(width=60, no_color=True)
+    progress = ConsoleProgress(console)
+    with console.capture() as capture:
+        progress.on(CampaignStarted("lab", "ndr", None, 0, None))
+        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, upper_fps=None)))
+        progress.on(BoundsNarrowed(replace(FOUND, state=SearchState.SEARCHING, lower_fps=None)))
+        progress.on(BoundsNarrowed(replace(FOUND, unstable="3 searches ended far apart")))
+    assert capture.get().splitlines()[1:] == [
+        "  NDR: 99.6 … ? kfps",
+        "  NDR: < 100.0 kfps",
+        "raw/dedicated/s1+s2/64/1/NDR: 99.6 … 100.0 kfps in 21 trials, 14 s of traffic "
+        "(unstable: 3 searches ended far apart)",
+    ]
+
+
+def test_the_report_has_bounds_and_delays_under_load() -> None:
+    page = page_of(searched(replace(FOUND, delays=(DELAY,)), PDR, FAILED))
+    text = page.text
+    assert "Highest loads" in text
+    assert "99.6 … 100.0 kfps" in text
+    assert "≥ 200.0 kfps" in text
+    assert "limited by the source, which can be paced at 200,000 frames/s" in text
+    assert "nothing measured: uut-failed: dead" in text
+    assert "50 % of NDR" in text
+    assert "Highest loads" not in page_of(campaign([trial(stream_counts())])).text
