@@ -119,7 +119,8 @@ class _Lines:
         match event:
             case CampaignStarted(planned=None):
                 self._planned, self._done = None, event.done
-                self._say(f"as many trials to measure as results ask for; {event.done} are done")
+                about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
+                self._say(f"as many trials to measure as results ask for{about}; {event.done} are done")
             case CampaignStarted():
                 self._planned, self._done = event.planned, event.done
                 about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"

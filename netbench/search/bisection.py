@@ -1,5 +1,7 @@
 """The highest load without loss by halving: RFC 2544, section 26.1, and ETSI GS NFV-TST 009, section 12.3.3."""
 
+from math import ceil, log2
+
 from netbench.search.method import Bounds, Goal, Measure, Method
 
 
@@ -23,6 +25,12 @@ class Bisection(Method):
             return
         while self._upper - self._lower > self.width * self._upper:
             self._is_held((self._lower + self._upper) / 2, measure)
+
+    def expected(self) -> tuple[int, float]:
+        """Both ends, and halves until they are close enough; every second load is too high."""
+        loads = 2 + ceil(log2(1 / self.width))
+        trials = round(loads * (1 + self._verified) / 2)
+        return trials, trials * self._trial_s
 
     def bounds(self, goal: Goal) -> Bounds:
         """The highest load that was good, and the lowest that was not."""

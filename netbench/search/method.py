@@ -89,5 +89,9 @@ class Method(ABC):
         """
 
     @abstractmethod
+    def expected(self) -> tuple[int, float]:
+        """How many trials it will take, and how many seconds of traffic, about."""
+
+    @abstractmethod
     def bounds(self, goal: Goal) -> Bounds:
         """What is known by now, also while search() is measuring and once it was broken off."""

@@ -8,6 +8,7 @@ from netbench.search.method import Bounds, Goal, Measure, Method
 
 # Of the library's own clock, which is not that of the trials: it may be asked again and again for the same search.
 _NEVER_S = 1e12
+_COARSE = 6  # short trials, about
 
 
 class MlrSearch(Method):
@@ -27,6 +28,7 @@ class MlrSearch(Method):
         exceed_ratio: float = 0.5,
     ) -> None:
         self.goals, self.width = tuple(goals), width
+        self._initial_s, self._final_s, self._duration_sum_s = initial_s, final_s, duration_sum_s
         self._theirs = {
             goal: SearchGoal(
                 loss_ratio=goal.loss_ratio or 0.0,
@@ -51,6 +53,11 @@ class MlrSearch(Method):
         config.warmup_duration = 0.0
         self._search = MultipleLossRatioSearch(config=config)
         self._search.search(_Measurer(measure, self.goals), debug=_silent)
+
+    def expected(self) -> tuple[int, float]:
+        """By benchmarks/search.py: a lower bound takes its whole time, an upper one about half of it."""
+        seconds = 1.5 * len(self.goals) * self._duration_sum_s
+        return _COARSE + round(seconds / self._final_s), _COARSE * self._initial_s + seconds
 
     def bounds(self, goal: Goal) -> Bounds:
         """The relevant bounds: an upper one has no lower one above it, however the trials there went."""

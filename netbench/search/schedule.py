@@ -1,7 +1,7 @@
 """A campaign that searches: for each UUT, scenario, number of streams and frame size, trial after trial."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -100,6 +100,18 @@ class Search(Schedule):
             replace(one, unstable=one.unstable or self._disagreement(cell, one))
             for cell, found in self._found.items()
             for one in found
+        )
+
+    def expected_s(self, done: Collection[str]) -> float:
+        """How long the searches that are not over should take, in seconds, about: what they find decides."""
+        profile, costs = self.wanted.profile, self.wanted.costs
+        trials, traffic_s = self._asked.method_of(profile.duration).expected()
+        trials += 1 + len(self._asked.delay_at)
+        traffic_s += len(self._asked.delay_at) * profile.duration
+        left = [cell for cell in self._cells if not self._is_over(cell)]
+        each_s = traffic_s + trials * (profile.settle.before + profile.settle.after)
+        return costs.start_s + sum(
+            each_s + trials * (costs.trial_s + (cell.sources - 1) * costs.stream_s) for cell in left
         )
 
     def _is_over(self, cell: _Cell) -> bool:

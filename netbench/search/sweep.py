@@ -32,6 +32,11 @@ class Sweep(Method):
             elif best is not None and place == best + 1:
                 self._bounds = Bounds(self._bounds.lower, load, self._bounds.loss_ratio)
 
+    def expected(self) -> tuple[int, float]:
+        """Exactly."""
+        trials = len(self._shares) * self._times
+        return trials, trials * self._trial_s
+
     def bounds(self, goal: Goal) -> Bounds:
         """The load at which most came out, and the one above it."""
         return self._bounds

@@ -246,6 +246,17 @@ def test_delays_are_measured_at_parts_of_what_was_found():
     assert (pdr.delays, len(results), ndr.trials) == ((), len(few) + 2, plain["NDR"].trials)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_how_long_it_takes_is_about_known(method):
+    """Within a factor of two and a half, which is what results decide; none of it is left at the end."""
+    search = schedule(METHODS[method], frame_sizes=[64, 512], repetitions=2)
+    expected_s = search.expected_s(())
+    uut = SimulatedUut(50_000.0, overhead_s=0.2, **NOISY)
+    followed(search, uut)
+    assert 0.4 < expected_s / uut.spent_s < 2.5
+    assert search.expected_s(()) == 0
+
+
 def test_trials_last_as_long_as_they_should():
     _, results = followed(schedule(NDR, duration="1s", warm_up="250ms"), SimulatedUut(50_000.0))
     times = {result.spec.duration_s: result.spec.victim.warm_up_s for result in results.values()}
