@@ -172,6 +172,29 @@ def report(
 
 
 @app.command()
+def compare(
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="The result directory that others are compared to.")],
+    others: Annotated[list[Path], typer.Argument(metavar="NEW...", help="Result directories; as many as you like.")],
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page, too.")
+    ] = None,
+    fail_on_regression: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PERCENT", min=0, help="Exit with 1 where a cell is slower by more than this, significantly."
+        ),
+    ] = None,
+) -> None:
+    """Compare campaigns to the first one: what changed, by how much, and whether that can be chance."""
+    from rich.console import Console
+
+    from netbench.cli.compare import run_compare
+
+    console = Console(file=cast(IO[str], sys.stdout))
+    raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
+
+
+@app.command()
 def export(
     directory: DirectoryArgument,
     form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,

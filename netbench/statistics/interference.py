@@ -108,16 +108,28 @@ def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
         most, most_of_base = group.throughput_fps, base.throughput_fps if base else None
         if base is None or group is base or most is None or most_of_base is None:
             continue
-        ratio = ratio_of_intervals(most, most_of_base)
-        unknown = None
-        if ratio.ratio is not None and ratio.ratio < 1 and (group.victim, group.scenario, base.load) in uncounted:
-            unknown = Unknown.NOT_MEASURED
-        if ratio.ratio is not None and ratio.ratio > 1 and (group.victim, base.scenario, group.load) in uncounted:
-            unknown = Unknown.BASE_NOT_MEASURED
-        if unknown is not None:
-            ratio = RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, unknown)
+        ratio = ratio_of_maxima(
+            most,
+            most_of_base,
+            base_load_counts=(group.victim, group.scenario, base.load) not in uncounted,
+            new_load_counts=(group.victim, base.scenario, group.load) not in uncounted,
+        )
         found.append(RelativeMaximum(group, base, ratio))
     return tuple(found)
+
+
+def ratio_of_maxima(new: Interval, base: Interval, *, base_load_counts: bool, new_load_counts: bool) -> RatioOfMeans:
+    """One maximum ÷ another; unknown where the lower one was not looked for at the load of the higher one.
+
+    `base_load_counts`: whether the load of the base's maximum counts in what is new; `new_load_counts` the other way.
+    """
+    ratio = ratio_of_intervals(new, base)
+    unknown = None
+    if ratio.ratio is not None and ratio.ratio < 1 and not base_load_counts:
+        unknown = Unknown.NOT_MEASURED
+    if ratio.ratio is not None and ratio.ratio > 1 and not new_load_counts:
+        unknown = Unknown.BASE_NOT_MEASURED
+    return ratio if unknown is None else RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, unknown)
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:

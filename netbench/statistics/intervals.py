@@ -26,6 +26,11 @@ class Interval:
         half_width = None if self.half_width is None else self.half_width * factor
         return Interval(self.mean * factor, half_width, self.n)
 
+    @property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean that the half width belongs to; None where that is unknown."""
+        return None if self.half_width is None else self.half_width / _student_t(self.n - 1)
+
 
 def mean_interval(values: Sequence[float], least: float = 0.0) -> Interval:
     """The mean of some repetitions and its two-sided 95 % Student-t interval; ValueError for none.
@@ -151,6 +156,26 @@ def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
         return RatioOfMeans(ratio, None, None, new.n, base.n, Unknown.BASE_MAY_BE_ZERO)
     reach = sqrt((1 - g) * of_new**2 + (ratio * of_base) ** 2)
     return RatioOfMeans(ratio, (ratio - reach) / (1 - g), (ratio + reach) / (1 - g), new.n, base.n)
+
+
+@dataclass(frozen=True, slots=True)
+class DifferenceOfMeans:
+    """The mean of what is new − that of the base, and the half width of its 95 % interval (None: one repetition)."""
+
+    difference: float
+    half_width: float | None
+
+    @property
+    def excluded(self) -> float | None:
+        """A difference above this, up or down, can be excluded; None where the interval is unknown."""
+        return None if self.half_width is None else abs(self.difference) + self.half_width
+
+
+def difference_of_intervals(new: Interval, base: Interval) -> DifferenceOfMeans:
+    """One mean − another that is independent of it; as wide as `ratio_of_intervals` has it (Banerjee 1960)."""
+    if new.half_width is None or base.half_width is None:
+        return DifferenceOfMeans(new.mean - base.mean, None)
+    return DifferenceOfMeans(new.mean - base.mean, sqrt(new.half_width**2 + base.half_width**2))
 
 
 def statement(ratio: RatioOfMeans) -> str:

@@ -1,0 +1,251 @@
+"""`netbench compare`: campaigns side by side, what differs between their machines first."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from netbench.cli.output import visible
+from netbench.errors import ExitCode, UsageError
+from netbench.model.campaign import CampaignResults
+from netbench.report.comparison_page import Compared, write_comparison
+from netbench.report.comparison_words import (
+    change_words,
+    how_tested,
+    left_out_words,
+    loss_words,
+    p_words,
+    verdict_words,
+)
+from netbench.report.formats import change, count, mbps, mean, percent
+from netbench.report.styles import LEGEND, label
+from netbench.results.comparability import Differs, what_differs, what_was_asked_differs
+from netbench.results.directory import ResultDirectory
+from netbench.statistics.comparison import Campaign, Comparison, Difference, Place, compare, why_nothing_compares
+from netbench.statistics.groups import Group
+
+_SHOWN = 12  # settings that differ, and regressions
+_WIDE = 24  # characters of a difference
+_COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A result directory that was read, under the name that it has here."""
+
+    name: str
+    directory: ResultDirectory
+    results: CampaignResults
+
+
+def run_compare(
+    directories: Sequence[Path], console: Console, *, html: Path | None = None, fail_on_regression: float | None = None
+) -> ExitCode:
+    """Compare campaigns to the first, print what was found, and write the page where one is wanted.
+
+    `fail_on_regression` is in percent: where a cell is slower by more than that, significantly, the code says so.
+    UsageError for what is no result directory or cannot be compared at all.
+    """
+    base, *others = _read(directories)
+    campaigns = [Campaign.of(one.name, one.results) for one in (base, *others)]
+    comparisons = compare(campaigns[0], campaigns[1:])
+    for comparison in comparisons:
+        if not comparison.differences:
+            raise UsageError(
+                f"{comparison.base.name} and {comparison.new.name} cannot be compared: "
+                f"{why_nothing_compares(comparison)}; compare campaigns that measured the same"
+            )
+    everything = [
+        Compared(
+            comparison, one.results, (*_ends(base, one), *what_differs(base.results, one.results), *_asked(base, one))
+        )
+        for comparison, one in zip(comparisons, others, strict=True)
+    ]
+    _show(console, base, others, everything)
+    if html is not None:
+        write_comparison(base.results, everything, html)
+        console.print(Text(f"page: {visible(str(html))}"), soft_wrap=True)
+    if fail_on_regression is None:
+        return ExitCode.DONE
+    return _judged(console, comparisons, fail_on_regression)
+
+
+def _read(directories: Sequence[Path]) -> list[_Read]:
+    seen: dict[Path, Path] = {}
+    for path in directories:
+        if (same := seen.setdefault(path.resolve(), path)) is not path:
+            raise UsageError(f"{path}: is the same directory as {same}; name campaigns that were measured apart")
+    names = [path.resolve().name for path in directories]
+    unique = len(set(names)) == len(names)
+    found = []
+    for path, name in zip(directories, names, strict=True):
+        directory = ResultDirectory(path)
+        found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
+    return found
+
+
+def _ends(base: _Read, new: _Read) -> Iterator[Differs]:
+    """Whether they are complete."""
+    before, after = (_state(one.results) for one in (base, new))
+    if (before, after) != (_COMPLETE, _COMPLETE):
+        yield Differs("campaign", before, after, matters=True)
+
+
+def _state(results: CampaignResults) -> str:
+    missing = results.planned_trials - len(results.trials) - results.skipped_trials
+    return _COMPLETE if missing <= 0 else f"unfinished, {missing:,} of {results.planned_trials:,} trials missing"
+
+
+def _asked(base: _Read, new: _Read) -> tuple[Differs, ...]:
+    return what_was_asked_differs(base.directory, new.directory)
+
+
+def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Sequence[Compared]) -> None:
+    for role, one in (("base", base), *(("new", other) for other in others)):
+        started = str(one.results.manifest.get("started") or "unknown")
+        what = f"{one.results.topology} × {one.results.profile}, started {started}"
+        console.print(Text(visible(f"{role:4}  {one.name}: {what}")))
+    for each in everything:
+        _show_differing(console, each)
+    for each in everything:
+        _show_cells(console, each)
+    console.print()
+    for line in how_tested([one.comparison for one in everything]):
+        console.print(Text(line))
+    if any(one.results.emulated for one in (base, *others)):
+        console.print(Text(LEGEND))
+
+
+def _show_differing(console: Console, one: Compared) -> None:
+    """What differs besides the numbers, the rest of it in one line."""
+    matters = [each for each in one.differs if each.matters]
+    others = [each.setting for each in one.differs if not each.matters]
+    if not one.differs:
+        return
+    console.print()
+    names = f"{one.comparison.base.name} → {one.comparison.new.name}"
+    if matters:
+        console.print(Text(f"warning: not only numbers differ, {names}:", style="yellow"))
+        for each in matters[:_SHOWN]:
+            console.print(Text(visible(f"  {each}")))
+        others = [each.setting for each in matters[_SHOWN:]] + others
+    if others:
+        more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
+        lead = "  likewise" if matters else f"these differ too, {names}"
+        console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
+
+
+def _show_cells(console: Console, one: Compared) -> None:
+    comparison = one.comparison
+    console.print()
+    console.print(
+        Text(f"{comparison.new.name} against {comparison.base.name}: {verdict_words(comparison)}", style="bold")
+    )
+    emulated = one.results.emulated
+    console.print(_table("Most throughput at any load, Mbit/s (L1)", comparison.maxima, emulated, _THROUGHPUT))
+    console.print(_table("Throughput by load, Mbit/s (L1)", comparison.by_load, emulated, _THROUGHPUT))
+    with_loss = [each for each in comparison.by_load if each.loss is not None and _lost(each)]
+    if with_loss:
+        console.print(_table("Loss by load, % of the frames offered", with_loss, emulated, _LOSS))
+    for line in left_out_words(comparison.left_out):
+        console.print(Text(visible(f"not compared: {line}")))
+
+
+def _lost(one: Difference) -> bool:
+    return any(mean(group.loss_ratio) for group in (one.base, one.new))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What a table says of each side, of the difference, and of its p."""
+
+    side: Callable[[Group], str]
+    difference: Callable[[Difference], str]
+    p: Callable[[Difference], str]
+    changed: Callable[[Difference], float | None]
+
+
+_THROUGHPUT = _Columns(
+    lambda group: mbps(mean(group.throughput_mbps)),
+    change_words,
+    lambda one: p_words(one.throughput_test),
+    lambda one: one.change,
+)
+_LOSS = _Columns(
+    lambda group: percent(mean(group.loss_ratio)).removesuffix(" %"),
+    loss_words,
+    lambda one: p_words(one.loss_test),
+    lambda one: None if one.change_of_loss is None else -one.change_of_loss,
+)
+
+
+def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> Table:
+    several = len({one.place.scenario for one in cells}) > 1, len({one.place.sources for one in cells}) > 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("UUT", overflow="fold", min_width=4)
+    table.add_column("Frame\nsize", justify="right", no_wrap=True)
+    table.add_column("Load", no_wrap=True)
+    table.add_column("Base", justify="right", no_wrap=True)
+    table.add_column("New", justify="right", no_wrap=True)
+    widest = max((len(columns.difference(one)) for one in cells), default=0)
+    table.add_column("Difference", overflow="fold", min_width=min(widest, _WIDE))
+    table.add_column("p", justify="right", no_wrap=True)
+    heading = ""
+    for one in cells:
+        before, heading = heading, _heading(one.place, emulated, *several)
+        if before != heading:
+            table.add_section()
+        place, changed = one.place, columns.changed(one)
+        load = _loads(one) if place.load is None else str(place.load)
+        texts = (heading if before != heading else "", f"{place.frame_size:,}", load)
+        style = "" if changed is None else "red" if changed < 0 else "green"
+        table.add_row(
+            *map(Text, (*texts, columns.side(one.base), columns.side(one.new))),
+            Text(columns.difference(one), style=style),
+            Text(columns.p(one)),
+        )
+    return table
+
+
+def _heading(place: Place, emulated: Collection[str], scenarios: bool, sources: bool) -> str:
+    """Whose cells these are, with what tells them from others of the same UUT."""
+    parts = [label(place.uut, emulated)]
+    parts += [place.scenario] if scenarios else []
+    parts += [count(place.sources, "source")] if sources else []
+    return visible(", ".join(parts))
+
+
+def _loads(one: Difference) -> str:
+    """At what load the most was reached, on either side."""
+    base, new = str(one.base.load), str(one.new.load)
+    return base if base == new else f"{base}\n→ {new}"
+
+
+def _judged(console: Console, comparisons: Sequence[Comparison], percent_: float) -> ExitCode:
+    """The exit code, and the cells that it is about."""
+    differences = [(each, one) for each in comparisons for one in each.differences]
+    if all(one.throughput_test.p is None for _, one in differences):
+        raise UsageError(
+            "--fail-on-regression: no cell has three valid repetitions on either side, without which nothing can be "
+            "told from chance; measure more of them"
+        )
+    slower = [(each, one) for each, one in differences if one.is_regression(percent_ / 100)]
+    for each, one in slower[:_SHOWN]:
+        console.print(
+            Text(visible(f"regression: {each.new.name}: {one.place}: {change(one.change)}, {p_text(one)}"), style="red")
+        )
+    if len(slower) > _SHOWN:
+        console.print(Text(f"and {count(len(slower) - _SHOWN, 'regression')} more", style="red"))
+    if not slower:
+        console.print(Text(f"no regression by more than {percent_:g} %"))
+    return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
+
+
+def p_text(one: Difference) -> str:
+    """The corrected p of a throughput, named."""
+    words = p_words(one.throughput_test)
+    return f"p {words}" if words.startswith("<") else f"p = {words}"

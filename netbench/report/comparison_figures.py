@@ -1,0 +1,146 @@
+"""The figures of a comparison: the most throughput of each campaign, and cells along time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from html import escape
+
+from netbench.report.axes import THROUGHPUT, end_of_axis, error_bars, half_widths
+from netbench.report.chart import Chart
+from netbench.report.formats import count, mbps, mbps_interval, mean
+from netbench.report.panels import INK, Bar, Panels, Point, size_titles
+from netbench.report.styles import Style, styles
+from netbench.statistics.comparison import Campaign, Place, maxima_over, place_of
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.intervals import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class InTime:
+    """A campaign and when it started; None where its manifest does not tell."""
+
+    campaign: Campaign
+    started: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A cell along time: the start of each campaign that has it, in order, and its group there."""
+
+    place: Place
+    points: tuple[tuple[InTime, Group], ...]
+
+
+def started(text: object) -> datetime | None:
+    """The time that a manifest has as the start."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
+    """The cells that at least two of the campaigns have, those of the most throughput over common loads first."""
+    in_order = sorted((one for one in campaigns if one.started), key=lambda one: one.started or datetime.min)
+    by_place = [{place_of(group): group for group in one.campaign.groups} for one in in_order]
+    measured = [own.keys() | one.campaign.skipped for own, one in zip(by_place, in_order, strict=True)]
+    shared = set.intersection(*map(set, measured)) if measured else set()
+    maxima = [maxima_over(one.campaign.groups, shared) for one in in_order]
+    found = []
+    for sides in (maxima, by_place):
+        for place in dict.fromkeys(place for own in sides for place in own):
+            points = tuple(
+                (one, own[place])
+                for one, own in zip(in_order, sides, strict=True)
+                if place in own and own[place].throughput_mbps
+            )
+            if len(points) > 1:
+                found.append(Trend(place, points))
+    return tuple(found)
+
+
+def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Chart:
+    """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
+    by_panel = grouped(cells, lambda one: _panel_title(one.place))
+    titles = {title: title for title in by_panel}
+    uuts = list(dict.fromkeys(one.place.uut for one in cells))
+    panels = Panels(titles, uuts, looks, "Start of the campaign (UTC)", THROUGHPUT)
+    panels.legend()
+    for axis in panels.figure.axes("x"):
+        axis.update(type="date", tickformat="%Y-%m-%d<br>%H:%M", nticks=5)
+    for title, own in by_panel.items():
+        throughputs = [group.throughput_mbps for one in own for _, group in one.points]
+        panels.scale(title, None, [0, end_of_axis(throughputs)])
+        for one in own:
+            panels.line(title, one.place.uut, list(_points(one, looks)), 0.0)
+    return panels.figure
+
+
+def most_by_campaign(
+    campaigns: Sequence[Campaign], most: Mapping[str, Mapping[Place, Group]], looks: Mapping[str, Style]
+) -> Chart:
+    """A panel per frame size: the most throughput of each UUT, a bar per campaign; `most` is by campaign."""
+    places = list(dict.fromkeys(place for own in most.values() for place in own))
+    sizes = size_titles(sorted({place.frame_size for place in places}, reverse=True))
+    categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
+    bars_of = {
+        one.name: replace(style, label=one.name, uut=f"campaign {number}")
+        for number, (one, style) in enumerate(
+            zip(campaigns, styles(f"campaign {number}" for number in range(len(campaigns))).values(), strict=True)
+        )
+    }
+    emulated = [place.uut for place in places if looks[place.uut].emulated]
+    shown = {**looks, **{style.uut: style for style in bars_of.values()}}
+    panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
+    for size in sizes:
+        in_panel = [own.get(place) for own in most.values() for place in places if place.frame_size == size]
+        panels.scale(size, None, [0, end_of_axis([None if one is None else one.throughput_mbps for one in in_panel])])
+        for one in campaigns:
+            there = {
+                _category(place, places, looks): group
+                for place, group in most[one.name].items()
+                if place.frame_size == size
+            }
+            groups = [there.get(category) for category in categories]
+            bars = [_bar(one.name, category, group) for category, group in zip(categories, groups, strict=True)]
+            widths = half_widths(None if group is None else group.throughput_mbps for group in groups)
+            panels.bars(size, bars_of[one.name].uut, categories, bars, error_bars(INK, widths))
+    panels.arrange_bars(categories)
+    panels.leave_room_for([one.name for one in campaigns])
+    return panels.figure
+
+
+def _bar(campaign: str, category: str, group: Group | None) -> Bar:
+    if group is None or group.throughput_mbps is None:
+        return Bar(None, "", "")
+    hover = f"<b>{escape(campaign)}</b><br>{escape(category)}<br>{_told(group)}"
+    return Bar(group.throughput_mbps.mean, mbps(mean(group.throughput_mbps)), hover)
+
+
+def _points(one: Trend, looks: Mapping[str, Style]) -> Iterable[Point]:
+    for when, group in one.points:
+        if group.throughput_mbps is None or when.started is None:
+            continue
+        hover = (
+            f"<b>{escape(looks[one.place.uut].label)}</b>, {escape(when.campaign.name)}<br>"
+            f"{when.started:%Y-%m-%d %H:%M} UTC<br>{_told(group)}"
+        )
+        yield Point(Interval(1000 * when.started.timestamp(), None, 1), group.throughput_mbps, hover)
+
+
+def _told(group: Group) -> str:
+    return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}, {count(len(group.valid), 'valid trial')}"
+
+
+def _panel_title(place: Place) -> str:
+    return f"{place.scenario}, {count(place.sources, 'source')}, {place.frame_size:,}-byte frames"
+
+
+def _category(place: Place, places: Sequence[Place], looks: Mapping[str, Style]) -> str:
+    parts = [looks[place.uut].label]
+    if len({one.scenario for one in places}) > 1:
+        parts.append(place.scenario)
+    if len({one.sources for one in places}) > 1:
+        parts.append(count(place.sources, "source"))
+    return ", ".join(parts)

@@ -1,0 +1,273 @@
+"""The page about a comparison: one HTML file that needs no network, as that of a campaign."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from netbench.model.campaign import CampaignResults
+from netbench.report.chart import Chart, plotly_js
+from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
+from netbench.report.comparison_words import (
+    change_words,
+    how_tested,
+    left_out_words,
+    loss_words,
+    p_words,
+    repetitions_words,
+    verdict_words,
+)
+from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
+from netbench.report.markup import Column, Html, element, folded, html, join, table
+from netbench.report.sections import Option, Section, by_title, drawn_apart, note, picked, section
+from netbench.report.styles import Style, emulation_note, styles
+from netbench.report.tables import mean_column, uut_label
+from netbench.results.atomic import write_atomically
+from netbench.results.comparability import Differs
+from netbench.statistics.comparison import Comparison, Difference, Place
+from netbench.statistics.groups import grouped
+
+_MAXIMUM = "Most throughput"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A campaign against the base, what it said, and what else the two differ in."""
+
+    comparison: Comparison
+    results: CampaignResults
+    differs: tuple[Differs, ...]
+
+    @property
+    def name(self) -> str:
+        """What the new campaign is called."""
+        return self.comparison.new.name
+
+
+def write_comparison(base: CampaignResults, compared: Sequence[Compared], out: Path) -> None:
+    """Write the page, whole or not at all; UsageError or TestbedError where `out` cannot be written."""
+    write_atomically(out, comparison_page(base, compared).encode(errors="backslashreplace"))
+
+
+def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
+    """The page as text; `compared` are one or more campaigns against this base."""
+    campaigns = [compared[0].comparison.base, *(one.comparison.new for one in compared)]
+    looks = _looks([base, *(one.results for one in compared)])
+    sections = [
+        *_differing(compared),
+        _maxima(compared, looks),
+        _by_load(compared, looks),
+        *_losses(compared, looks),
+        *_trend([base, *(one.results for one in compared)], compared, looks),
+        *_left_out(compared),
+        section("tests", "How this was tested", *map(note, how_tested([one.comparison for one in compared]))),
+    ]
+    names = ", ".join(one.name for one in campaigns[1:])
+    content = {
+        "title": html(f"{names} against {campaigns[0].name}"),
+        "version": html(version("netbench")),
+        "byline": html(
+            "; ".join(
+                f"{campaign.name}: {results.topology} × {results.profile}, {_when(results)}"
+                for campaign, results in zip(campaigns, [base, *(one.results for one in compared)], strict=True)
+            )
+        ),
+        "verdict": _verdict(compared, looks),
+        "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
+        "sections": join((one.html for one in sections), "\n"),
+    }
+    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
+    return template.substitute(content, plotly_js=plotly_js())
+
+
+def _looks(every: Sequence[CampaignResults]) -> dict[str, Style]:
+    """Those of all UUTs; a UUT that was emulated in one campaign alone is compared in none, and marked."""
+    uuts = [uut for one in every for uut in (*one.uuts, *(trial.spec.uut for trial in one.trials))]
+    settings = {uut: setting for one in every for uut, setting in one.settings.items()}
+    return styles(uuts, settings)
+
+
+def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
+    lines = [f"{one.name}: {verdict_words(one.comparison)}" for one in compared]
+    remarks = []
+    if matter := sum(each.matters for one in compared for each in one.differs):
+        link = element("a", count(matter, "setting"), href="#differing")
+        remarks.append(join(("Not only the numbers differ: ", link, ". ")))
+    if emulated := [uut for uut, look in looks.items() if look.emulated]:
+        remarks.append(html(f"{emulation_note(emulated)}. "))
+    slower = any(one.comparison.slower for one in compared)
+    css = "verdict invalid" if slower else "verdict suspicious" if matter else "verdict"
+    headings = join((element("strong", line) for line in lines), Html("<br>"))
+    return element("div", headings, element("p", *remarks), css=css)
+
+
+def _differing(compared: Sequence[Compared]) -> Iterator[Section]:
+    columns: tuple[Column[Differs], ...] = (
+        Column("Setting", lambda one: one.setting),
+        Column("Base", lambda one: one.base),
+        Column("New", lambda one: one.new),
+    )
+    parts = [
+        (one.name, table(columns, [one.differs], "environment", lambda each: "changed" if each.matters else ""))
+        for one in compared
+        if one.differs
+    ]
+    if parts:
+        yield section(
+            "differing",
+            "What else differs",
+            note(
+                "Settings that are not the same in both campaigns. Those that rates are known to depend on are marked."
+            ),
+            by_title(parts) if len(compared) > 1 else parts[0][1],
+        )
+
+
+def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section:
+    base = compared[0].comparison.base
+    most = {base.name: {one.place: one.base for each in compared for one in each.comparison.maxima}}
+    most |= {each.name: {one.place: one.new for one in each.comparison.maxima} for each in compared}
+    campaigns = [base, *(one.comparison.new for one in compared)]
+    places = list(dict.fromkeys(place for own in most.values() for place in own))
+
+    def draw(own: Sequence[Place], looks: Mapping[str, Style]) -> Chart:
+        shown = {name: {place: group for place, group in of.items() if place in own} for name, of in most.items()}
+        return most_by_campaign(campaigns, shown, looks)
+
+    figure = drawn_apart(places, lambda place: place.uut, looks, draw, "most") if places else note("None.")
+    return section(
+        "maximum",
+        "Most throughput",
+        note(
+            "The highest mean throughput at any load that both campaigns measured. Below saturation whatever is offered"
+            " comes out: this is where a slower UUT shows."
+        ),
+        figure,
+        _tables(compared, lambda one: one.maxima, partial(_throughput_table, looks=looks)),
+    )
+
+
+def _by_load(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section:
+    return section(
+        "loads",
+        "Throughput by load",
+        note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
+        _tables(compared, lambda one: one.by_load, partial(_throughput_table, looks=looks)),
+    )
+
+
+def _losses(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterator[Section]:
+    yield section(
+        "loss",
+        "Loss by load",
+        note(
+            "Lost ÷ offered, and by how many percentage points (pp) it differs, ± the half width of its 95 % interval."
+        ),
+        _tables(compared, lambda one: one.by_load, partial(_loss_table, looks=looks)),
+    )
+
+
+def _tables(
+    compared: Sequence[Compared],
+    cells: Callable[[Comparison], Sequence[Difference]],
+    draw: Callable[[Sequence[Difference]], Html],
+) -> Html:
+    parts = []
+    for one in compared:
+        own = cells(one.comparison)
+        drawn = draw(own) if own else note("None.")
+        parts.append(folded(f"{one.name}: {count(len(own), 'cell')}", len(own), drawn))
+    return join(parts)
+
+
+def _throughput_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
+    columns: tuple[Column[Difference], ...] = (
+        *_of_place(looks),
+        mean_column("Base Mbit/s", lambda one: one.base.throughput_mbps, mbps, mbps_spread),
+        mean_column("New Mbit/s", lambda one: one.new.throughput_mbps, mbps, mbps_spread),
+        Column("Difference", change_words, "number"),
+        Column("p", lambda one: p_words(one.throughput_test), "number"),
+        Column("Test", lambda one: one.throughput_test.test.value),
+        Column("n", lambda one: repetitions_words(one.base, one.new), "number"),
+    )
+    return table(columns, _blocks(cells), "results", lambda one: "" if one.change is None else "changed")
+
+
+def _loss_table(cells: Sequence[Difference], looks: Mapping[str, Style]) -> Html:
+    columns: tuple[Column[Difference], ...] = (
+        *_of_place(looks),
+        mean_column("Base", lambda one: one.base.loss_ratio, percent, percent_spread),
+        mean_column("New", lambda one: one.new.loss_ratio, percent, percent_spread),
+        Column("Difference", loss_words, "number"),
+        Column("p", lambda one: p_words(one.loss_test), "number"),
+        Column("n", lambda one: repetitions_words(one.base, one.new), "number"),
+    )
+    return table(columns, _blocks(cells), "results", lambda one: "" if one.change_of_loss is None else "changed")
+
+
+def _of_place(looks: Mapping[str, Style]) -> tuple[Column[Difference], ...]:
+    return (
+        Column("UUT", lambda one: uut_label(one.place.uut, looks)),
+        Column("Scenario", lambda one: one.place.scenario),
+        Column("Sources", lambda one: str(one.place.sources), "number"),
+        Column("Load per source", _load),
+    )
+
+
+def _load(one: Difference) -> str:
+    base, new = str(one.base.load), str(one.new.load)
+    return base if base == new else f"{base} → {new}"
+
+
+def _blocks(cells: Sequence[Difference]) -> dict[str, list[Difference]]:
+    in_order = sorted(cells, key=lambda one: -one.place.frame_size)
+    return grouped(in_order, lambda one: f"{one.place.frame_size:,}-byte frames")
+
+
+def _trend(
+    every: Sequence[CampaignResults], compared: Sequence[Compared], looks: Mapping[str, Style]
+) -> Iterator[Section]:
+    """Throughput along time, where there are more than two campaigns."""
+    campaigns = [compared[0].comparison.base, *(one.comparison.new for one in compared)]
+    if len(campaigns) <= 2:
+        return
+    in_time = [
+        InTime(one, started(results.manifest.get("started"))) for one, results in zip(campaigns, every, strict=True)
+    ]
+    by_load = grouped(trends(in_time), lambda one: _MAXIMUM if one.place.load is None else str(one.place.load))
+    unknown = [one.campaign.name for one in in_time if one.started is None]
+    content = [note("The throughput of each cell by the start of its campaign, with its 95 % interval.")]
+    if unknown:
+        content.append(note(f"When these started is not known: {', '.join(unknown)}."))
+    if by_load:
+        options = [Option(f"trend-{number}", load) for number, load in enumerate(by_load)]
+        parts = [
+            drawn_apart(own, _uut_of_trend, looks, throughput_in_time, option.value)
+            for option, own in zip(options, by_load.values(), strict=True)
+        ]
+        content.append(picked("trend", "Load", options, parts, options[0].value))
+    else:
+        content.append(note("No two campaigns have a cell in common."))
+    yield section("trend", "Along time", *content, link="Trend")
+
+
+def _uut_of_trend(one: Trend) -> str:
+    return one.place.uut
+
+
+def _left_out(compared: Sequence[Compared]) -> Iterator[Section]:
+    parts = [
+        (one.name, element("ul", *(element("li", line) for line in left_out_words(one.comparison.left_out))))
+        for one in compared
+        if one.comparison.left_out
+    ]
+    if parts:
+        yield section("left-out", "Not compared", by_title(parts))
+
+
+def _when(results: CampaignResults) -> str:
+    moment = started(results.manifest.get("started"))
+    return "start unknown" if moment is None else f"started {moment:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,102 @@
+"""What is said of a comparison, on the console and on the page alike."""
+
+from collections.abc import Iterator, Sequence
+
+from netbench.report.formats import UNKNOWN, change, change_limits, count, percent, percent_limit
+from netbench.statistics.comparison import (
+    LEAST_CHANGE,
+    LEAST_DIFFERENCE,
+    Comparison,
+    Difference,
+    LeftOut,
+    Tested,
+    tests_made,
+)
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.significance import Test, repetitions_needed
+
+
+def change_words(one: Difference) -> str:
+    """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; what was measured, where nothing tells."""
+    throughput = one.throughput
+    if throughput.change is None:
+        return throughput.unknown.value if throughput.unknown else UNKNOWN
+    if one.change is None and one.throughput_test.p is not None and one.excluded is not None:
+        return f"none above {_limit(max(one.excluded, LEAST_CHANGE))} %"
+    return f"{change(throughput.change)} ({change_limits(throughput) or UNKNOWN})"
+
+
+def loss_words(one: Difference) -> str:
+    """The same of the loss ratio, in percentage points."""
+    if one.loss is None:
+        return UNKNOWN
+    excluded, half_width = one.loss.excluded, one.loss.half_width
+    tested = one.loss_test is not None and one.loss_test.p is not None
+    if one.change_of_loss is None and tested and excluded is not None:
+        return f"none above {_limit(max(excluded, LEAST_DIFFERENCE))} pp"
+    spread = UNKNOWN if not half_width else f"± {percent(half_width).removesuffix(' %')}"
+    sign = "+" if one.loss.difference > 0 else "−" if one.loss.difference < 0 else ""
+    return f"{sign}{percent(abs(one.loss.difference)).removesuffix(' %')} pp ({spread})"
+
+
+def p_words(tested: Tested | None) -> str:
+    """The corrected p, to three decimals."""
+    if tested is None or tested.corrected is None:
+        return UNKNOWN
+    return "<0.001" if tested.corrected < 0.001 else f"{tested.corrected:.3f}"
+
+
+def verdict_words(comparison: Comparison) -> str:
+    """`no difference in any of 12 cells`, `slower in 3, faster in 1 of 12 cells`, with the most of either."""
+    cells = count(len(comparison.differences), "cell")
+    parts = []
+    for words, own in (("slower", comparison.slower), ("faster", comparison.faster)):
+        if own:
+            most = max((one.change or 0.0 for one in own), key=abs)
+            parts.append(f"{words} in {len(own):,}, by up to {change(abs(most)).lstrip('+')}")
+    if not parts:
+        tested = [one for one in comparison.differences if one.throughput_test.p is not None]
+        return f"no difference in {cells}" if tested else f"too few repetitions to tell, in {cells}"
+    return f"{'; '.join(parts)}; {cells} in all"
+
+
+def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """By what test, corrected how, and how many repetitions a permutation test would need."""
+    made = tests_made(comparisons)
+    tests = {one.throughput_test.test for each in comparisons for one in each.differences}
+    if made:
+        yield f"p: two-sided, corrected by Holm's method for {count(made, 'test')}; significant up to 0.05"
+    if Test.WELCH in tests:
+        needed = repetitions_needed(made)
+        least = "more repetitions than are any use" if needed is None else f"at least n = {needed} on either side"
+        also = " where there are fewer" if Test.PERMUTATION in tests else ""
+        yield (
+            f"Welch's t test{also}: with so few repetitions a permutation test cannot be significant among so many"
+            f" cells; it needs {least}"
+        )
+    if Test.PERMUTATION in tests:
+        yield "permutation test: how often chance alone sets the means as far apart"
+    if Test.NONE in tests:
+        yield "without p: fewer than three valid repetitions on one side are not tested"
+    yield (
+        "none above x: no significant difference, and the 95 % interval excludes one above x; what is below"
+        f" {_limit(LEAST_CHANGE)} % of the throughput or {_limit(LEAST_DIFFERENCE)} percentage points (pp) of loss is"
+        " called none"
+    )
+
+
+def left_out_words(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """Why cells are not compared, with how many and the first of them."""
+    for why, own in grouped(left_out, lambda one: one.why).items():
+        more = f", and {len(own) - 1:,} more" if len(own) > 1 else ""
+        yield f"{own[0].place}{more}: {why}"
+
+
+def repetitions_words(base: Group, new: Group) -> str:
+    """How many valid repetitions either has."""
+    numbers = [len(base.valid), len(new.valid)]
+    return str(numbers[0]) if numbers[0] == numbers[1] else f"{numbers[0]}, {numbers[1]}"
+
+
+def _limit(ratio: float) -> str:
+    return percent_limit(ratio) if ratio < 1 else f"{100 * ratio:,.0f}"

@@ -1,0 +1,75 @@
+"""Campaigns to be compared: a UUT that forwards so many frames at most, as a test says how that scatters."""
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.trial import TrialResult
+from netbench.statistics.comparison import Campaign
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+LOADS = (50_000, 100_000, 120_000)
+Most = Callable[[], float]  # frames/s that are forwarded at most in a trial
+
+# How what a UUT forwards at most scatters over repetitions, as a factor.
+SCATTER: Mapping[str, Callable[[random.Random], float]] = {
+    "normal, 1 %": lambda chance: chance.gauss(1, 0.01),
+    "dips, 1 % on average": lambda chance: 1 - chance.expovariate(100),
+    "heavy tails": lambda chance: 1 + 0.005 * chance.gauss(0, 1) / max(chance.gammavariate(1.5, 2 / 3), 1e-3) ** 0.5,
+    "two modes, 5 % apart": lambda chance: 1.0 if chance.random() < 0.7 else 0.95,
+    "two modes, one rare": lambda chance: 1.0 if chance.random() < 0.9 else 0.8,
+    "as counted": lambda chance: 1 + chance.gauss(0, 1) / 300_000,
+}
+
+
+def trials_of(
+    uut: str = "raw",
+    most: Most = lambda: 80_000.0,
+    *,
+    repetitions: int = 3,
+    loads: Iterable[int] = LOADS,
+    sizes: Iterable[int] = (64,),
+) -> list[TrialResult]:
+    """The trials of a UUT: what is offered is forwarded, up to the most; each lasts a second."""
+    return [
+        trial(
+            stream_counts(
+                sent=load,
+                received=max(0, min(load, round(most()))),
+                intended_fps=float(load),
+                intended_frames=load,
+            ),
+            uut=uut,
+            frame_size=size,
+            load=f"{load}fps",
+            repetition=repetition,
+        )
+        for size in sizes
+        for load in loads
+        for repetition in range(1, repetitions + 1)
+    ]
+
+
+def made_up(
+    most: float = 80_000.0,
+    scatter: Callable[[random.Random], float] = lambda chance: chance.gauss(1, 0.0005),
+    *,
+    seed: int = 1,
+    repetitions: int = 3,
+    sizes: Iterable[int] = (64,),
+    uuts: Iterable[str] = ("raw",),
+) -> CampaignResults:
+    """A campaign of UUTs that forward so many frames/s at most."""
+    chance = random.Random(seed)
+    every = tuple(uuts)
+    trials = [
+        one
+        for uut in every
+        for one in trials_of(uut, lambda: most * scatter(chance), repetitions=repetitions, sizes=sizes)
+    ]
+    return campaign(trials, uuts=every)
+
+
+def compared(name: str, results: CampaignResults) -> Campaign:
+    """A campaign as it is compared."""
+    return Campaign.of(name, results)
