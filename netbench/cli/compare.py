@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 from rich import box
 from rich.console import Console
@@ -191,8 +192,7 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
     table.add_column("Load", no_wrap=True)
     table.add_column("Base", justify="right", no_wrap=True)
     table.add_column("New", justify="right", no_wrap=True)
-    widest = max((len(columns.difference(one)) for one in cells), default=0)
-    table.add_column("Difference", overflow="fold", min_width=min(widest, _WIDE))
+    table.add_column("Difference", no_wrap=True)
     table.add_column("p", justify="right", no_wrap=True)
     heading = ""
     for one in cells:
@@ -205,7 +205,7 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
         style = "" if changed is None else "red" if changed < 0 else "green"
         table.add_row(
             *map(Text, (*texts, columns.side(one.base), columns.side(one.new))),
-            Text(columns.difference(one), style=style),
+            Text(fill(columns.difference(one), _WIDE), style=style),
             Text(columns.p(one)),
         )
     return table

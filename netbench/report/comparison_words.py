@@ -10,7 +10,7 @@ from netbench.statistics.comparison import (
     Difference,
     LeftOut,
     Tested,
-    tests_made,
+    number_of_tests,
 )
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.significance import Test, repetitions_needed
@@ -62,7 +62,7 @@ def verdict_words(comparison: Comparison) -> str:
 
 def how_tested(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """By what test, corrected how, and how many repetitions a permutation test would need."""
-    made = tests_made(comparisons)
+    made = number_of_tests(comparisons)
     tests = {one.throughput_test.test for each in comparisons for one in each.differences}
     if made:
         yield f"p: two-sided, corrected by Holm's method for {count(made, 'test')}; significant up to 0.05"

@@ -161,4 +161,4 @@ def _text(value: object) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return (text or "empty") if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -99,17 +99,22 @@ class Difference:
 
     @property
     def change(self) -> float | None:
-        """Relative change of the throughput, where it is significant and not too small to mean anything."""
+        """Relative change of the throughput, where it is significant and not too small to mean anything.
+
+        That asks for the corrected p and for an interval that leaves out "no change": nobody is told both.
+        """
         change = self.throughput.change
-        real = change is not None and abs(change) >= LEAST_CHANGE and self.throughput_test.significant
-        return change if real else None
+        if change is None or abs(change) < LEAST_CHANGE or not self.throughput.significant:
+            return None
+        return change if self.throughput_test.significant else None
 
     @property
     def change_of_loss(self) -> float | None:
         """Change of the loss ratio, likewise."""
         if self.loss is None or self.loss_test is None or not self.loss_test.significant:
             return None
-        return self.loss.difference if abs(self.loss.difference) >= LEAST_DIFFERENCE else None
+        least = max(self.loss.half_width or 0.0, LEAST_DIFFERENCE)
+        return self.loss.difference if abs(self.loss.difference) >= least else None
 
     def is_regression(self, more_than: float) -> bool:
         """Whether it is slower by more than this part of the base's throughput, significantly."""
@@ -166,9 +171,9 @@ def compare(base: Campaign, others: Sequence[Campaign]) -> tuple[Comparison, ...
     Throughput and loss are corrected each for itself: a regression is one of throughput.
     """
     comparisons = [_untested(base, other) for other in others]
-    throughputs = [_Pair(one, False) for comparison in comparisons for one in comparison.differences]
-    losses = [_Pair(one, True) for comparison in comparisons for one in comparison.differences if one.loss is not None]
-    of_throughput, of_loss = _tested(throughputs), _tested(losses)
+    pairs = [(number, one) for number, each in enumerate(comparisons) for one in each.differences]
+    of_throughput = _tested([_Pair(number, one, of_loss=False) for number, one in pairs])
+    of_loss = _tested([_Pair(number, one, of_loss=True) for number, one in pairs if one.loss is not None])
     return tuple(
         replace(
             comparison,
@@ -181,7 +186,7 @@ def compare(base: Campaign, others: Sequence[Campaign]) -> tuple[Comparison, ...
     )
 
 
-def tests_made(comparisons: Iterable[Comparison]) -> int:
+def number_of_tests(comparisons: Iterable[Comparison]) -> int:
     """How many p values of throughput were corrected for each other."""
     differences = (one for comparison in comparisons for one in comparison.differences)
     return sum(one.throughput_test.test in (Test.PERMUTATION, Test.WELCH) for one in differences)
@@ -316,11 +321,16 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
 
 
 class _Pair:
-    """The repetitions of a cell on either side: their throughputs, or their loss ratios."""
+    """The repetitions of a cell on either side: their throughputs, or their loss ratios.
 
-    def __init__(self, difference: Difference, of_loss: bool) -> None:
+    `comparison` is the number of the one that it is from.
+    """
+
+    def __init__(self, comparison: int, difference: Difference, *, of_loss: bool) -> None:
         read = LOSS_RATIO if of_loss else THROUGHPUT_FPS
         self.difference = difference
+        # What is expected to scatter alike.
+        self.family = (comparison, difference.place.uut, difference.place.scenario)
         self.testable = of_loss or difference.throughput.change is not None
         self.groups = (difference.base, difference.new)
         self.values = tuple(
@@ -366,7 +376,7 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     made: dict[int, Tested] = {id(one.difference): _NOT_YET for one in pairs}
     made |= {id(one.difference): Tested(Test.ALIKE, 1.0, 1.0) for one in testable if one.alike}
     tests = [Test.PERMUTATION if smallest_p(*one.sizes) * len(open_ones) <= ALPHA else Test.WELCH for one in open_ones]
-    ps = [one.tested(test, usual[_family(one)]) for one, test in zip(open_ones, tests, strict=True)]
+    ps = [one.tested(test, usual[one.family]) for one, test in zip(open_ones, tests, strict=True)]
     known = [(one, test, p) for one, test, p in zip(open_ones, tests, ps, strict=True) if p is not None]
     corrected = holm([p for _, _, p in known])
     for (one, test, p), total in zip(known, corrected, strict=True):
@@ -374,19 +384,14 @@ def _tested(pairs: Sequence[_Pair]) -> dict[int, Tested]:
     return made
 
 
-def _family(pair: _Pair) -> tuple[str, str]:
-    """What is expected to scatter alike."""
-    return pair.difference.place.uut, pair.difference.place.scenario
-
-
-def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[str, str], float]:
+def _usual_variances(pairs: Sequence[_Pair]) -> dict[tuple[int, str, str], float]:
     """The median of the relative variances of the cells of each UUT and scenario.
 
     Two or three repetitions may well be alike by chance; taken for themselves, such would show any difference as
     significant.
     """
     found = {}
-    for family, own in grouped(pairs, _family).items():
+    for family, own in grouped(pairs, lambda one: one.family).items():
         known = [value for one in own if (value := one.relative_variance) is not None]
         found[family] = median(known) if known else 0.0
     return found

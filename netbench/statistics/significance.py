@@ -24,10 +24,10 @@ _ROUNDING = 1e-9  # of the largest sum: sums in another order differ by less
 class Test(Enum):
     """How a p value was found. The value is what people read."""
 
-    PERMUTATION = "permutation test"
-    WELCH = "Welch's t test"
-    ALIKE = "all repetitions are alike"
-    NONE = "fewer than three repetitions: no test"
+    PERMUTATION = "permutation"
+    WELCH = "Welch's t"
+    ALIKE = "all alike"
+    NONE = "none"
 
     __test__ = False  # not a test class, whatever pytest reads into its name
 

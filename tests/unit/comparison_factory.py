@@ -2,11 +2,20 @@
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
+from netbench.results.directory import ResultDirectory
+from netbench.results.manifest import digests
+from netbench.results.store import Store
 from netbench.statistics.comparison import Campaign
-from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.inputs import profile, topology
+from tests.unit.results_factory import MANIFEST, campaign, stream_counts, trial
 
 LOADS = (50_000, 100_000, 120_000)
 Most = Callable[[], float]  # frames/s that are forwarded at most in a trial
@@ -70,6 +79,30 @@ def made_up(
     return campaign(trials, uuts=every)
 
 
-def compared(name: str, results: CampaignResults) -> Campaign:
+def exact_campaign(most: float = 80_000.0, **more: Any) -> CampaignResults:
+    """A campaign of one UUT that always forwards exactly so many frames/s at most; `more` as of `trials_of`."""
+    return campaign(trials_of("raw", lambda: most, **more))
+
+
+def as_compared(results: CampaignResults, name: str = "new") -> Campaign:
     """A campaign as it is compared."""
     return Campaign.of(name, results)
+
+
+def stored(path: Path, results: CampaignResults, lab: Topology | None = None, **manifest: object) -> Path:
+    """The result directory of a campaign; `manifest` has what differs from that of others."""
+    told = {
+        **MANIFEST,
+        "planned_trials": results.planned_trials,
+        "uuts": list(results.uuts),
+        "scenarios": ["dedicated"],
+        "digests": digests(lab or topology(), profile()),
+        **manifest,
+    }
+    directory = ResultDirectory(path)
+    with directory.created(lab or topology(), profile(), told), closing(Store.open(directory.store)) as store:
+        for index, one in enumerate(results.trials):
+            store.add(replace(one, spec=replace(one.spec, index=index)))
+        for uut, facts in results.facts.items():
+            store.keep_facts(uut, facts)
+    return path

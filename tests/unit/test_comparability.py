@@ -1,0 +1,82 @@
+"""What is told of two campaigns beside their numbers."""
+
+from dataclasses import replace
+
+from netbench.results.comparability import what_differs, what_was_asked_differs
+from netbench.results.directory import ResultDirectory
+from tests.unit.comparison_factory import exact_campaign, stored
+from tests.unit.inputs import topology
+from tests.unit.results_factory import MANIFEST
+
+ENVIRONMENT = {
+    "kernel": {"release": "6.1.0-31", "parameters": {"mitigations": None}},
+    "cpu": {"model": "Xeon", "governor": "performance"},
+    "activity": {"load_average": [1.0]},
+    "sysctls": {"net.core.rmem_max": "212992"},
+    "namespaces": {
+        "nb-netns-3-uut": {"sysctls": {"vm.swappiness": "60"}, "nics": {"nb-in1": {"offloads": ["rx-gro", "tso"]}}}
+    },
+}
+
+
+def told(changes, **more):
+    """What differs between a campaign and one in whose environment this was changed."""
+    base = exact_campaign()
+    environment = {**ENVIRONMENT, **changes}
+    return what_differs(
+        replace(base, manifest={**MANIFEST, "before": ENVIRONMENT}),
+        replace(base, manifest={**MANIFEST, "before": environment, **more}),
+    )
+
+
+def test_what_rates_depend_on_matters_and_comes_first():
+    kernel = {"release": "6.1.0-32", "parameters": {"mitigations": "off"}}
+    found = told(
+        {"sysctls": {"net.core.rmem_max": "1"}, "kernel": kernel, "cpu": {"model": "Xeon", "governor": "powersave"}},
+        netbench="0.2.0",
+    )
+    assert [(str(one), one.matters) for one in found] == [
+        ("netbench: 0.1.0 → 0.2.0", True),
+        ("kernel.release: 6.1.0-31 → 6.1.0-32", True),
+        ("kernel.parameters.mitigations: unknown → off", True),
+        ("cpu.governor: performance → powersave", True),
+        ("sysctls.net.core.rmem_max: 212992 → 1", False),
+    ]
+
+
+def test_equal_ones_differ_in_nothing_and_how_busy_a_host_was_is_no_setting():
+    assert told({}) == ()
+    assert told({"activity": {"load_average": [9.0]}}) == ()
+
+
+def test_of_offloads_those_are_told_that_one_has_alone_whatever_the_topology_is_called():
+    base = exact_campaign()
+    other = {**ENVIRONMENT, "namespaces": {"nb-lab-uut": {"nics": {"nb-in1": {"offloads": ["tso"]}}}}}
+    found = what_differs(
+        replace(base, manifest={**MANIFEST, "before": ENVIRONMENT}),
+        replace(base, topology="lab", manifest={**MANIFEST, "before": other}),
+    )
+    assert [str(one) for one in found if one.matters] == ["namespaces.uut.nics.nb-in1.offloads: with rx-gro → without"]
+
+
+def test_facts_of_uuts_and_where_they_ran_are_told():
+    base = exact_campaign()
+    before = replace(base, facts={"raw": {"qemu": "7.2"}, "gone": {"qemu": "7.2"}})
+    after = replace(base, facts={"raw": {"qemu": "8.2", "vm": "lab"}})
+    assert [str(one) for one in what_differs(before, after)] == [
+        "UUT raw: On this machine, CPU not emulated → On VM lab, CPU not emulated",
+        "UUT raw: qemu: 7.2 → 8.2",
+        "UUT raw: vm: unknown → lab",
+    ]
+
+
+def test_keys_of_topologies_that_differ_are_told_with_their_values(tmp_path):
+    base = ResultDirectory(stored(tmp_path / "base", exact_campaign()))
+    faster = topology(uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}], description="another")
+    new = ResultDirectory(stored(tmp_path / "new", exact_campaign(), faster))
+    assert [(str(one), one.matters) for one in what_was_asked_differs(base, new)] == [
+        ("topology: uuts.0.forward: not there → route", True),
+        ("topology: description: empty → another", False),
+    ]
+    (tmp_path / "new" / "topology.yaml").write_text("[")
+    assert str(what_was_asked_differs(base, new)[0]) == "topology: uuts.0.forward: not there → unknown"

@@ -1,0 +1,147 @@
+"""`netbench compare`: what it prints, its exit codes, and one message for each mistake."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from netbench.cli import main as cli
+from netbench.errors import ExitCode
+from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
+from tests.unit.inputs import topology
+from tests.unit.report_page import Page
+from tests.unit.results_factory import MANIFEST, campaign
+
+
+@pytest.fixture
+def compare(monkeypatch, capsys):
+    """Run the command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["netbench", "compare", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "80")
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def base(tmp_path):
+    return stored(tmp_path / "base", made_up(seed=1))
+
+
+def test_two_campaigns_of_the_same_thing_do_not_differ(compare, base, tmp_path):
+    new = stored(tmp_path / "new", made_up(seed=2))
+    code, out, err = compare(base, new, "--fail-on-regression", "2")
+    assert (code, err) == (0, "")
+    assert "new against base: no difference in 4 cells" in out
+    assert "warning" not in out
+    assert "no regression by more than 2 %" in out
+
+
+def test_a_slower_one_is_a_regression_only_beyond_what_is_allowed(compare, base, tmp_path):
+    new = stored(tmp_path / "new", made_up(77_600, seed=2))
+    code, out, _ = compare(base, new, "--fail-on-regression", "2")
+    assert code == ExitCode.INVALID_RESULTS
+    assert "slower in 3, by up to 3.0 %; 4 cells in all" in out
+    assert "regression: new: raw, dedicated, 1 source, 64 bytes, most throughput: −3.0" in out
+    assert compare(base, new, "--fail-on-regression", "4")[0] == 0
+    assert compare(base, new)[0] == 0
+    assert compare(new, base, "--fail-on-regression", "0")[0] == 0, "it is faster"
+
+
+def test_it_fits_80_columns_and_has_no_colours_in_a_pipe(compare, tmp_path):
+    uuts = ("raw", "a-rather-long-name-of-a-unit-under-test")
+    base = stored(tmp_path / "base", made_up(8_000_000, uuts=uuts, sizes=(64, 1518)), digests=MANIFEST["digests"])
+    new = stored(tmp_path / "new", made_up(7_600_000, seed=2, uuts=uuts, sizes=(64, 1518)), digests=MANIFEST["digests"])
+    code, out, _ = compare(base, new)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\x1b" not in out
+
+
+def test_what_else_differs_leads(compare, base, tmp_path):
+    before = {**dict(MANIFEST["before"]), "kernel": "6.12.1"}  # type: ignore[call-overload]
+    new = stored(tmp_path / "new", made_up(seed=2), before=before)
+    code, out, _ = compare(base, new)
+    assert code == 0
+    assert "warning: not only numbers differ, base → new:\n  kernel: 6.1.0-31-amd64 → 6.12.1\n" in out
+    assert out.index("6.12.1") < out.index("Most throughput")
+
+
+def test_another_topology_is_told(compare, base, tmp_path):
+    other = topology(name="lab2", uuts=[{"name": "bridge", "kind": "raw", "forward": "route"}])
+    code, out, _ = compare(base, stored(tmp_path / "new", made_up(seed=2), other))
+    assert code == 0
+    assert "  topology: name: lab → lab2\n  topology: uuts.0.forward: not there → route\n" in out
+
+
+def test_an_unfinished_campaign_is_compared_as_far_as_it_is(compare, base, tmp_path):
+    half = campaign(trials_of(loads=(50_000, 100_000)), planned=9)
+    code, out, _ = compare(base, stored(tmp_path / "new", half))
+    assert code == 0
+    assert "campaign: complete → unfinished, 3 of 9 trials missing" in out
+    assert "not compared: raw, dedicated, 1 source, 64 bytes, 120000fps: only in base" in out
+
+
+def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
+    nights = [
+        stored(
+            tmp_path / f"night{night}",
+            made_up(80_000 - 1_000 * night, seed=night),
+            started=f"2025-03-0{night}T01:00:00+00:00",
+        )
+        for night in range(1, 6)
+    ]
+    page = tmp_path / "page.html"
+    code, out, _ = compare(*nights, "--html", page)
+    assert code == 0
+    assert "night5 against night1: slower in 3" in out
+    text = Page(page.read_text()).text
+    assert "Along time" in text
+    assert "night4: slower in 3" in text
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Result directories that do not compare with the base, and what is none, by name."""
+    imitated = replace(made_up(seed=2), facts={"raw": {"emulated": "no KVM"}})
+    stored(tmp_path / "empty", campaign([], planned=3))
+    stored(tmp_path / "other", campaign(trials_of(uut="kvm")))
+    stored(tmp_path / "sizes", campaign(trials_of(sizes=(512,))))
+    stored(tmp_path / "single", exact_campaign(60_000, repetitions=1))
+    stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
+    stored(tmp_path / "imitated", imitated)
+    (tmp_path / "nothing").mkdir()
+    return tmp_path
+
+
+WRONG = [
+    (("base",), "Missing argument"),
+    (("base", "nowhere"), "nowhere: is no result directory of `netbench run`"),
+    (("base", "nothing"), "nothing: is no result directory of `netbench run`"),
+    (("base", "base"), "base: is the same directory as "),
+    (("base", "nothing/../base"), "is the same directory as "),
+    (("base", "empty"), "base and empty cannot be compared: empty has no valid trial"),
+    (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
+    (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
+    (("real", "imitated"), "CPU not emulated in real, on this machine, CPU emulated in imitated"),
+    (("base", "single", "--fail-on-regression", "2"), "no cell has three valid repetitions"),
+    (("base", "real", "--fail-on-regression", "-1"), "--fail-on-regression"),
+    (("base", "real", "--html", "no/where.html"), "make it first or name another file"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_what_cannot_be_compared_is_refused_in_one_message(compare, base, odd, monkeypatch, arguments, message):
+    monkeypatch.chdir(odd)
+    code, _, err = compare(*arguments)
+    assert code == ExitCode.USAGE
+    assert message in err
+    assert "Traceback" not in err

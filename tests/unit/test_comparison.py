@@ -1,0 +1,221 @@
+"""Campaigns compared: what is a cell, what is a difference, and what is left out."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.campaign import EndedSweep
+from netbench.model.units import Load
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.comparison_words import change_words, how_tested, loss_words, verdict_words
+from netbench.statistics.comparison import Place, compare, number_of_tests, why_nothing_compares
+from netbench.statistics.intervals import Unknown
+from netbench.statistics.significance import Test
+from tests.unit.comparison_factory import LOADS, as_compared, made_up, trials_of
+from tests.unit.comparison_factory import exact_campaign as exact
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+INVALID = (Reason(ReasonKind.LINK_DOWN, "", "egress NIC was down"),)
+MAXIMUM = Place("raw", "dedicated", 1, 64, None)
+KVM = {"emulated": "no KVM here"}
+
+
+def at(load):
+    return replace(MAXIMUM, load=Load.parse(load))
+
+
+def found(base, *others):
+    """The comparisons of campaigns with the first, which is called base."""
+    return compare(as_compared(base, "base"), [as_compared(one, "new") for one in others])
+
+
+def cells(comparison):
+    return {one.place: one for one in comparison.differences}
+
+
+def test_equal_campaigns_differ_in_nothing_and_the_interval_says_how_much_is_excluded():
+    (same,) = found(made_up(seed=1), made_up(seed=2))
+    assert not same.slower
+    assert not same.faster
+    assert verdict_words(same) == "no difference in 4 cells"
+    words = change_words(cells(same)[MAXIMUM])
+    assert words.startswith("none above ")
+    assert 0.05 < float(words.split()[2]) < 1
+
+
+@pytest.mark.parametrize("repetitions", [3, 5, 9])
+def test_a_uut_that_is_slower_by_3_percent_is_a_regression_of_about_3_percent(repetitions):
+    (slower,) = found(
+        made_up(80_000, seed=1, repetitions=repetitions), made_up(77_600, seed=2, repetitions=repetitions)
+    )
+    one = cells(slower)[MAXIMUM]
+    assert one.change == pytest.approx(-0.03, abs=0.001)
+    assert one.is_regression(0.02)
+    assert not one.is_regression(0.04)
+    (faster,) = found(
+        made_up(77_600, seed=2, repetitions=repetitions), made_up(80_000, seed=1, repetitions=repetitions)
+    )
+    assert cells(faster)[MAXIMUM].change == pytest.approx(0.031, abs=0.001)
+    assert not any(one.is_regression(0) for one in faster.differences)
+
+
+def test_below_saturation_both_forward_what_is_offered_and_only_the_maximum_and_the_loads_above_tell():
+    (slower,) = found(exact(80_000), exact(77_600))
+    assert {one.place for one in slower.slower} == {MAXIMUM, at("100000fps"), at("120000fps")}
+    unchanged = cells(slower)[at("50000fps")]
+    assert unchanged.throughput_test.test is Test.ALIKE
+    assert number_of_tests([slower]) == 3
+    assert change_words(unchanged) == "none above 0.1 %"
+    assert loss_words(cells(slower)[at("100000fps")]).startswith("+2.400 pp (± ")
+
+
+def test_the_maximum_is_that_of_any_load_and_may_be_at_another():
+    base = campaign(
+        [*trials_of(most=lambda: 80_000, loads=[100_000]), *trials_of(most=lambda: 70_000, loads=[120_000])]
+    )
+    new = campaign([*trials_of(most=lambda: 60_000, loads=[100_000]), *trials_of(most=lambda: 75_000, loads=[120_000])])
+    one = cells(found(base, new)[0])[MAXIMUM]
+    assert (str(one.base.load), str(one.new.load)) == ("100000fps", "120000fps")
+    assert one.change == pytest.approx(75 / 80 - 1)
+
+
+def test_a_difference_that_means_nothing_is_called_none_whatever_its_p():
+    (same,) = found(exact(80_000), exact(79_990))
+    assert cells(same)[MAXIMUM].change is None
+    noisy = made_up(79_990, lambda chance: 1 + chance.randrange(3) / 80_000, repetitions=9)
+    (near,) = found(made_up(80_000, lambda chance: 1 + chance.randrange(3) / 80_000, repetitions=9), noisy)
+    one = cells(near)[MAXIMUM]
+    assert one.throughput_test.significant
+    assert one.change is None
+
+
+def test_few_repetitions_are_said_to_be_too_few_for_a_permutation_test():
+    (few,) = found(made_up(seed=1), made_up(seed=2))
+    assert cells(few)[MAXIMUM].throughput_test.test is Test.WELCH
+    assert "needs at least n = 5 on either side" in " ".join(how_tested([few]))
+    (many,) = found(made_up(seed=1, repetitions=9), made_up(seed=2, repetitions=9))
+    assert cells(many)[MAXIMUM].throughput_test.test is Test.PERMUTATION
+
+
+@pytest.mark.parametrize("repetitions", [1, 2])
+def test_one_and_two_repetitions_tell_nothing(repetitions):
+    (one,) = found(exact(80_000, repetitions=repetitions), exact(60_000, repetitions=repetitions))
+    assert not one.slower
+    assert all(each.throughput_test.p is None for each in one.differences)
+    assert verdict_words(one) == "too few repetitions to tell, in 4 cells"
+    assert change_words(cells(one)[MAXIMUM]).startswith("−25.0 % (")
+
+
+def test_only_valid_trials_count():
+    spoilt = [*trials_of(), *trials_of(most=lambda: 40_000)]
+    spoilt[9:] = [
+        replace(one, spec=replace(one.spec, repetition=one.spec.repetition + 3), reasons=INVALID) for one in spoilt[9:]
+    ]
+    comparison = found(exact(), campaign(spoilt))[0]
+    assert not comparison.slower
+    assert {len(one.new.valid) for one in comparison.differences} == {3}
+
+
+def test_a_cell_without_a_valid_trial_on_one_side_is_left_out_with_the_reason():
+    broken = campaign([replace(one, reasons=INVALID) if one.spec.load.value == 120_000 else one for one in trials_of()])
+    (comparison,) = found(exact(), broken)
+    assert [(one.place, one.why) for one in comparison.left_out] == [
+        (at("120000fps"), "no valid trial in the new campaign")
+    ]
+
+
+def test_a_maximum_is_unknown_where_the_load_of_the_higher_one_did_not_count_in_the_other():
+    trials = [
+        replace(one, reasons=INVALID) if one.spec.load.value > 50_000 and one.spec.repetition > 1 else one
+        for one in trials_of()
+    ]
+    one = cells(found(exact(), campaign(trials))[0])[MAXIMUM]
+    assert one.throughput.unknown is Unknown.NOT_MEASURED
+    assert one.change is None
+
+
+def test_maxima_are_over_the_loads_that_both_have():
+    (comparison,) = found(exact(80_000), exact(80_000, loads=LOADS[:1]))
+    assert str(cells(comparison)[MAXIMUM].base.load) == "50000fps"
+    assert {one.why for one in comparison.left_out} == {"only in base"}
+
+
+def test_a_load_that_was_skipped_as_saturated_counts_as_looked_for():
+    ended = EndedSweep("raw", "dedicated", ("s1",), 64, ("100000fps",), ("120000fps",), 3)
+    skipped = replace(exact(60_000, loads=LOADS[:2]), ended_sweeps=(ended,))
+    base = campaign([*trials_of(loads=LOADS[:2]), *trials_of(most=lambda: 90_000, loads=LOADS[2:])])
+    (comparison,) = found(base, skipped)
+    assert cells(comparison)[MAXIMUM].change == pytest.approx(60 / 90 - 1)
+    assert [one.why for one in comparison.left_out] == ["skipped as saturated in one of the two"]
+
+
+def test_the_same_share_of_another_line_rate_is_another_load():
+    def half_of(rate):
+        counts = stream_counts(intended_fps=rate / 2, intended_frames=1000)
+        return campaign(trial(counts, load="50%", repetition=one) for one in (1, 2, 3))
+
+    (comparison,) = found(half_of(1e6), half_of(1e7))
+    assert comparison.differences == ()
+    assert why_nothing_compares(comparison) == "raw: means 500,000 frames/s in one and 5,000,000 in the other"
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"uut": "kvm"}, "they have no UUT in common: raw in base, kvm in new"),
+        ({"sizes": (512,)}, "they have no frame size in common: 64 in base, 512 in new"),
+        (
+            {"loads": (1, 2, 3)},
+            "they have no load in common: 50000fps, 100000fps, 120000fps in base, 1fps, 2fps, 3fps in new",
+        ),
+    ],
+)
+def test_nothing_in_common_is_said_in_words(other, why):
+    (comparison,) = found(exact(), campaign(trials_of(**other)))
+    assert comparison.differences == ()
+    assert why_nothing_compares(comparison) == why
+
+
+def test_loads_in_other_units_do_not_compare():
+    other = campaign(trial(stream_counts(), load="100Mbit/s", repetition=one) for one in (1, 2, 3))
+    (comparison,) = found(exact(), other)
+    assert why_nothing_compares(comparison) == "their loads are in different units: fps in base, bit/s in new"
+    (empty,) = found(exact(), campaign([], planned=3))
+    assert why_nothing_compares(empty) == "new has no valid trial"
+
+
+def test_an_emulated_uut_does_not_compare_with_one_that_is_not():
+    real = campaign([*trials_of("raw"), *trials_of("kvm")], uuts=("raw", "kvm"), facts={"raw": {}, "kvm": {}})
+    imitated = replace(real, facts={"raw": {}, "kvm": KVM})
+    (comparison,) = found(real, imitated)
+    assert {one.place.uut for one in comparison.differences} == {"raw"}
+    assert {one.why for one in comparison.left_out} == {
+        "On this machine, CPU not emulated in base, on this machine, CPU emulated in new"
+    }
+    (both,) = found(imitated, imitated)
+    assert {one.place.uut for one in both.differences} == {"raw", "kvm"}
+
+
+def test_p_values_are_corrected_for_the_cells_of_all_campaigns_together():
+    base = made_up(seed=1)
+    (alone,) = found(base, made_up(79_800, seed=2))
+    together = found(base, made_up(79_800, seed=2), made_up(seed=3), made_up(seed=4))
+    assert number_of_tests(together) == 3 * number_of_tests([alone])
+    first, again = (cells(one)[at("100000fps")].throughput_test for one in (alone, together[0]))
+    assert first.p == again.p
+    assert (first.corrected or 0) <= (again.corrected or 0)
+
+
+def test_a_uut_that_forwards_nothing_any_more_is_slower_by_all_of_it():
+    (dead,) = found(exact(), exact(0))
+    assert cells(dead)[MAXIMUM].change == -1
+    (woken,) = found(exact(0), exact())
+    assert cells(woken)[MAXIMUM].throughput.unknown is Unknown.BASE_IS_ZERO
+    assert cells(woken)[MAXIMUM].change is None
+
+
+def test_an_outlier_makes_no_regression():
+    chosen = iter([80_000, 80_000, 80_000, 30_000, *[80_000] * 50])
+    odd = campaign(trials_of(most=lambda: next(chosen), loads=[100_000], repetitions=9))
+    (comparison,) = found(exact(loads=[100_000], repetitions=9), odd)
+    assert not comparison.slower
