@@ -174,7 +174,7 @@ def report(
 @app.command()
 def compare(
     base: Annotated[Path, typer.Argument(metavar="BASE", help="The result directory that others are compared to.")],
-    others: Annotated[list[Path], typer.Argument(metavar="NEW...", help="Result directories; as many as you like.")],
+    others: Annotated[list[Path], typer.Argument(metavar="NEW", help="Result directories; as many as you like.")],
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page, too.")
     ] = None,
@@ -186,11 +186,11 @@ def compare(
     ] = None,
 ) -> None:
     """Compare campaigns to the first one: what changed, by how much, and whether that can be chance."""
-    from rich.console import Console
+    from netbench.cli.compare import PrintingConsole, run_compare
 
-    from netbench.cli.compare import run_compare
-
-    console = Console(file=cast(IO[str], sys.stdout))
+    # A page, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
+    more = html is not None or fail_on_regression is not None
+    console = PrintingConsole(file=cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout))
     raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
 
 

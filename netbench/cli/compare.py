@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from errno import EPIPE
+from os import strerror
 from pathlib import Path
 from textwrap import fill
 
@@ -32,6 +34,14 @@ from netbench.statistics.groups import Group
 _SHOWN = 12  # settings that differ, and regressions
 _WIDE = 24  # characters of a difference
 _COMPLETE = "complete"
+
+
+class PrintingConsole(Console):
+    """A console that leaves it to whoever wrote the command what becomes of output that nobody reads any more."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1, which says that there is a regression."""
+        raise BrokenPipeError(EPIPE, strerror(EPIPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,13 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     found = []
     for path, name in zip(directories, names, strict=True):
         directory = ResultDirectory(path)
-        found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
+        results = directory.results(counters=False)
+        if results.searches:
+            raise UsageError(
+                f"{path}: is a search, which chose the loads of its trials itself: no other has measured the same; "
+                "compare campaigns of `netbench run`"
+            )
+        found.append(_Read(visible(name if unique else str(path)), directory, results))
     return found
 
 
@@ -113,7 +129,7 @@ def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Se
     for each in everything:
         _show_differing(console, each)
     for each in everything:
-        _show_cells(console, each)
+        _show_cells(console, each, base.results.emulated | each.results.emulated)
     console.print()
     for line in how_tested([one.comparison for one in everything]):
         console.print(Text(line))
@@ -140,18 +156,20 @@ def _show_differing(console: Console, one: Compared) -> None:
         console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
 
 
-def _show_cells(console: Console, one: Compared) -> None:
+def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> None:
     comparison = one.comparison
     console.print()
     console.print(
         Text(f"{comparison.new.name} against {comparison.base.name}: {verdict_words(comparison)}", style="bold")
     )
-    emulated = one.results.emulated
-    console.print(_table("Most throughput at any load, Mbit/s (L1)", comparison.maxima, emulated, _THROUGHPUT))
-    console.print(_table("Throughput by load, Mbit/s (L1)", comparison.by_load, emulated, _THROUGHPUT))
     with_loss = [each for each in comparison.by_load if each.loss is not None and _lost(each)]
-    if with_loss:
-        console.print(_table("Loss by load, % of the frames offered", with_loss, emulated, _LOSS))
+    for title, cells, columns in (
+        ("Most throughput at any load, Mbit/s (L1)", comparison.maxima, _THROUGHPUT),
+        ("Throughput by load, Mbit/s (L1)", comparison.by_load, _THROUGHPUT),
+        ("Loss by load, % of the frames offered", with_loss, _LOSS),
+    ):
+        if cells:
+            console.print(_table(title, cells, emulated, columns))
     for line in left_out_words(comparison.left_out):
         console.print(Text(visible(f"not compared: {line}")))
 
@@ -233,6 +251,11 @@ def _judged(console: Console, comparisons: Sequence[Comparison], percent_: float
             "--fail-on-regression: no cell has three valid repetitions on either side, without which nothing can be "
             "told from chance; measure more of them"
         )
+    untold = sum(one.throughput_test.p is None for _, one in differences)
+    left_out = sum(len(each.left_out) for each in comparisons)
+    if untold or left_out:
+        words = f"not judged: {count(untold, 'cell')} that cannot be tested, {left_out:,} that cannot be compared"
+        console.print(Text(words, style="yellow"))
     slower = [(each, one) for each, one in differences if one.is_regression(percent_ / 100)]
     for each, one in slower[:_SHOWN]:
         console.print(

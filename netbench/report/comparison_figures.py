@@ -62,7 +62,8 @@ def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
 
 def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    by_panel = grouped(cells, lambda one: _panel_title(one.place))
+    largest_first = sorted(cells, key=lambda one: -one.place.frame_size)
+    by_panel = grouped(largest_first, lambda one: _panel_title(one.place))
     titles = {title: title for title in by_panel}
     uuts = list(dict.fromkeys(one.place.uut for one in cells))
     panels = Panels(titles, uuts, looks, "Start of the campaign (UTC)", THROUGHPUT)
@@ -70,8 +71,7 @@ def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Ch
     for axis in panels.figure.axes("x"):
         axis.update(type="date", tickformat="%Y-%m-%d<br>%H:%M", nticks=5)
     for title, own in by_panel.items():
-        throughputs = [group.throughput_mbps for one in own for _, group in one.points]
-        panels.scale(title, None, [0, end_of_axis(throughputs)])
+        panels.scale(title, None, _reach([group.throughput_mbps for one in own for _, group in one.points]))
         for one in own:
             panels.line(title, one.place.uut, list(_points(one, looks)), 0.0)
     return panels.figure
@@ -109,6 +109,13 @@ def most_by_campaign(
     panels.arrange_bars(categories)
     panels.leave_room_for([one.name for one in campaigns])
     return panels.figure
+
+
+def _reach(throughputs: Sequence[Interval | None]) -> list[float]:
+    """What the axis spans: not from 0 where a change of some percent could not be seen then."""
+    end = end_of_axis(throughputs)
+    lowest = min((one.mean - (one.half_width or 0.0) for one in throughputs if one), default=0.0)
+    return [0 if lowest < end / 2 else lowest - (end - lowest) / 4, end]
 
 
 def _bar(campaign: str, category: str, group: Group | None) -> Bar:

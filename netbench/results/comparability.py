@@ -101,10 +101,10 @@ def _of_tester(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Diff
 
 
 def _of_places(base: CampaignResults, new: CampaignResults) -> Iterator[Differs]:
-    """UUTs that ran elsewhere; those whose CPU is emulated on one side are not compared at all."""
+    """UUTs that ran elsewhere, and those whose CPU is emulated on one side, which are not compared at all."""
     for uut, setting in base.settings.items():
         other = new.settings.get(uut, setting)
-        if other.machine != setting.machine:
+        if other != setting:
             yield Differs(f"UUT {uut}", str(setting), str(other), matters=True)
 
 

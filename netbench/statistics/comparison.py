@@ -6,6 +6,7 @@ UUT.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import isclose, sqrt
 from statistics import median, variance
@@ -63,11 +64,11 @@ class Campaign:
     @classmethod
     def of(cls, name: str, results: CampaignResults) -> "Campaign":
         """What a result directory says, under a name."""
-        skipped = {
-            Place(one.uut, one.scenario, len(one.streams), one.frame_size, Load.parse(load))
-            for one in results.ended_sweeps
-            for load in one.skipped_loads
-        }
+        skipped = set()
+        for one in results.ended_sweeps:
+            with suppress(ValueError):  # a manifest that somebody edited: what cannot be read was not skipped
+                loads = [Load.parse(load) for load in one.skipped_loads]
+                skipped |= {Place(one.uut, one.scenario, len(one.streams), one.frame_size, load) for load in loads}
         return cls(name, group_trials(results), frozenset(skipped), results.settings)
 
 
@@ -274,7 +275,7 @@ def _untested(base: Campaign, new: Campaign) -> Comparison:
 def _of_different_emulation(base: Campaign, new: Campaign) -> dict[str, str]:
     """UUTs of which one CPU more is emulated on one side, and what is said of that: figures of such do not compare."""
     return {
-        uut: f"{setting} in {base.name}, {_lower(new.settings[uut])} in {new.name}"
+        uut: f"{_lower(setting)} in {base.name}; {_lower(new.settings[uut])} in {new.name}"
         for uut, setting in base.settings.items()
         if uut in new.settings and setting.emulators != new.settings[uut].emulators
     }

@@ -17,6 +17,7 @@ ALPHA = 0.05  # what CONFIDENCE leaves
 FEWEST = 3  # repetitions; of two, which are alike by chance too often, no test is right for UUTs that have two modes
 _ENUMERATED = 200_000  # arrangements: all of ten and ten repetitions
 _DRAWN = 100_000  # of more, so many are drawn
+_AT_ONCE = 10_000  # so that they fit into memory
 _SEED = 1  # the same data has the same p
 _ROUNDING = 1e-9  # of the largest sum: sums in another order differ by less
 
@@ -49,8 +50,10 @@ def permutation_p(base: Sequence[float], new: Sequence[float]) -> float:
     if comb(len(pooled), few) <= _ENUMERATED:
         sums = pooled[_arrangements(len(pooled), few)].sum(axis=1)
         return float(np.mean(np.abs(sums) >= enough))
-    drawn = np.random.default_rng(_SEED).permuted(np.tile(pooled, (_DRAWN, 1)), axis=1)[:, :few].sum(axis=1)
-    return float((np.sum(np.abs(drawn) >= enough) + 1) / (_DRAWN + 1))
+    chance = np.random.default_rng(_SEED)
+    at_once = np.tile(pooled, (_AT_ONCE, 1))
+    drawn = (chance.permuted(at_once, axis=1)[:, :few].sum(axis=1) for _ in range(_DRAWN // _AT_ONCE))
+    return float((sum(np.sum(np.abs(sums) >= enough) for sums in drawn) + 1) / (_DRAWN + 1))
 
 
 def welch_p(base: Interval, new: Interval, least_errors: tuple[float, float] = (0.0, 0.0)) -> float | None:

@@ -1,5 +1,7 @@
 """`netbench compare`: what it prints, its exit codes, and one message for each mistake."""
 
+import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -7,6 +9,8 @@ import pytest
 
 from netbench.cli import main as cli
 from netbench.errors import ExitCode
+from netbench.model.search import SearchResult, SearchState
+from netbench.results.manifest import with_searches
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
 from tests.unit.inputs import topology
 from tests.unit.report_page import Page
@@ -90,6 +94,24 @@ def test_an_unfinished_campaign_is_compared_as_far_as_it_is(compare, base, tmp_p
     assert "not compared: raw, dedicated, 1 source, 64 bytes, 120000fps: only in base" in out
 
 
+def test_whoever_stops_reading_changes_no_exit_code(base, tmp_path):
+    new = stored(tmp_path / "new", made_up(77_600, seed=2))
+    command = [sys.executable, "-m", "netbench", "compare", str(base), str(new)]
+    for options, expected in (([], 0), (["--fail-on-regression", "2"], 1), (["--fail-on-regression", "4"], 0)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with os.fdopen(writing, "w") as gone:
+            done = subprocess.run([*command, *options], stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (expected, "")
+
+
+def test_cells_that_are_not_judged_are_counted(compare, base, tmp_path):
+    few = [one for one in trials_of() if one.spec.load.value == 50_000 or one.spec.repetition < 3]
+    code, out, _ = compare(base, stored(tmp_path / "new", campaign(few)), "--fail-on-regression", "2")
+    assert code == 0
+    assert "not judged: 3 cells that cannot be tested, 0 that cannot be compared" in out
+
+
 def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):
     nights = [
         stored(
@@ -118,6 +140,8 @@ def odd(tmp_path):
     stored(tmp_path / "single", exact_campaign(60_000, repetitions=1))
     stored(tmp_path / "real", replace(made_up(seed=2), facts={"raw": {"kernel": "6.1"}}))
     stored(tmp_path / "imitated", imitated)
+    search = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "ndr", 0.0, SearchState.FOUND, 0.005)
+    stored(tmp_path / "search", made_up(seed=2), **with_searches({}, [search]))
     (tmp_path / "nothing").mkdir()
     return tmp_path
 
@@ -131,7 +155,8 @@ WRONG = [
     (("base", "empty"), "base and empty cannot be compared: empty has no valid trial"),
     (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
     (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
-    (("real", "imitated"), "CPU not emulated in real, on this machine, CPU emulated in imitated"),
+    (("real", "imitated"), "CPU not emulated in real; on this machine, CPU emulated in imitated"),
+    (("base", "search"), "search: is a search, which chose the loads of its trials itself"),
     (("base", "single", "--fail-on-regression", "2"), "no cell has three valid repetitions"),
     (("base", "real", "--fail-on-regression", "-1"), "--fail-on-regression"),
     (("base", "real", "--html", "no/where.html"), "make it first or name another file"),

@@ -190,7 +190,7 @@ def test_an_emulated_uut_does_not_compare_with_one_that_is_not():
     (comparison,) = found(real, imitated)
     assert {one.place.uut for one in comparison.differences} == {"raw"}
     assert {one.why for one in comparison.left_out} == {
-        "On this machine, CPU not emulated in base, on this machine, CPU emulated in new"
+        "on this machine, CPU not emulated in base; on this machine, CPU emulated in new"
     }
     (both,) = found(imitated, imitated)
     assert {one.place.uut for one in both.differences} == {"raw", "kvm"}
