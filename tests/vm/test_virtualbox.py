@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import run_checked
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import HostSpec
 from netbench.model.verdict import Verdict
@@ -49,6 +50,13 @@ class TestGuestsOfVirtualBox(VmmContract):
     def yard(self, lab):
         yield lab
         assert lab.running() == [], "processes of guests are left"
+
+
+def test_what_linux_would_change_as_guests_come_and_go_is_changed_before_them_with_one_cpu(lab):
+    machine = lab.machine.host()
+    assert run_checked(machine, ["ls", "/sys/module/preempt_notifiers_on"])
+    assert machine.read("/sys/devices/system/cpu/online").strip() == "0-1", "the other one is on again"
+    assert machine.run(["rmmod", "preempt_notifiers_on"]).exit_code != 0
 
 
 @contextmanager
