@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config, items):
         if item.get_closest_marker("root") or item.get_closest_marker("vm"):
             # One that may take so long that it says how long is not run again and again.
             reruns = 1 if item.get_closest_marker("timeout") else RUNS_AGAIN
-            # QEMU that emulates two CPUs may hang as Linux changes its own code: docs/guests.md, "KVM on any machine".
+            # As QEMU that emulates two CPUs may: docs/guests.md, "A guest of VirtualBox as UUT".
             may_hang = item.get_closest_marker("vm_may_hang") is not None
             excuse = True if may_hang else config.stash[HELD_UP].excuses
             item.add_marker(pytest.mark.flaky(reruns=reruns, condition=excuse))

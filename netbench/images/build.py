@@ -116,7 +116,8 @@ def _resolve(order: Order, apt: Apt) -> _Ingredients:
     if lab.pinned and architecture != recipe.PINNED_FOR:
         raise MissingError(f"the image {order.name!r} is built on {recipe.PINNED_FOR}, this machine is {architecture}")
     if lab.builds:
-        kernel = with_built_modules(kernel, pinned_files(lab.pinned, apt.directory)[lab.builds], apt, order.name)
+        sources = pinned_files(lab.pinned, apt.directory)[lab.builds]
+        kernel = with_built_modules(kernel, sources, apt, order.name, recipe.OWN_MODULES)
     packages = apt.resolve((*recipe.PACKAGES, *lab.packages, *order.packages), chosen=order.packages)
     whole = tuple(sorted({name.partition("=")[0].partition(":")[0] for name in order.packages}))
     if unknown := set(whole) - {package.name for package in packages}:

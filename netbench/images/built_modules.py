@@ -1,10 +1,13 @@
 """A kernel with modules that are built for it here, from sources in a Debian package (usr/src/NAME-VERSION, for DKMS).
 
-They are built against the headers of Debian's own package of that kernel, which are unpacked and not installed.
+They are built against the headers of Debian's own package of that kernel, which are unpacked and not installed. Small
+modules of netbench's own, each a single C file, are built besides.
 """
 
 import os
 import re
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,24 +15,34 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.images.apt import Apt, Package
 from netbench.images.debs import contents
 from netbench.images.kernels import KernelSource, PackagedKernel
+from netbench.images.library import file_digest
 from netbench.images.programs import write_files
 from netbench.images.tools import last_words, run_tool
 
 _IMAGE = "linux-image-"
 _COMPILER = re.compile(r"^CC = .*?(gcc-\d+)$", re.MULTILINE)
+_OWN_PLACE = "netbench"  # below usr/src
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltModules:
-    """A packaged kernel with the modules that the package `sources`, a file, has the source of."""
+    """A packaged kernel with the modules that the package `sources`, a file, has the source of.
+
+    `own` are C files, of which each becomes a module of its name.
+    """
 
     kernel: PackagedKernel
     headers: tuple[Package, ...]
     sources: Path
+    own: tuple[Path, ...] = ()
 
     def inputs(self) -> dict[str, object]:
-        """Those of the kernel, and the headers' versions and hashes."""
-        return {**self.kernel.inputs(), "headers": [[one.name, one.version, one.sha256] for one in self.headers]}
+        """Those of the kernel, the headers' versions and hashes, and the hashes of netbench's own sources."""
+        return {
+            **self.kernel.inputs(),
+            "headers": [[one.name, one.version, one.sha256] for one in self.headers],
+            "own": [[one.name, file_digest(one)] for one in self.own],
+        }
 
     def packages(self) -> tuple[Package, ...]:
         """The kernel and its headers."""
@@ -42,11 +55,15 @@ class BuiltModules:
         for package in self.headers:
             write_files(tree, contents(apt.path(package)))
         write_files(tree, contents(self.sources))
-        _build(tree / "usr" / "src", modules)
+        source = tree / "usr" / "src"
+        _write_own(source / _OWN_PLACE, self.own)
+        _build(source, modules)
         return image, modules
 
 
-def with_built_modules(kernel: KernelSource, sources: Path, apt: Apt, name: str) -> BuiltModules:
+def with_built_modules(
+    kernel: KernelSource, sources: Path, apt: Apt, name: str, own: Sequence[Path] = ()
+) -> BuiltModules:
     """That kernel with modules built for it; UsageError where it has no headers that apt knows."""
     found = kernel.found if isinstance(kernel, PackagedKernel) else ()
     images = [one for one in found if re.match(rf"{_IMAGE}\d", one.name)]
@@ -57,12 +74,23 @@ def with_built_modules(kernel: KernelSource, sources: Path, apt: Apt, name: str)
     closure = apt.resolve([wanted], chosen=[wanted])
     # Without the compiler that they depend on: it is to be on this machine.
     headers = tuple(one for one in closure if one.name.startswith(("linux-headers-", "linux-kbuild-")))
-    return BuiltModules(kernel, headers, sources)
+    return BuiltModules(kernel, headers, sources, tuple(own))
+
+
+def _write_own(place: Path, files: Sequence[Path]) -> None:
+    """Lay out C files as the kernel's build wants modules: a directory for each, as those of the package have."""
+    for file in files:
+        directory = place / file.stem
+        directory.mkdir(parents=True)
+        shutil.copy(file, directory)
+        (directory / "Makefile").write_text(f"obj-m = {file.stem}.o\n")
+    if files:
+        (place / "Makefile").write_text(f"obj-m = {' '.join(f'{file.stem}/' for file in files)}\n")
 
 
 def _build(source: Path, modules: Path) -> None:
     """Build all modules that lie below `source`, beside headers of one kernel, and put them among `modules`."""
-    ours = source / f"linux-headers-{modules.name}"
+    ours, own = source / f"linux-headers-{modules.name}", source / _OWN_PLACE
     places = [path for path in source.iterdir() if (path / "dkms.conf").is_file()]
     if not ours.is_dir() or len(places) != 1:
         raise TestbedError(f"{source}: no headers of Linux {modules.name} with the source of one set of modules")
@@ -72,16 +100,20 @@ def _build(source: Path, modules: Path) -> None:
     for tool, package in ((compiler[1] if compiler else "gcc", ""), ("make", ""), ("strip", "binutils")):
         if run_tool(["sh", "-c", 'command -v "$0"', tool]).returncode:
             raise MissingError(f"there is no {tool} here, to build kernel modules: apt-get install {package or tool}")
+    (modules / "updates").mkdir()
+    for place in (*places, *((own,) if own.is_dir() else ())):
+        _build_set(place, ours, modules)
+
+
+def _build_set(place: Path, headers: Path, modules: Path) -> None:
+    """Build the modules in directories of `place`, and put them among `modules`."""
     jobs = f"-j{len(os.sched_getaffinity(0))}"
     # Nothing of where it is built, so that the same sources give the same module.
-    flags = f"KCFLAGS=-ffile-prefix-map={source}/="
-    done = run_tool(["make", "-C", ours, f"M={places[0]}", jobs, flags, "LDFLAGS_MODULE=--build-id=none", "modules"])
+    flags = f"KCFLAGS=-ffile-prefix-map={place.parent}/="
+    done = run_tool(["make", "-C", headers, f"M={place}", jobs, flags, "LDFLAGS_MODULE=--build-id=none", "modules"])
     if done.returncode:
-        raise TestbedError(
-            f"the modules of {places[0].name} were not built for Linux {modules.name}:\n{last_words(done)}"
-        )
-    (modules / "updates").mkdir()
-    for built in sorted(places[0].glob("*/*.ko")):
+        raise TestbedError(f"the modules of {place.name} were not built for Linux {modules.name}:\n{last_words(done)}")
+    for built in sorted(place.glob("*/*.ko")):
         target = modules / "updates" / built.name
         stripped = run_tool(["strip", "--strip-debug", "-o", target, built])
         if stripped.returncode:

@@ -204,10 +204,11 @@ LABS: Mapping[str, Lab] = {
             "usr/lib/virtualbox/VMMR0.r0",
             "usr/lib/virtualbox/components/*",
         ),
-        modules=("vboxdrv", "vboxnetflt"),
+        modules=("preempt_notifiers_on", "vboxdrv", "vboxnetflt"),
         pinned=parse_pins(Path(__file__).with_name("virtualbox.sha256").read_text()),
         builds="virtualbox-dkms",
         links={f"usr/bin/{name}": f"../lib/virtualbox/{name}" for name in ("VBoxHeadless", "VBoxManage")},
+        start=(_OWN / "start-virtualbox").read_text(),
     ),
     "xen": Lab(
         packages=(
@@ -246,6 +247,8 @@ LABS: Mapping[str, Lab] = {
 }
 
 INIT = _OWN / "init"
+# Sources of modules of netbench's own, which are built where modules are built at all.
+OWN_MODULES = tuple(sorted(_OWN.glob("*.c")))
 AGENT = Path(agent_program.__file__)
 
 

@@ -11,7 +11,7 @@ from netbench.images.apt import Apt, Package
 from netbench.images.built_modules import with_built_modules
 from netbench.images.kernels import FileKernel, PackagedKernel
 from netbench.images.pinned import fetch_pins, missing_pins, parse_pins, pinned_files
-from netbench.images.recipe import LABS
+from netbench.images.recipe import LABS, OWN_MODULES
 
 DEB = b"a package"
 HASH = hashlib.sha256(DEB).hexdigest()
@@ -71,6 +71,8 @@ def test_the_image_virtualbox_has_sources_and_programs_of_one_version():
     programs, sources = (files[name].name.split("_")[1] for name in ("virtualbox", lab.builds))
     assert programs == sources
     assert all(len(digest) == 64 for digest in lab.pinned.values())
+    assert {source.stem for source in OWN_MODULES} <= set(lab.modules)
+    assert all(f"modprobe {source.stem}" in lab.start for source in OWN_MODULES)
 
 
 def test_modules_are_built_against_headers_of_the_very_kernel(tmp_path):
@@ -82,11 +84,16 @@ def test_modules_are_built_against_headers_of_the_very_kernel(tmp_path):
 
     apt = Fake(tmp_path)
     found = tuple(Package(name, "6.1.1", "", 1, HASH) for name in ("linux-image-6.1.0-9-amd64", "linux-image-amd64"))
-    made = with_built_modules(PackagedKernel(apt, found), Path("/c/dkms.deb"), apt, "x")
+    own = tmp_path / "own.c"
+    own.write_text("1")
+    made = with_built_modules(PackagedKernel(apt, found), Path("/c/dkms.deb"), apt, "x", [own])
     assert [one.name for one in made.packages()[2:]] == [
         "linux-headers-6.1.0-9-amd64",
         "linux-headers-6.1.0-9-common",
         "linux-kbuild-6.1",
     ]
+    before = made.inputs()
+    own.write_text("2")
+    assert made.inputs() != before, "another module is another image"
     with pytest.raises(UsageError, match="image x: modules are built for it"):
         with_built_modules(FileKernel(Path("/k"), Path("/m")), Path("/c/dkms.deb"), apt, "x")

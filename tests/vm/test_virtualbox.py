@@ -1,11 +1,14 @@
 """Guests under VirtualBox, as in topology lab-virtualbox: in a VM whose image has it. Without its packages, skipped."""
 
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import run_checked
+from netbench.model.entitlement import Entitlement
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import HostSpec
 from netbench.model.verdict import Verdict
@@ -31,6 +34,9 @@ pytestmark = [
 
 LAB = HostSpec.model_validate({"kind": "vm", "image": "virtualbox", "cpus": 2, "memory": "2G", "boot_limit": 120})
 
+BUSY = "while :; do :; done"
+MEASURED_S = 20.0
+
 
 @pytest.fixture
 def lab(labs):
@@ -49,6 +55,13 @@ class TestGuestsOfVirtualBox(VmmContract):
     def yard(self, lab):
         yield lab
         assert lab.running() == [], "processes of guests are left"
+
+
+def test_what_linux_would_change_as_guests_come_and_go_is_changed_before_them_with_one_cpu(lab):
+    machine = lab.machine.host()
+    assert run_checked(machine, ["ls", "/sys/module/preempt_notifiers_on"])
+    assert machine.read("/sys/devices/system/cpu/online").strip() == "0-1", "the other one is on again"
+    assert machine.run(["rmmod", "preempt_notifiers_on"]).exit_code != 0
 
 
 @contextmanager
@@ -100,6 +113,32 @@ def test_a_guest_that_is_not_ready_in_time_says_how_far_it_came(lab):
     ):
         pytest.fail("it was ready")
     assert lab.running() == []
+
+
+def test_a_guest_that_computes_has_no_more_of_the_cpus_than_its_cap_and_its_weight_give_it(lab):
+    machine = lab.machine.host()
+    with lab.uut(Guest(driver(cpu_cap=70)), "g", lab.paths[:1], Entitlement(weight=25)) as active:
+        assert {"cpu_cap": "70 %", "cpu_weight": "25"}.items() <= active.ready.facts.items()
+        run_checked(active.ready.inside, ["sh", "-c", f"({BUSY}) >/dev/null 2>&1 &"])
+
+        def share():
+            before, began = active.uut.cpu_s()["host"], uptime_s(machine)
+            time.sleep(MEASURED_S)
+            used, ended = active.uut.cpu_s()["host"], uptime_s(machine)
+            return (used - before) / (ended - began)
+
+        # Of 0.7 for its CPU, and what VirtualBox's other threads take.
+        assert 0.5 < share() < 0.9
+        busy = [f"taskset {mask} sh -c '{BUSY}' >/dev/null 2>&1 & echo $!" for mask in (1, 2)]
+        pids = [run_checked(machine, ["sh", "-c", one]).strip() for one in busy]
+        try:
+            assert 0.05 < share() < 0.4, "25 of 125 on either CPU"
+        finally:
+            run_checked(machine, ["kill", *pids])
+
+
+def uptime_s(machine):
+    return float(machine.read("/proc/uptime").split()[0])
 
 
 def test_a_campaign_on_the_shipped_topology_with_the_other_model_of_nic(results):
