@@ -6,13 +6,14 @@ import signal
 import pytest
 import yaml
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
 from netbench.hosts.local import marked_processes
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
+from netbench.vmm.libvirt_lxc import REMEDY, look_for_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, netbench, rows, settings
 from tests.contract.vmm_contract import VmmContract
@@ -24,6 +25,15 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc"),
 ]
+
+
+def lacking_for_libvirt() -> str:
+    try:
+        look_for_lxc_driver("")
+    except MissingError as error:
+        return f"{error}: {REMEDY}"
+    return ""
+
 
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
@@ -60,7 +70,8 @@ class TestLxc(VmmContract):
 needs_podman = pytest.mark.skipif(
     not (shutil.which("podman") and shutil.which("crun")), reason="needs podman and crun: apt-get install podman crun"
 )
-RUNTIMES = ["lxc", pytest.param("podman", marks=needs_podman)]
+needs_libvirt = pytest.mark.skipif(bool(lacking := lacking_for_libvirt()), reason=lacking)
+RUNTIMES = ["lxc", pytest.param("podman", marks=needs_podman), pytest.param("libvirt", marks=needs_libvirt)]
 
 
 @needs_podman
@@ -70,6 +81,15 @@ class TestPodman(VmmContract):
 
     def broken(self):
         return Container(ContainerOptions(runtime="podman", root="image", image="/var/empty-root/"))
+
+
+@needs_libvirt
+class TestLibvirt(VmmContract):
+    def vmm(self):
+        return Container(ContainerOptions(runtime="libvirt", forward="bridge"))
+
+    def broken(self):
+        return Container(ContainerOptions(runtime="libvirt", root="image", image="/var/empty-root/"))
 
 
 @pytest.mark.parametrize("options", [{}, {"root": "image"}], ids=["host", "image"])
