@@ -1,7 +1,7 @@
 # One domain of libvirt's LXC driver in the foreground, and the libvirtd that has it: `sh libvirt_lxc.sh NAME XML
 # CONTROLLERS…`, in namespaces of control groups, mounts and processes of its own, where /run is the guest's directory.
 # It says what the domain's console does. CONTROLLERS are those of a hierarchy of control groups, as the kernel calls
-# them; `2` is version 2.
+# them, or for version 2 what switches them on.
 set -eu
 domain=$1 xml=$2
 shift 2
@@ -12,9 +12,9 @@ mount --rbind / "$own/machine"
 
 # It sees only the guest's own groups, of the controllers that it insists on.
 for controllers; do
-    if [ "$controllers" = 2 ]; then
+    if [ "$controllers" != "${controllers#+}" ]; then
         mount -t cgroup2 netbench /sys/fs/cgroup
-        echo '+cpu +memory' >/sys/fs/cgroup/cgroup.subtree_control
+        echo "$controllers" >/sys/fs/cgroup/cgroup.subtree_control
     else
         mkdir "/sys/fs/cgroup/$controllers"
         mount -t cgroup -o "$controllers" netbench "/sys/fs/cgroup/$controllers"

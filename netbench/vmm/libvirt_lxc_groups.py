@@ -18,8 +18,10 @@ from netbench.linux.changes.base import not_ours
 from netbench.linux.proc import lines_of
 from netbench.model.names import PREFIX
 
-_WANTED = ("cpu", "cpuacct", "devices", "memory")  # cpu for weight and limit, the others for libvirt
-_SWITCHED = ("cpu", "memory")  # those of them that version 2 has switches for
+_WANTED = ("cpu", "cpuacct", "cpuset", "devices", "memory")  # cpu for weight and limit, the others for libvirt
+SWITCHED = ("cpu", "cpuset", "memory")  # those of them that version 2 has switches for
+# What a group of version 1 must have before a process may enter (cpuset(7)): here, what the one above has.
+_INHERITED = ("cpuset.cpus", "cpuset.mems")
 _LEAF = "netbench"  # with version 2, the group of all processes that are not the container's
 _EMPTY_S = 5.0
 _POLL_S = 0.05
@@ -100,8 +102,10 @@ class AddGroups(Change):
 
     @property
     def command(self) -> str:
-        made = [shlex.join(("mkdir", "-p", *self._directories(one))) for one in hierarchies()]
-        return " && ".join([*made, *(f"echo {text} >{file}" for file, text in self._settings)])
+        made = [path for one in hierarchies() for path in self._directories(one)]
+        return " && ".join(
+            [shlex.join(("mkdir", "-p", *made)), *(f"echo {text} >{file}" for file, text in self._settings)]
+        )
 
     def found(self, look: Look) -> Self:
         there = hierarchies()
@@ -129,6 +133,8 @@ class AddGroups(Change):
                 ) from error
         for one in hierarchies():
             run_checked(host, ["mkdir", "-p", *self._directories(one)])
+            for file in _INHERITED if "cpuset" in one.controllers.split(",") else ():
+                host.write(f"{one.directory}/{self.name}/{file}", host.read(f"{one.directory}/{file}"))
         for file, text in self._settings:
             host.write(file, text)
 
@@ -169,4 +175,4 @@ def _switch(hierarchy: Hierarchy) -> str:
 def _off(host: Host, hierarchy: Hierarchy) -> list[str]:
     """What its groups have not, of the controllers that they need."""
     there = host.read(_switch(hierarchy)).split()
-    return [one for one in _SWITCHED if one not in there]
+    return [one for one in SWITCHED if one not in there]
