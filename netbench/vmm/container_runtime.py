@@ -1,4 +1,4 @@
-"""The seam between a container and what runs it: LXC, podman."""
+"""The seam between a container and what runs it: LXC, podman, libvirt."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ _LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour is called UUT.NEIGHBOUR
 class Runtime(Protocol):
     """Runs one container by a command in the foreground, in the network namespace of that."""
 
-    needs: ClassVar[frozenset[str]]  # commands
+    needs: ClassVar[frozenset[str]]  # in the words of `netbench doctor`
     version: ClassVar[tuple[str, ...]]  # the command whose last word is its version
     entitles: ClassVar[bool] = False  # as of a Vmm
 

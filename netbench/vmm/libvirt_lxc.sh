@@ -44,7 +44,7 @@ ask() {
 }
 
 # Its first process bears the mark of the run, too.
-echo "$xml" | sed "s/@RUN@/$NETBENCH_RUN/" >"$own/domain.xml"
+printf '%s\n' "$xml" | sed "s/@RUN@/$NETBENCH_RUN/" >"$own/domain.xml"
 ask create "$own/domain.xml" >/dev/null
 console=$(ask ttyconsole "$domain")
 {

@@ -61,17 +61,8 @@ class Podman(Runtime):
             "--events-backend",
             "none",
         )
-        own = (
-            "--cgroups",
-            "disabled",
-            "--network",
-            "host",
-            "--uts",
-            "private",
-            "--hostname",
-            host_name(spec),
-            *_LIMITS,
-        )
+        name, called = spec.own_netns, host_name(spec)
+        own = ("--cgroups", "disabled", "--network", "host", "--uts", "private", "--hostname", called, *_LIMITS)
         plain = (
             "--privileged",
             "--read-only",
@@ -87,19 +78,7 @@ class Podman(Runtime):
         mounts = [
             word for one in root.shared for word in ("--mount", f"type=bind,src={root.source / one},dst=/{one},ro")
         ]
-        run = (
-            "run",
-            "--name",
-            spec.own_netns,
-            *own,
-            *plain,
-            *files,
-            "--env",
-            MARK,
-            *mounts,
-            "--rootfs",
-            f"{DIRECTORY}/root",
-        )
+        run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
         command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
         return confined(command, spec.host_cpus, spec.door)
