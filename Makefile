@@ -11,8 +11,10 @@ TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-clie
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.
+LIBVIRT_DRIVER = /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_$(1).so:libvirt-daemon-driver-$(1)
 LIBVIRT := /usr/sbin/libvirtd:libvirt-daemon /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
-    /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so:libvirt-daemon-driver-qemu
+    $(call LIBVIRT_DRIVER,qemu)
+LIBVIRT_LXC := /usr/sbin/libvirtd:libvirt-daemon virsh:libvirt-clients $(call LIBVIRT_DRIVER,lxc)
 
 # What the kernel modules of VirtualBox are built with, for the image of that name.
 VIRTUALBOX := gcc-12:gcc-12 strip:binutils
@@ -58,7 +60,7 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 	@$(VENV)/bin/netbench image build
 
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
-	@tools/system-packages $(TEST_TOOLS)
+	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(PYTHON) -m pytest $(patsubst %,--ignore=%,$(SIDE_BY_SIDE) $(PLATFORMS)); exit $$((side_by_side | $$?))
 

@@ -158,7 +158,7 @@ class Vmm:
     # How far it was ever tried, where no frames moved: `API only, against a simulator`, `contract only, never run`.
     unproven: ClassVar[str] = ""
     # Puts weight and limit of its guests in force itself, from their spec: no control group is made for them.
-    entitles: ClassVar[bool] = False
+    entitles: bool = False
     # Its guests are on another machine, to which cables lead from source and sink: streams have no NICs between these.
     elsewhere: ClassVar[bool] = False
     own_kernel: ClassVar[bool] = True  # its guests are scheduled, and count CPU time, by a kernel of their own

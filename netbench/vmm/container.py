@@ -3,7 +3,7 @@
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,13 @@ from pydantic import model_validator
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.composed import Confined, Explained, Namespaced, confined, outside
+from netbench.hosts.composed import Confined, Explained, Namespaced, outside
 from netbench.hosts.lines import Tail, end
 from netbench.hosts.local import MARK
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.unpacked import roots, unpack
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
-from netbench.linux.needs import Tool
+from netbench.linux.needs import Facility, Tool
 from netbench.linux.proc import all_processes, memory_bytes
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
@@ -30,16 +30,17 @@ from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse
 from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
+from netbench.vmm.libvirt_lxc import REMEDY, LibvirtLxc, look_for_lxc_driver
 from netbench.vmm.lxc import Lxc
 from netbench.vmm.podman import Podman
 
+_RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
 _READY = "netbench-container: ready"
 # A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
 # Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
 # sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
 _START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
-_LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour is called UUT.NEIGHBOUR
 _LAST_WORDS_S = 1.0
 _END_S = 5.0
 _POLL_S = 0.005
@@ -53,7 +54,7 @@ class ContainerOptions(GuestOptions):
     build` gave it, or by the path (with a `/`) of a directory that holds a root file system.
     """
 
-    runtime: Literal["lxc", "podman"] = "lxc"
+    runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
     root: Literal["host", "image"] = "host"
     image: str = DEFAULT_IMAGE
 
@@ -72,7 +73,7 @@ class ContainerOptions(GuestOptions):
 
 
 class Container(Vmm):
-    """A container with a network namespace of its own, by LXC or podman: frames take the way of this machine's kernel.
+    """A container with a network namespace of its own: frames take the way of this machine's kernel.
 
     Its entitlement binds all its processes. What forwards are softirqs, which are nobody's: for these it holds only as
     far as the threads of its links are bound.
@@ -83,6 +84,7 @@ class Container(Vmm):
         Tool("lxc-start", "lxc", "containers", optional=True, version="--version"),
         Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
         Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
+        Facility("libvirt-lxc", "containers with `runtime: libvirt`", REMEDY, look_for_lxc_driver),
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
         Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
     )
@@ -94,7 +96,8 @@ class Container(Vmm):
     def __init__(self, options: ContainerOptions) -> None:
         super().__init__(options)
         self._options = options
-        self._runtime: Runtime = Lxc() if options.runtime == "lxc" else Podman()
+        self._runtime = _RUNTIMES[options.runtime]()
+        self.entitles = self._runtime.entitles
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for NICs of a VM, and a directory that is not there or that no runtime would see."""
@@ -123,6 +126,7 @@ class Container(Vmm):
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
         yield AddNamespace(spec.own_netns)
+        yield from self._runtime.changes(spec)
 
     def command(self, spec: GuestSpec) -> str:
         planned = roots() / "DIGEST" if self._of_image else self._source()
@@ -151,9 +155,7 @@ class Container(Vmm):
         return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
 
     def _start(self, spec: GuestSpec, root: Root) -> list[str]:
-        host_name = spec.name[:_LONGEST_HOST_NAME]
-        started = confined(self._runtime.command(spec.own_netns, host_name, root, _INIT), spec.host_cpus, spec.door)
-        return ["sh", "-c", _START, str(spec.directory), *started]
+        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, _INIT)]
 
     def _root_fact(self) -> str:
         if not self._of_image:
@@ -202,7 +204,7 @@ class ContainerGuest(RunningGuest):
             words = f"it has {len(pids)} first processes by what its runtime tells"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
         (self._pid,) = pids
-        around = Confined(self._here, self.spec.host_cpus, self.spec.door)
+        around = Confined(self._here, self.spec.host_cpus, self._runtime.door(self.spec))
         self._inside = ContainerHost(self.spec.name, self.spec.title, around, self._pid)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:

@@ -1,25 +1,45 @@
-"""The seam between a container and what runs it: LXC, podman."""
+"""The seam between a container and what runs it: LXC, podman, libvirt."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from netbench.linux.changes import Change
+from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 
 DIRECTORY = "/run"  # the guest's own, as its runtime sees it: what runtimes write there goes with the guest
+_LONGEST_HOST_NAME = 64  # sethostname(2); a neighbour is called UUT.NEIGHBOUR
 
 
 class Runtime(Protocol):
-    """Runs one container by a command in the foreground, in the network namespace and control group of that."""
+    """Runs one container by a command in the foreground, in the network namespace of that."""
 
-    needs: ClassVar[frozenset[str]]  # commands
+    needs: ClassVar[frozenset[str]]  # in the words of `netbench doctor`
     version: ClassVar[tuple[str, ...]]  # the command whose last word is its version
+    entitles: ClassVar[bool] = False  # as of a Vmm
+
+    def changes(self, spec: GuestSpec) -> Iterator[Change]:
+        """What it needs on the machine besides a directory and a network namespace."""
+        return iter(())
 
     def prepare(self, directory: Path, run_id: str) -> None:
         """Write what it is told by files below the guest's directory; OSError where that cannot be done."""
 
-    def command(self, name: str, host_name: str, root: Root, init: Sequence[str]) -> list[str]:
-        """What runs a container whose first process is `init`; its root is laid out in `root` of its directory."""
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+        """What runs a container whose first process is `init`; its root is laid out in `root` of its directory.
+
+        Where and in what control group the guest may run, it does.
+        """
+
+    def door(self, spec: GuestSpec) -> str:
+        """The file by which processes enter the control group that the guest may take CPU time in; empty: any."""
+        return spec.door
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         """The container's first process, by that of its runtime; none while it is not there yet, or has ended."""
+
+
+def host_name(spec: GuestSpec) -> str:
+    """What a container calls itself."""
+    return spec.name[:_LONGEST_HOST_NAME]

@@ -68,7 +68,7 @@ class Esxi(Vmm):
     )
     unproven = SIMULATED
     elsewhere: ClassVar[bool] = True
-    entitles: ClassVar[bool] = True
+    entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=60.0, trial_s=1.0)  # a guess
     may_need = (
         Facility("pyvmomi", "guests of VMware ESXi: the bindings of its API", REMEDY, look_for_bindings),

@@ -2,29 +2,7 @@
 # whatever it keeps is in DIR, and when it ends the kernel ends all that it has started.
 set -eu
 own=$1
-for place in /etc /var/lib /var/log /var/cache /run; do
-    if [ ! -d "$place/libvirt" ]; then
-        # Nothing is made on this machine: here the directory becomes one of the same entries, and one more.
-        mount --rbind "$place" /mnt
-        mount -t tmpfs -o mode=755 tmpfs "$place"
-        for entry in /mnt/* /mnt/.[!.]*; do
-            name=$place/${entry##*/}
-            if [ -L "$entry" ]; then
-                cp -P "$entry" "$name"
-            elif [ -d "$entry" ]; then
-                mkdir -p "$name"
-                mount --rbind "$entry" "$name"
-            elif [ -e "$entry" ]; then
-                : >"$name"
-                mount --bind "$entry" "$name"
-            fi
-        done
-        umount -l /mnt
-        mkdir "$place/libvirt"
-    fi
-    mkdir -p "$own$place"
-    mount --bind "$own$place" "$place/libvirt"
-done
+. "${0%/*}/libvirt_places.sh"
 # libvirtd looks for this user before it reads that it needs none.
 for file in passwd group; do
     cp "/etc/$file" "$own/$file"

@@ -4,16 +4,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
 from netbench.linux.proc import all_processes
+from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
-from netbench.vmm.container_runtime import DIRECTORY
+from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
 
 # A mount's fields are separated by blanks (fstab(5)).
 _ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
 
 
-class Lxc:
+class Lxc(Runtime):
     """Plain `lxc-start`, whose container ends with it (PR_SET_PDEATHSIG).
 
     It finds no control groups, and so makes none: the container stays in the one that it is started in.
@@ -25,18 +27,18 @@ class Lxc:
     def prepare(self, directory: Path, run_id: str) -> None:
         (directory / "mount").mkdir()
 
-    def command(self, name: str, host_name: str, root: Root, init: Sequence[str]) -> list[str]:
-        told = [word for key, value in _settings(host_name, root) for word in ("--define", f"lxc.{key}={value}")]
-        where = ("--name", name, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
-        return ["lxc-start", "--foreground", *where, *told, "--", *init]
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+        told = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]
+        where = ("--name", spec.own_netns, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
+        return confined(["lxc-start", "--foreground", *where, *told, "--", *init], spec.host_cpus, spec.door)
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         return [one.pid for one in all_processes() if one.parent == runtime]
 
 
-def _settings(host_name: str, root: Root) -> Iterator[tuple[str, str]]:
+def _settings(called: str, root: Root) -> Iterator[tuple[str, str]]:
     """As lxc.container.conf(5) has them."""
-    yield "uts.name", host_name
+    yield "uts.name", called
     yield "rootfs.path", f"dir:{DIRECTORY}/root"
     yield "rootfs.mount", f"{DIRECTORY}/mount"  # by default below /usr, which is mounted in it
     yield "rootfs.options", "ro"

@@ -106,7 +106,7 @@ class OpenVz(Vmm):
     supports = replace(Vmm.supports, attachments=("veth",), pinning=("the whole container",))
     unproven = NEVER_RUN
     own_kernel: ClassVar[bool] = False
-    entitles: ClassVar[bool] = True
+    entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=20.0, trial_s=0.5)
     may_need = tuple(
         Facility(tool, "containers of OpenVZ", _REMEDY, partial(look_for, tool)) for tool in ("vzctl", "prlctl")

@@ -5,9 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
+from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
-from netbench.vmm.container_runtime import DIRECTORY
+from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
 
 # Its locks would be in /dev/shm, and its networks below /etc. What outlives podman when that is killed is conmon, with
 # the container: `netbench clean` finds it by the mark.
@@ -27,7 +29,7 @@ _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
 _CONFIGURATION_FILE, _PID_FILE = "containers.conf", "pid"
 
 
-class Podman:
+class Podman(Runtime):
     """`podman run` on a storage of its own, without an image, a registry, or a control group of its own.
 
     Only crun can do without one; runc would make its own beside everybody's.
@@ -40,7 +42,7 @@ class Podman:
         text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
         (directory / _CONFIGURATION_FILE).write_text(text)
 
-    def command(self, name: str, host_name: str, root: Root, init: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
         storage = (
             "--root",
             f"{DIRECTORY}/storage",
@@ -59,7 +61,8 @@ class Podman:
             "--events-backend",
             "none",
         )
-        own = ("--cgroups", "disabled", "--network", "host", "--uts", "private", "--hostname", host_name, *_LIMITS)
+        name, called = spec.own_netns, host_name(spec)
+        own = ("--cgroups", "disabled", "--network", "host", "--uts", "private", "--hostname", called, *_LIMITS)
         plain = (
             "--privileged",
             "--read-only",
@@ -77,7 +80,8 @@ class Podman:
         ]
         run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
-        return ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
+        command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
+        return confined(command, spec.host_cpus, spec.door)
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         with suppress(OSError, ValueError):  # not written (whole) yet

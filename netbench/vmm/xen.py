@@ -54,7 +54,7 @@ class Xen(Vmm):
     kinds = (Virtualisation.PARA, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
     supports = replace(Vmm.supports, attachments=("vif",), pinning=("the whole guest", "each vCPU"))
-    entitles: ClassVar[bool] = True
+    entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0)  # emulated
     may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl),)
 

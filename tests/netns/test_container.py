@@ -1,29 +1,48 @@
 """Containers: they keep the contract of every VMM, take part in campaigns, and what is lost in one is placed."""
 
+import os
 import shutil
 import signal
+import time
+from pathlib import Path
 
 import pytest
 import yaml
 
-from netbench.errors import TestbedError
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.clock import wait_until
+from netbench.hosts.lines import end
 from netbench.hosts.local import marked_processes
+from netbench.linux.proc import all_processes
+from netbench.model.entitlement import Entitlement
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
+from netbench.testbed.cpus import usable_cpus
+from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
+from netbench.vmm.libvirt_lxc import REMEDY, look_for_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
-from tests.commands import FEW, netbench, rows, settings
+from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, wait_for
-from tests.netns.yard import fresh_yard
+from tests.netns.yard import fresh_yard, groups
 from tests.unit.inputs import topology
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc"),
 ]
+
+
+def lacking_for_libvirt() -> str:
+    try:
+        look_for_lxc_driver("")
+    except MissingError as error:
+        return f"{error}: {REMEDY}"
+    return ""
+
 
 SEVEN = "numgen inc mod 100 < 7 counter drop"
 BREAKAGES = [
@@ -60,7 +79,8 @@ class TestLxc(VmmContract):
 needs_podman = pytest.mark.skipif(
     not (shutil.which("podman") and shutil.which("crun")), reason="needs podman and crun: apt-get install podman crun"
 )
-RUNTIMES = ["lxc", pytest.param("podman", marks=needs_podman)]
+needs_libvirt = pytest.mark.skipif(bool(lacking := lacking_for_libvirt()), reason=lacking)
+RUNTIMES = ["lxc", pytest.param("podman", marks=needs_podman), pytest.param("libvirt", marks=needs_libvirt)]
 
 
 @needs_podman
@@ -72,7 +92,25 @@ class TestPodman(VmmContract):
         return Container(ContainerOptions(runtime="podman", root="image", image="/var/empty-root/"))
 
 
-@pytest.mark.parametrize("options", [{}, {"root": "image"}], ids=["host", "image"])
+@needs_libvirt
+class TestLibvirt(VmmContract):
+    def vmm(self):
+        return Container(ContainerOptions(runtime="libvirt", forward="bridge"))
+
+    def broken(self):
+        return Container(ContainerOptions(runtime="libvirt", root="image", image="/var/empty-root/"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"root": "image"},
+        pytest.param({"runtime": "libvirt"}, marks=needs_libvirt),
+        pytest.param({"runtime": "libvirt", "root": "image"}, marks=needs_libvirt),
+    ],
+    ids=["host", "image", "libvirt-host", "libvirt-image"],
+)
 def test_losses_are_placed_to_the_frame(options, tmp_path):
     spec = UutSpec.model_validate({"name": "box", "kind": "container", "forward": "route", **options})
     said = measured(load_shipped("netns"), spec, BREAKAGES, tmp_path)
@@ -114,3 +152,71 @@ def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path,
     campaign.kill()
     assert campaign.wait(timeout=20) == -signal.SIGKILL
     assert netbench("clean").returncode == 0  # what is left then, the fixtures look at
+
+
+@needs_libvirt
+def test_a_domain_of_libvirts_has_its_cpus_and_its_share(tmp_path):
+    """As far as they bind it, and what is run in it: libvirt makes groups of its own below netbench's."""
+    last = usable_cpus()[-1]
+    with fresh_yard("nbt-share") as yard:
+        before = kept()
+        options = ContainerOptions(runtime="libvirt")
+        with yard.uut(Guest(Container(options)), "g", (), Entitlement((last,), weight=1000, limit=0.25)) as active:
+            assert active.ready.inside is not None
+            status = active.ready.inside.read("/proc/1/status")
+            assert f"Cpus_allowed_list:\t{last}\n" in status
+            named = {path.name for path in groups()}
+            assert len(named) == 1, "they bear netbench's name, in every hierarchy"
+            busy = active.ready.inside.spawn(["sh", "-c", "while :; do :; done"])
+            try:
+                used_before, began = active.uut.cpu_s()["host"], time.monotonic()
+                time.sleep(2.0)
+                used, took = active.uut.cpu_s()["host"] - used_before, time.monotonic() - began
+            finally:
+                end(busy)
+            assert 0.1 < used / took < 0.35
+        assert groups() == []
+        assert kept() == before, "nothing is written where a system's libvirt keeps its files"
+
+
+@needs_libvirt
+@pytest.mark.parametrize(
+    ("program", "why"), [("libvirtd", "its libvirtd has ended"), ("libvirt_lxc", "libvirt's domain has ended")]
+)
+def test_a_domain_whose_libvirt_is_killed_says_so_and_is_ended(program, why):
+    with fresh_yard("nbt-killed") as yard:
+        with yard.uut(Guest(Container(ContainerOptions(runtime="libvirt"))), "g") as active:
+            (pid,) = (one.pid for one in all_processes() if one.name == program)
+            os.kill(pid, signal.SIGKILL)
+            assert wait_until(lambda: why in said(active), 10.0), said(active)
+        assert list(marked_processes(yard.run_id)) == []
+
+
+def said(active: ActiveGuest) -> str:
+    try:
+        active.uut.read()
+    except TestbedError as error:
+        return str(error)
+    return ""
+
+
+@needs_libvirt
+def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_path):
+    limited = {"host_cpus": [usable_cpus()[-1]], "cpu_limit": "50%"}
+    uuts = [
+        {"name": name, "kind": "container", "runtime": "libvirt", "forward": forward, **more}
+        for name, forward, more in (("plain", "bridge", {}), ("router", "route", limited))
+    ]
+    wanted = topology(1, uuts, name="nbt-lxc").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["uut"] for row in rows(results)] == ["plain", "router"]
+    for row in rows(results):
+        assert row["sent_frames"] == row["received_frames"] == str(FEW_FRAMES), row
+        assert (row["unexplained_frames"], row["lost_at"], verdict_of(row)) == ("0", "", "valid"), row
+
+
+def kept() -> list[str]:
+    places = [Path(place, "libvirt") for place in ("/etc", "/var/lib", "/var/log", "/var/cache", "/run")]
+    return sorted(str(path) for place in places for path in (place, *place.rglob("*")) if path.exists())

@@ -33,7 +33,7 @@ class Elsewhere(Vmm):
     """It starts guests on a machine that is not this one."""
 
     elsewhere: ClassVar[bool] = True
-    entitles: ClassVar[bool] = True
+    entitles: bool = True
 
     def needs(self):
         return frozenset({"its-api"})

@@ -1,0 +1,116 @@
+"""Containers of libvirt's LXC driver: what their domains are, and the control groups that they need."""
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.base import Completed
+from netbench.linux.changes.base import Look
+from netbench.linux.journal import from_json, to_json
+from netbench.vmm import libvirt_lxc, libvirt_lxc_groups
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.container import Container, ContainerOptions
+from netbench.vmm.container_root import Root
+from netbench.vmm.libvirt_lxc import domain_xml, look_for_lxc_driver
+from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, ways_in
+from tests.unit.fakes import FakeHost
+
+SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), host_cpus=(1, 3), weight=200, limit=0.5)
+APART = (
+    "tmpfs /sys/fs/cgroup tmpfs rw 0 0",
+    "cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0",
+    "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0",
+    "cgroup /sys/fs/cgroup/devices cgroup rw,relatime,devices 0 0",
+    "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0",
+    "cgroup /sys/fs/cgroup/systemd cgroup rw,relatime,name=systemd 0 0",
+    "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0",
+)
+OWN = ("5:memory:/user", "4:devices:/", "3:cpuset:/", "2:cpu,cpuacct:/user", "1:name=systemd:/user", "0::/user")
+UNIFIED = ("cgroup2 /sys/fs/cgroup cgroup2 rw,relatime 0 0",)
+
+
+@pytest.fixture
+def groups_of(monkeypatch):
+    """A machine with these mounts, on which netbench is in these groups."""
+
+    def machine(mounts, own=("0::/user.slice",)):
+        files = {Path("/proc/self/mounts"): mounts, Path("/proc/self/cgroup"): own}
+        monkeypatch.setattr(libvirt_lxc_groups, "lines_of", lambda path: list(files[path]))
+        monkeypatch.setattr(os, "getpid", lambda: 7)
+
+    return machine
+
+
+def test_a_domain_is_the_container_that_the_other_runtimes_start(tmp_path):
+    (tmp_path / "usr").mkdir()
+    (tmp_path / "bin").symlink_to("usr/bin")
+    domain = ElementTree.fromstring(domain_xml(SPEC, Root(tmp_path), ["/bin/sh", "-c", "echo a&b"]))
+    assert (domain.get("type"), domain.findtext("name")) == ("lxc", "g")
+    assert domain.find("vcpu").get("cpuset") == "1,3"  # type: ignore[union-attr]
+    assert [one.text for one in domain.findall("os/initarg")][-3:] == ["/bin/sh", "-c", "echo a&b"]
+    assert domain.find("os/initenv").attrib == {"name": "NETBENCH_RUN"}  # type: ignore[union-attr]
+    mounted = {one.find("target").get("dir"): one for one in domain.findall("devices/filesystem")}  # type: ignore[union-attr]
+    assert mounted.keys() == {"/", "/usr"}
+    assert (mounted["/"].find("readonly"), mounted["/usr"].find("readonly") is None) == (None, False)
+    assert domain.find("devices/interface") is None
+    free = ElementTree.fromstring(domain_xml(GuestSpec("g", SPEC.directory), Root(tmp_path), ["x"]))
+    assert free.find("vcpu").attrib == {}  # type: ignore[union-attr]
+
+
+def test_groups_are_where_netbench_is_but_for_shares_of_cpus(groups_of):
+    groups_of(APART, OWN)
+    assert hierarchies() == [
+        Hierarchy("cpu,cpuacct", "/sys/fs/cgroup/cpu,cpuacct"),
+        Hierarchy("cpuset", "/sys/fs/cgroup/cpuset"),
+        Hierarchy("devices", "/sys/fs/cgroup/devices"),
+        Hierarchy("memory", "/sys/fs/cgroup/memory/user"),
+    ]
+    assert cpu_door("nb-x") == "/proc/7/root/sys/fs/cgroup/cpu,cpuacct/nb-x/cgroup.procs"
+
+
+def test_in_version_2_nothing_runs_in_a_group_with_groups(groups_of):
+    groups_of(UNIFIED)
+    own, leaf = (f"/proc/7/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
+    words = ways_in(["libvirtd"], "nb-x")
+    assert [words.index(own) < words.index("unshare") < words.index(leaf), words[-1]] == [True, "libvirtd"]
+    assert cpu_door("nb-x") == leaf
+
+
+def test_what_is_done_is_told_and_can_be_undone_by_another_process(groups_of):
+    groups_of(APART, OWN)
+    change = AddGroups("nb-x", 200, 0.5)
+    cpu = "/sys/fs/cgroup/cpu,cpuacct/nb-x"
+    others = " ".join(f"/sys/fs/cgroup/{one}/nb-x" for one in ("cpuset", "devices", "memory/user"))
+    assert change.command == (
+        f"mkdir -p {cpu} {others} && echo 2048 >{cpu}/cpu.shares && "
+        f"echo 100000 >{cpu}/cpu.cfs_period_us && echo 50000 >{cpu}/cpu.cfs_quota_us"
+    )
+    found = change.found(Look(FakeHost({"test": Completed((), 1, "", "")})))
+    assert found.paths == f"{cpu} {others}"
+    assert from_json(to_json(found)) == found
+
+
+def test_groups_of_somebody_else_are_left_alone(groups_of):
+    groups_of(APART, OWN)
+    with pytest.raises(TestbedError, match="the control group .*/nb-x is there already and not netbench's"):
+        AddGroups("nb-x").found(Look(FakeHost({"test": Completed((), 0, "", "")})))
+    host = FakeHost()
+    AddGroups("mine", paths="/sys/fs/cgroup/memory/mine").undo(host)
+    assert host.commands == []
+
+
+def test_a_machine_without_the_groups_is_told_which(groups_of):
+    groups_of([line for line in APART if "memory" not in line], OWN)
+    with pytest.raises(MissingError, match="containers of libvirt need control groups with memory: mount them"):
+        AddGroups("nb-x").found(Look(FakeHost()))
+
+
+def test_what_is_not_there_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(libvirt_lxc, "_LIBRARIES", tmp_path)
+    with pytest.raises(MissingError, match="its driver for LXC"):
+        look_for_lxc_driver("")
+    assert "libvirt-lxc" in Container(ContainerOptions(runtime="libvirt")).needs()
+    assert "libvirt-lxc" not in Container(ContainerOptions()).needs()
