@@ -1,23 +1,27 @@
 """Containers: they keep the contract of every VMM, take part in campaigns, and what is lost in one is placed."""
 
+import re
 import shutil
 import signal
 
 import pytest
 import yaml
 
-from netbench.errors import TestbedError
-from netbench.hosts.local import marked_processes
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.local import LocalHost, marked_processes
+from netbench.linux.cgroups import find_memory_controller
+from netbench.model.entitlement import Entitlement
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
+from netbench.uut.base import EVERYTHING
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
-from tests.commands import FEW, netbench, rows, settings
+from tests.commands import FEW, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, wait_for
-from tests.netns.yard import fresh_yard
+from tests.netns.yard import FRAMES, fresh_yard, groups
 from tests.unit.inputs import topology
 
 pytestmark = [
@@ -114,3 +118,45 @@ def test_nothing_outlives_a_controller_that_was_killed(start, results, tmp_path,
     campaign.kill()
     assert campaign.wait(timeout=20) == -signal.SIGKILL
     assert netbench("clean").returncode == 0  # what is left then, the fixtures look at
+
+
+TAKES_100_MIB = ("sh", "-c", "head -c 100M /dev/zero | tail -c 100M | wc -c")
+
+
+def has_memory_groups():
+    try:
+        return find_memory_controller(LocalHost("local", "nbt"))
+    except MissingError:
+        return None
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("entitlement", [EVERYTHING, Entitlement((), 50, 0.5)], ids=["alone", "with-shares"])
+def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
+    plain = ContainerOptions(runtime=runtime)
+    limited = ContainerOptions.model_validate({"runtime": runtime, "memory": "48M"})
+    with fresh_yard("nbt-memory") as yard:
+        path = yard.paths[0]
+        with yard.uut(Guest(Container(plain)), "g", (path,), entitlement) as active:
+            assert active.ready.inside.run(TAKES_100_MIB).stdout.strip() == str(100 << 20)
+            assert "memory" not in active.ready.facts
+        with yard.uut(Guest(Container(limited)), "g", (path,), entitlement) as active:
+            assert active.ready.facts["memory"] == "48 MiB"
+            taken = active.ready.inside.run(TAKES_100_MIB)
+            assert (taken.exit_code, taken.stdout.strip()) != (0, str(100 << 20))
+            assert re.search(r"MemAvailable: +49152 kB", active.ready.inside.read("/proc/meminfo"))
+            assert len(groups()) == (1 if entitlement is EVERYTHING else 2)
+            assert yard.forwarded(active, path) == FRAMES
+        assert groups() == []
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
+@pytest.mark.skipif(not shutil.which("stress-ng"), reason="needs stress-ng: apt-get install stress-ng")
+def test_a_neighbour_that_fills_its_memory_is_not_killed_for_want_of_it(results):
+    limited = settings(topology__uuts__1__memory="192M", topology__uuts__1__root="host")
+    few = [*FEW, *settings(loads="800fps", duration="250ms", scenarios="[cpu-heavy]")]
+    done = netbench("run", "netns-vmm", "quick", "-o", results, "--uut", "container", *few, *limited)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = rows(results)
+    assert (row["sent_frames"], verdict_of(row)) == (row["received_frames"], "valid")
