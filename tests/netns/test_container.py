@@ -139,10 +139,12 @@ def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
     with fresh_yard("nbt-memory") as yard:
         path = yard.paths[0]
         with yard.uut(Guest(Container(plain)), "g", (path,), entitlement) as active:
+            assert active.ready.inside
             assert active.ready.inside.run(TAKES_100_MIB).stdout.strip() == str(100 << 20)
             assert "memory" not in active.ready.facts
         with yard.uut(Guest(Container(limited)), "g", (path,), entitlement) as active:
             assert active.ready.facts["memory"] == "48 MiB"
+            assert active.ready.inside
             taken = active.ready.inside.run(TAKES_100_MIB)
             assert (taken.exit_code, taken.stdout.strip()) != (0, str(100 << 20))
             assert re.search(r"MemAvailable: +49152 kB", active.ready.inside.read("/proc/meminfo"))

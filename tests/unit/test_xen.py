@@ -4,6 +4,7 @@ import json
 import socket
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.linux.changes import Look
+from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
@@ -248,7 +250,7 @@ def test_the_vif_of_an_ingress_nic_has_dropped_what_expired_in_it_too():
     path = stream_paths(topology(1))[0]
     links = guest_links([path], Vif(NAME, "vif", ("nb-vi-s1", "nb-ve-s1")))
     counters = NicCounters(10, 20, 3, 4, 5, 6, True, 0, "", 1, 0)
-    kernel = SimpleNamespace(read_nics=lambda places: dict.fromkeys(places, counters))
+    kernel = cast(Machine, SimpleNamespace(read_nics=lambda places: dict.fromkeys(places, counters)))
     readings = list(read_links(kernel, links, dict.fromkeys(places_of(links), 0), "guest g"))
     assert [(one.point, one.counter, one.role, one.frames) for one in readings] == [
         ("ingress vif", "tx", "passed", 20),
