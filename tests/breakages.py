@@ -96,14 +96,18 @@ def measured_on(
     breakages: Sequence[Broken],
     scratch: Path,
     hosts: Mapping[str, Host] = {},
+    attempts: int = ATTEMPTS,
 ) -> dict[str, Said]:
-    """Likewise of a UUT that is up; `hosts` are those that are not on this machine."""
+    """Likewise of a UUT that is up; `hosts` are those that are not on this machine.
+
+    A trial in which a machine stood still is measured again until there were so many `attempts`.
+    """
     said, topology = {}, testbed.topology
     for index, breakage in enumerate([*breakages, NOTHING]):
         trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
         with broken(topology, active, breakage, hosts):
             setup, recording = testbed.setup({VICTIM: active}), Recording.as_wanted(PROFILE, scratch)
-            for attempt in range(1, ATTEMPTS + 1):
+            for attempt in range(1, attempts + 1):
                 result = run_trial(setup, trial, recording, attempt)
                 if not _held_up(result):
                     break
