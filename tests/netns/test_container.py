@@ -155,7 +155,7 @@ def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
 
 @pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
 @pytest.mark.skipif(not shutil.which("stress-ng"), reason="needs stress-ng: apt-get install stress-ng")
-def test_a_neighbour_that_fills_its_memory_is_not_killed_for_want_of_it(results):
+def test_a_campaign_with_containers_of_little_memory_one_of_which_fills_its_own(results):
     limited = settings(topology__uuts__1__memory="192M", topology__uuts__1__root="host")
     few = [*FEW, *settings(loads="800fps", duration="250ms", scenarios="[cpu-heavy]")]
     done = netbench("run", "netns-vmm", "quick", "-o", results, "--uut", "container", *few, *limited)
