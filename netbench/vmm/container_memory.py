@@ -93,7 +93,8 @@ class AddMemoryGroup(Change):
             others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
             with suppress(TestbedError):  # refused where somebody else has come to use it
                 if not set(others) - {self.parent}:
-                    host.write(_switch(self.directory), "-memory")
+                    for switch in reversed(list(self._switches)):
+                        host.write(switch, "-memory")
 
     @property
     def _settings(self) -> list[tuple[str, str]]:

@@ -73,7 +73,8 @@ def test_beside_shares_it_is_part_of_their_group_where_a_process_can_be_in_one_o
     ]
     assert doors(host, CPU_DOOR, made) == (f"{ROOT}{path}/cgroup.procs",)
     made.undo(host)
-    assert host.written[-1] == (SWITCH, "-memory")
+    within = f"/sys/fs/cgroup/{SHARES}/cgroup.subtree_control"
+    assert host.written[-2:] == [(within, "-memory"), (SWITCH, "-memory")], "from the innermost on"
 
 
 def test_beside_shares_it_is_another_group_where_each_controller_has_its_own():
