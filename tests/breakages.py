@@ -1,7 +1,7 @@
 """Things that are broken on purpose on the way of frames, and what a trial says of them."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.config.shipped import TOPOLOGIES, find
-from netbench.hosts.base import run_checked
+from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.model.profile import Profile
@@ -18,7 +18,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.resolved import resolve
-from netbench.testbed.testbed import open_testbed
+from netbench.testbed.testbed import Testbed, open_testbed
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from netbench.uut.base import ActiveGuest
@@ -85,17 +85,33 @@ def load_shipped(name: str) -> Topology:
 
 def measured(topology: Topology, spec: UutSpec, breakages: Sequence[Broken], scratch: Path) -> dict[str, Said]:
     """What a trial says under each breakage, and once they are gone."""
-    said = {}
     with open_testbed(resolve(topology, PROFILE)) as testbed, testbed.uut(spec) as active:
-        for index, breakage in enumerate([*breakages, NOTHING]):
-            trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
-            with broken(topology, active, breakage):
-                setup, recording = testbed.setup({VICTIM: active}), Recording.as_wanted(PROFILE, scratch)
-                for attempt in range(1, ATTEMPTS + 1):
-                    result = run_trial(setup, trial, recording, attempt)
-                    if not _held_up(result):
-                        break
-                said[breakage.name] = _summary(result)
+        return measured_on(testbed, spec, active, breakages, scratch)
+
+
+def measured_on(
+    testbed: Testbed,
+    spec: UutSpec,
+    active: ActiveGuest,
+    breakages: Sequence[Broken],
+    scratch: Path,
+    hosts: Mapping[str, Host] = {},
+    attempts: int = ATTEMPTS,
+) -> dict[str, Said]:
+    """Likewise of a UUT that is up; `hosts` are those that are not on this machine.
+
+    A trial in which a machine stood still is measured again until there were so many `attempts`.
+    """
+    said, topology = {}, testbed.topology
+    for index, breakage in enumerate([*breakages, NOTHING]):
+        trial = planned_trial(topology, PROFILE, ("s1",), index=index, uut=spec.name)
+        with broken(topology, active, breakage, hosts):
+            setup, recording = testbed.setup({VICTIM: active}), Recording.as_wanted(PROFILE, scratch)
+            for attempt in range(1, attempts + 1):
+                result = run_trial(setup, trial, recording, attempt)
+                if not _held_up(result):
+                    break
+            said[breakage.name] = _summary(result)
     return said
 
 
@@ -105,19 +121,21 @@ def _held_up(result: TrialResult) -> bool:
 
 
 @contextmanager
-def broken(topology: Topology, active: ActiveGuest, breakage: Broken) -> Iterator[None]:
-    _do(topology, active, breakage.host, breakage.make)
+def broken(topology: Topology, active: ActiveGuest, breakage: Broken, hosts: Mapping[str, Host] = {}) -> Iterator[None]:
+    _do(topology, active, breakage.host, breakage.make, hosts)
     try:
         yield
     finally:
-        _do(topology, active, breakage.host, breakage.undo)
+        _do(topology, active, breakage.host, breakage.undo, hosts)
 
 
-def _do(topology: Topology, active: ActiveGuest, host: str, command: str) -> None:
+def _do(topology: Topology, active: ActiveGuest, host: str, command: str, hosts: Mapping[str, Host]) -> None:
     if host == "guest":
         inside = active.ready.inside
         assert inside is not None
         assert inside.run(shlex.split(command)).exit_code == 0
+    elif host in hosts:
+        run_checked(hosts[host], shlex.split(command))
     elif host:
         netns = topology.netns(host)
         assert netns is not None

@@ -1,6 +1,7 @@
-"""Shares of a machine's CPUs for groups of processes: where its kernel keeps such groups, and what is told to them.
+"""Shares of a machine's CPUs and memory for groups of processes: where its kernel keeps these, and what they are told.
 
-Both versions of control groups: v1's `cpu` controller (sched-design-CFS.rst, sched-bwc.rst), and v2 (cgroup-v2.rst).
+Both versions of control groups: v1's controllers `cpu` (sched-design-CFS.rst, sched-bwc.rst) and `memory`
+(cgroup-v1/memory.rst), and v2 (cgroup-v2.rst).
 """
 
 import os
@@ -35,35 +36,62 @@ class CpuController:
             yield "cpu.max", f"{round(limit * _PERIOD_US)} {_PERIOD_US}"
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryController:
+    """Where a machine has groups whose memory is limited; `directory` holds those that are part of no other."""
+
+    directory: str = USUAL_DIRECTORY
+    version: int = 2
+
+    def settings(self, mib: int) -> Iterator[tuple[str, str]]:
+        """The files of a group, and what is written to each, for at most so many MiB, none of it in swap.
+
+        A kernel without swap need not have the second of them.
+        """
+        yield ("memory.limit_in_bytes" if self.version == 1 else "memory.max"), str(mib << 20)
+        yield ("memory.swappiness" if self.version == 1 else "memory.swap.max"), "0"
+
+
 def find_controller(host: Host) -> CpuController:
     """Where the machine that a host is on has its groups; MissingError where it has none, or none may be made."""
-    found = _mounted(host)
+    return CpuController(*_find(host, "cpu", "cpu_weight and cpu_limit need", "CONFIG_CFS_BANDWIDTH"))
+
+
+def find_memory_controller(host: Host) -> MemoryController:
+    """Likewise those whose memory is limited."""
+    return MemoryController(*_find(host, "memory", "memory of a container needs", "CONFIG_MEMCG"))
+
+
+def _find(host: Host, controller: str, who: str, option: str) -> tuple[str, int]:
+    found = _mounted(host, controller)
     if found is None:
         raise MissingError(
-            "cpu_weight and cpu_limit need control groups with the cpu controller, which this machine has not: boot a "
-            "kernel with CONFIG_CFS_BANDWIDTH and mount them (mount -t cgroup2 cgroup2 /sys/fs/cgroup)"
+            f"{who} control groups with the {controller} controller, which this machine has not: boot a "
+            f"kernel with {option} and mount them (mount -t cgroup2 cgroup2 /sys/fs/cgroup)"
         )
-    if host.run(["test", "-w", _outside(host) + found.directory]).exit_code != 0:
+    directory, _ = found
+    if host.run(["test", "-w", _outside(host) + directory]).exit_code != 0:
         raise MissingError(
-            f"cpu_weight and cpu_limit need control groups, and none may be made in {found.directory}: run netbench as "
+            f"{who} control groups, and none may be made in {directory}: run netbench as "
             "root and outside this container, or give the container --privileged"
         )
     return found
 
 
-def door(host: Host, controller: CpuController, group: str) -> str:
+def door(host: Host, controller: CpuController | MemoryController, group: str) -> str:
     """The file by which a process of a host enters a group."""
     return f"{_outside(host)}{controller.directory}/{group}/cgroup.procs"
 
 
-def _mounted(host: Host) -> CpuController | None:
+def _mounted(host: Host, controller: str) -> tuple[str, int] | None:
+    """Directory and version of the groups that have a controller."""
     outside = _outside(host)
     for line in host.read(f"{outside.removesuffix('/root')}/mounts").splitlines():
         _, directory, kind, options, *_ = line.split()
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return CpuController(directory, 1)
-        if kind == "cgroup2" and "cpu" in _read(host, f"{outside}{directory}/cgroup.controllers").split():
-            return CpuController(directory, 2)
+        if kind == "cgroup" and controller in options.split(","):
+            return directory, 1
+        if kind == "cgroup2" and controller in _read(host, f"{outside}{directory}/cgroup.controllers").split():
+            return directory, 2
     return None
 
 

@@ -95,8 +95,9 @@ class Guest(UnitUnderTest):
         attachment = vmm.attachment(spec)
         named = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
         steps: list[Step] = [
-            *vmm.changes(spec),
+            # First: a group that a driver makes may be part of this one.
             *(() if vmm.entitles else group_changes(assignment)),
+            *vmm.changes(spec),
             *(() if vmm.elsewhere else attaching_changes(paths, attachment, self._towards(paths))),
             StartGuest(spec, vmm.command(spec)),
             *map(ChangeInside, self._changes_inside(paths, named)),

@@ -201,3 +201,6 @@ def read_links(
             passed -= dropped  # received is also what there was no room for
         yield CounterReading(link.stream, link.point.name, way, "passed", passed)
         yield CounterReading(link.stream, link.point.name, f"{way}_dropped", "dropped", dropped)
+        for counter in link.attachment.dropped_too if way == link.attachment.to_guest else ():
+            dropped = getattr(counted[link.place], counter)
+            yield CounterReading(link.stream, link.point.name, counter, "dropped", dropped)

@@ -18,6 +18,8 @@ class Attachment(Protocol):
     on_nic: ClassVar[bool] = False
     # What the machine counts of frames to the guest: those that it sends into the interface (tx), or takes in by it.
     to_guest: ClassVar[Literal["rx", "tx"]] = "tx"
+    # What else of NicCounters counts frames to the guest that were dropped, beside those dropped that way.
+    dropped_too: ClassVar[tuple[str, ...]] = ()
 
     def changes(self, netns: str | None, interface: str, mac: str, nic: str) -> Iterator[Change]:
         """What makes `interface` in that namespace of the machine for its NIC `nic`; `mac` is that of the guest's end.

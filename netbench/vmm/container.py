@@ -22,12 +22,14 @@ from netbench.images.unpacked import roots, unpack
 from netbench.linux.changes import AddNamespace, AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
 from netbench.linux.proc import all_processes, memory_bytes
+from netbench.model.fields import Memory
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Veth
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, refuse_nics_of_vms
 from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
+from netbench.vmm.container_memory import MEMORY_GROUPS, AddMemoryGroup, doors
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
 from netbench.vmm.libvirt_lxc import REMEDY, LibvirtLxc, look_for_lxc_driver
@@ -51,10 +53,12 @@ class ContainerOptions(GuestOptions):
     """A container that forwards between two virtual Ethernet interfaces per stream.
 
     `root` says whose programs it has: those of this `host`, or of a guest `image`, by the name that `netbench image
-    build` gave it, or by the path (with a `/`) of a directory that holds a root file system.
+    build` gave it, or by the path (with a `/`) of a directory that holds a root file system. Its processes take no more
+    than `memory` together, rounded to MiB; None: what the machine has.
     """
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
+    memory: Memory | None = None
     root: Literal["host", "image"] = "host"
     image: str = DEFAULT_IMAGE
 
@@ -69,6 +73,8 @@ class ContainerOptions(GuestOptions):
             raise ValueError(
                 "image: it is for root: image; with root: host a container has the programs of this machine"
             )
+        if self.runtime == "libvirt" and self.memory:
+            raise ValueError("memory: libvirt has control groups of its own; take runtime lxc or podman for a limit")
         return self
 
 
@@ -87,6 +93,7 @@ class Container(Vmm):
         Facility("libvirt-lxc", "containers with `runtime: libvirt`", REMEDY, look_for_lxc_driver),
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
         Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
+        MEMORY_GROUPS,
     )
     kinds = (Virtualisation.OS_LEVEL,)
     supports = replace(Vmm.supports, attachments=("veth",))
@@ -115,6 +122,8 @@ class Container(Vmm):
         needs = {"netns", "nsenter"} | self._runtime.needs
         if self._of_image:
             needs |= {"cpio", f"image:{self._options.image}"}
+        if self._options.memory:
+            needs.add(MEMORY_GROUPS.name)
         return frozenset(needs)
 
     def load_needs(self) -> frozenset[str]:
@@ -127,11 +136,18 @@ class Container(Vmm):
         yield AddRunDirectory(str(spec.directory))
         yield AddNamespace(spec.own_netns)
         yield from self._runtime.changes(spec)
+        if group := self._memory_group(spec):
+            yield group
 
     def command(self, spec: GuestSpec) -> str:
         planned = roots() / "DIGEST" if self._of_image else self._source()
         within = ("ip", "netns", "exec", spec.own_netns)
-        return shlex.join([*within, *self._start(spec, Root(planned))])
+        group = self._memory_group(spec)
+        own = self._runtime.door(spec)
+        planned_doors = (own,) if own else ()
+        if group:
+            planned_doors = (f"{group.path}/cgroup.procs",)
+        return shlex.join([*within, *self._start(spec, Root(planned), planned_doors)])
 
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         root = Root(self._source())
@@ -142,7 +158,16 @@ class Container(Vmm):
             raise TestbedError(f"{spec.title}: its root {error.filename} cannot be made: {error.strerror}") from error
         version = run_checked(host, self._runtime.version).split()[-1]
         facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact()}
-        return ContainerGuest(spec, host, self._runtime, self._start(spec, root), facts)
+        memory = self._options.memory
+        if memory:
+            facts["memory"] = f"{memory} MiB"
+        ways_in = doors(host, self._runtime.door(spec), self._memory_group(spec))
+        command = self._start(spec, root, ways_in)
+        return ContainerGuest(spec, host, self._runtime, command, facts, ways_in, memory)
+
+    def _memory_group(self, spec: GuestSpec) -> AddMemoryGroup | None:
+        shares = Path(spec.door).parent.name if spec.door else ""
+        return AddMemoryGroup(spec.own_netns, self._options.memory, shares) if self._options.memory else None
 
     @property
     def _of_image(self) -> bool:
@@ -154,8 +179,8 @@ class Container(Vmm):
             return unpack(find_image(self._options.image))
         return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
 
-    def _start(self, spec: GuestSpec, root: Root) -> list[str]:
-        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, _INIT)]
+    def _start(self, spec: GuestSpec, root: Root, ways_in: Sequence[str]) -> list[str]:
+        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, _INIT, ways_in)]
 
     def _root_fact(self) -> str:
         if not self._of_image:
@@ -168,9 +193,19 @@ class ContainerGuest(RunningGuest):
     """A container, by the process of its runtime, which lives as long as its first process does."""
 
     def __init__(
-        self, spec: GuestSpec, here: Host, runtime: Runtime, command: Sequence[str], facts: dict[str, str]
+        self,
+        spec: GuestSpec,
+        here: Host,
+        runtime: Runtime,
+        command: Sequence[str],
+        facts: dict[str, str],
+        ways_in: Sequence[str] = (),
+        memory_mib: int | None = None,
     ) -> None:
+        """`ways_in` are the files by which processes enter its control groups; one of these allows `memory_mib`."""
         super().__init__(spec)
+        self._ways_in = ways_in
+        self._memory_mib = memory_mib
         self._runtime = runtime
         self._here = here
         self._facts = facts
@@ -204,8 +239,10 @@ class ContainerGuest(RunningGuest):
             words = f"it has {len(pids)} first processes by what its runtime tells"
             raise TestbedError(self.death_just_now() or f"{self.spec.title}: {words}")
         (self._pid,) = pids
-        around = Confined(self._here, self.spec.host_cpus, self._runtime.door(self.spec))
-        self._inside = ContainerHost(self.spec.name, self.spec.title, around, self._pid)
+        around: Host = Confined(self._here, self.spec.host_cpus)
+        for door in self._ways_in:
+            around = Confined(around, (), door)
+        self._inside = ContainerHost(self.spec.name, self.spec.title, around, self._pid, self._memory_mib)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:
         if self._inside is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from netbench.hosts.base import Completed, GoneError, Host, Process, RemoteByCommand
 from netbench.linux.proc import read_process
+from netbench.vmm.container_memory import MEMINFO, with_limit
 
 
 class ContainerHost(RemoteByCommand):
@@ -14,10 +15,17 @@ class ContainerHost(RemoteByCommand):
     Its files are its own: what is the machine's has other names in it. GoneError once the first process has ended.
     """
 
-    def __init__(self, name: str, title: str, outside: Host, pid: int) -> None:
+    def __init__(self, name: str, title: str, outside: Host, pid: int, memory_mib: int | None = None) -> None:
+        """`memory_mib` is what all in it may take; None: no limit of its own."""
         super().__init__(name, title)
         self._outside = outside
         self._pid = pid
+        self._memory_mib = memory_mib
+
+    def read(self, path: str) -> str:
+        """A file; what its kernel tells of memory is what it may take of it, so that a load does not take more."""
+        text = super().read(path)
+        return with_limit(text, self._memory_mib) if path == MEMINFO and self._memory_mib else text
 
     def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
         done = self._outside.run(self._command(argv), stdin=stdin, timeout_s=timeout_s)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from netbench.hosts.composed import confined
 from netbench.linux.changes import Change
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
@@ -26,10 +27,10 @@ class Runtime(Protocol):
     def prepare(self, directory: Path, run_id: str) -> None:
         """Write what it is told by files below the guest's directory; OSError where that cannot be done."""
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         """What runs a container whose first process is `init`; its root is laid out in `root` of its directory.
 
-        Where and in what control group the guest may run, it does.
+        It runs where the guest may, and in its control groups, whose files for processes are `ways_in`.
         """
 
     def door(self, spec: GuestSpec) -> str:
@@ -38,6 +39,14 @@ class Runtime(Protocol):
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         """The container's first process, by that of its runtime; none while it is not there yet, or has ended."""
+
+
+def within(command: Sequence[str], spec: GuestSpec, ways_in: Sequence[str]) -> list[str]:
+    """A command that runs another one where the guest may, and in these control groups."""
+    command = confined(command, spec.host_cpus, "")
+    for door in ways_in:
+        command = confined(command, (), door)
+    return list(command)
 
 
 def host_name(spec: GuestSpec) -> str:

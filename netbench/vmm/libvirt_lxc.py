@@ -15,7 +15,7 @@ from netbench.linux.proc import all_processes
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
-from netbench.vmm.libvirt_lxc_groups import SWITCHED, AddGroups, cpu_door, hierarchies, ways_in
+from netbench.vmm.libvirt_lxc_groups import SWITCHED, AddGroups, cpu_door, hierarchies, in_groups
 from netbench.vmm.libvirt_xml import add, as_text, cpuset
 
 REMEDY = "apt-get install libvirt-daemon libvirt-daemon-driver-lxc libvirt-clients"
@@ -53,11 +53,11 @@ class LibvirtLxc(Runtime):
     def door(self, spec: GuestSpec) -> str:
         return cpu_door(spec.own_netns) if spec.weight is not None or spec.limit is not None else ""
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         seen = [one.controllers or " ".join(f"+{name}" for name in SWITCHED) for one in hierarchies()]
         run = ["sh", str(_SCRIPT), host_name(spec), domain_xml(spec, root, init), *seen]
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return confined(ways_in([*apart, *run], spec.own_netns), spec.host_cpus, "")
+        return confined(in_groups([*apart, *run], spec.own_netns), spec.host_cpus, "")
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         there = list(all_processes())

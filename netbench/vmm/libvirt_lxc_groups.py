@@ -65,7 +65,7 @@ def hierarchies() -> list[Hierarchy]:
     return [Hierarchy("", next((where for _, where, kind, *_ in mounts if kind == "cgroup2"), USUAL_DIRECTORY))]
 
 
-def ways_in(command: Sequence[str], group: str) -> list[str]:
+def in_groups(command: Sequence[str], group: str) -> list[str]:
     """The command that runs another in a namespace of control groups in which `group` is the root of all.
 
     With version 2 it runs in one of its own in there: a group with processes has none with controllers.

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
 from netbench.linux.proc import all_processes
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
-from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
+from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name, within
 
 # A mount's fields are separated by blanks (fstab(5)).
 _ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
@@ -27,10 +26,10 @@ class Lxc(Runtime):
     def prepare(self, directory: Path, run_id: str) -> None:
         (directory / "mount").mkdir()
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         told = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]
         where = ("--name", spec.own_netns, "--lxcpath", DIRECTORY, "--rcfile", "/dev/null")
-        return confined(["lxc-start", "--foreground", *where, *told, "--", *init], spec.host_cpus, spec.door)
+        return within(["lxc-start", "--foreground", *where, *told, "--", *init], spec, ways_in)
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         return [one.pid for one in all_processes() if one.parent == runtime]

@@ -5,11 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.hosts.composed import confined
 from netbench.hosts.local import MARK
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
-from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
+from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name, within
 
 # Its locks would be in /dev/shm, and its networks below /etc. What outlives podman when that is killed is conmon, with
 # the container: `netbench clean` finds it by the mark.
@@ -42,7 +41,7 @@ class Podman(Runtime):
         text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
         (directory / _CONFIGURATION_FILE).write_text(text)
 
-    def command(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> list[str]:
+    def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         storage = (
             "--root",
             f"{DIRECTORY}/storage",
@@ -81,7 +80,7 @@ class Podman(Runtime):
         run = ("run", "--name", name, *own, *plain, *files, "--env", MARK, *mounts, "--rootfs", f"{DIRECTORY}/root")
         configured = f"CONTAINERS_CONF={DIRECTORY}/{_CONFIGURATION_FILE}"
         command = ["env", configured, "sh", "-c", _RUN, "podman", *storage, *kind, *run, *init]
-        return confined(command, spec.host_cpus, spec.door)
+        return within(command, spec, ways_in)
 
     def first_processes(self, directory: Path, runtime: int) -> list[int]:
         with suppress(OSError, ValueError):  # not written (whole) yet

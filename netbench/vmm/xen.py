@@ -124,7 +124,10 @@ class XenGuest(RunningGuest):
         domain = listed(self._machine, self.spec.own_netns)
         if domain is None:
             return f"{self.spec.title}: its domain {self.spec.own_netns} is gone"
-        return f"{self.spec.title}: its domain {domain.trouble}{self._last_words()}" if domain.trouble else ""
+        if not domain.trouble:
+            return ""
+        # One that is paused has said nothing of that: what came last is the agent's.
+        return f"{self.spec.title}: its domain {domain.trouble}{'' if domain.is_paused else self._last_words()}"
 
     def cpu_s(self) -> float:
         """CPU time of its vCPUs, in seconds; Xen tells tenths."""

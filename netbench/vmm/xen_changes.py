@@ -115,10 +115,15 @@ class PlaceVif(Change):
 
 @dataclass(frozen=True, slots=True)
 class Vif(Attachment):
-    """Domain 0's end of a NIC: what Xen makes with the domain, given a name and a place here."""
+    """Domain 0's end of a NIC: what Xen makes with the domain, given a name and a place here.
+
+    Frames that a domain has not taken in for ten seconds are dropped, and counted as if it had sent them
+    (xenvif_rx_queue_drop_expired in the kernel's drivers/net/xen-netback/rx.c).
+    """
 
     kind: ClassVar[str] = "vif"
     needs: ClassVar[frozenset[str]] = frozenset()
+    dropped_too: ClassVar[tuple[str, ...]] = ("rx_dropped",)
 
     domain: str
     model: str

@@ -16,7 +16,8 @@ REMEDY = "apt-get install xen-system-amd64 and boot that; or measure inside a VM
 _NO_SCRIPT = "/bin/true"
 KERNEL, INITRD, DISC = "KERNEL", "INITRD", "DISC"  # until it is known where the machine has them
 _USUAL_WEIGHT = 256  # of a domain (xl.cfg(5)); a control group's is 100
-_STATES = {"p": "is paused", "s": "has shut down", "c": "has crashed", "d": "is dying"}
+_PAUSED = "is paused"
+_STATES = {"p": _PAUSED, "s": "has shut down", "c": "has crashed", "d": "is dying"}
 _ROW = re.compile(r"^(?P<name>\S+)\s+(?P<id>\d+)\s+(?P<mib>\d+)\s+(?P<vcpus>\d+)\s+(?P<state>\S+)\s+(?P<cpu_s>[\d.]+)")
 
 
@@ -29,6 +30,11 @@ class Listed:
     vcpus: int
     trouble: str  # why it does not run: `has crashed`; empty while it does
     cpu_s: float
+
+    @property
+    def is_paused(self) -> bool:
+        """Somebody has paused it: it is well otherwise."""
+        return self.trouble == _PAUSED
 
 
 def parse_list(text: str) -> dict[str, Listed]:

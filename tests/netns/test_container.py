@@ -1,6 +1,7 @@
 """Containers: they keep the contract of every VMM, take part in campaigns, and what is lost in one is placed."""
 
 import os
+import re
 import shutil
 import signal
 import time
@@ -12,13 +13,14 @@ import yaml
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
-from netbench.hosts.local import marked_processes
+from netbench.hosts.local import LocalHost, marked_processes
+from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
 from netbench.model.entitlement import Entitlement
 from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.cpus import usable_cpus
-from netbench.uut.base import ActiveGuest
+from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
@@ -27,7 +29,7 @@ from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_ro
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, wait_for
-from tests.netns.yard import fresh_yard, groups
+from tests.netns.yard import FRAMES, fresh_yard, groups
 from tests.unit.inputs import topology
 
 pytestmark = [
@@ -220,3 +222,47 @@ def test_a_campaign_with_a_domain_of_libvirts_counts_to_the_frame(results, tmp_p
 def kept() -> list[str]:
     places = [Path(place, "libvirt") for place in ("/etc", "/var/lib", "/var/log", "/var/cache", "/run")]
     return sorted(str(path) for place in places for path in (place, *place.rglob("*")) if path.exists())
+
+
+TAKES_100_MIB = ("sh", "-c", "head -c 100M /dev/zero | tail -c 100M | wc -c")
+
+
+def has_memory_groups():
+    try:
+        return find_memory_controller(LocalHost("local", "nbt"))
+    except MissingError:
+        return None
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
+@pytest.mark.parametrize("runtime", RUNTIMES[:2])  # libvirt's has no such limit
+@pytest.mark.parametrize("entitlement", [EVERYTHING, Entitlement((), 50, 0.5)], ids=["alone", "with-shares"])
+def test_no_more_memory_is_taken_than_is_allowed(runtime, entitlement):
+    plain = ContainerOptions(runtime=runtime)
+    limited = ContainerOptions.model_validate({"runtime": runtime, "memory": "48M"})
+    with fresh_yard("nbt-memory") as yard:
+        path = yard.paths[0]
+        with yard.uut(Guest(Container(plain)), "g", (path,), entitlement) as active:
+            assert active.ready.inside
+            assert active.ready.inside.run(TAKES_100_MIB).stdout.strip() == str(100 << 20)
+            assert "memory" not in active.ready.facts
+        with yard.uut(Guest(Container(limited)), "g", (path,), entitlement) as active:
+            assert active.ready.facts["memory"] == "48 MiB"
+            assert active.ready.inside
+            taken = active.ready.inside.run(TAKES_100_MIB)
+            assert (taken.exit_code, taken.stdout.strip()) != (0, str(100 << 20))
+            assert re.search(r"MemAvailable: +49152 kB", active.ready.inside.read("/proc/meminfo"))
+            assert len(groups()) == (1 if entitlement is EVERYTHING else 2)
+            assert yard.forwarded(active, path) == FRAMES
+        assert groups() == []
+
+
+@pytest.mark.skipif(not has_memory_groups(), reason="needs control groups with the memory controller")
+@pytest.mark.skipif(not shutil.which("stress-ng"), reason="needs stress-ng: apt-get install stress-ng")
+def test_a_campaign_with_containers_of_little_memory_one_of_which_fills_its_own(results):
+    limited = settings(topology__uuts__1__memory="192M", topology__uuts__1__root="host")
+    few = [*FEW, *settings(loads="800fps", duration="250ms", scenarios="[cpu-heavy]")]
+    done = netbench("run", "netns-vmm", "quick", "-o", results, "--uut", "container", *few, *limited)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = rows(results)
+    assert (row["sent_frames"], verdict_of(row)) == (row["received_frames"], "valid")

@@ -15,7 +15,7 @@ from netbench.testbed import requirements
 from netbench.testbed.diagnosis import check_facilities, diagnose, exit_code
 from netbench.testbed.host_checks import Check, Status, distribution_ids, install_command
 from netbench.testbed.requirements import known_needs
-from netbench.vmm import acceleration, libvirt, libvirt_lxc, qemu
+from netbench.vmm import acceleration, container_memory, libvirt, libvirt_lxc, qemu
 from netbench.vmm.acceleration import Acceleration
 from netbench.vmm.qemu_command import qemu_program
 
@@ -218,6 +218,7 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
         raise MissingError("this host has no cpu controller")
 
     monkeypatch.setattr(requirements, "find_controller", none)
+    monkeypatch.setattr(container_memory, "find_memory_controller", none)
     for name in ("libvirt", "pyVmomi"):
         monkeypatch.setitem(sys.modules, name, None)
     for module in (libvirt, libvirt_lxc):
@@ -225,7 +226,8 @@ def test_without_a_topology_nothing_of_guests_is_missing(tried, monkeypatch, tmp
     tried[0] = Acceleration("tcg", "/dev/kvm is there, but no guest boots under it: QEMU was killed by signal 6")
     of_libvirt, of_openvz = ("libvirt-lxc", "libvirt-python", "libvirtd"), ("vzctl", "prlctl")
     of_virtualbox = ("virtualbox", "isolinux")
-    names = ("image:micro", "kvm", "vhost", "cgroup-cpu", *of_libvirt, *of_openvz, "pyvmomi", *of_virtualbox, "xl")
+    groups = ("cgroup-cpu", "cgroup-memory")
+    names = ("image:micro", "kvm", "vhost", *groups, *of_libvirt, *of_openvz, "pyvmomi", *of_virtualbox, "xl")
     assert {name: check.status for name, check in guests(None).items()} == dict.fromkeys(names, Status.ABSENT)
     needed = guests(set(names))
     assert {name: check.status for name, check in needed.items()} == dict.fromkeys(names, Status.MISSING)

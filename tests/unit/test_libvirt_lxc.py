@@ -15,7 +15,7 @@ from netbench.vmm.base import GuestSpec
 from netbench.vmm.container import Container, ContainerOptions
 from netbench.vmm.container_root import Root
 from netbench.vmm.libvirt_lxc import domain_xml, look_for_lxc_driver
-from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, ways_in
+from netbench.vmm.libvirt_lxc_groups import AddGroups, Hierarchy, cpu_door, hierarchies, in_groups
 from tests.unit.fakes import FakeHost
 
 SPEC = GuestSpec("g", Path("/run/netbench/vm/r-uut-g"), host_cpus=(1, 3), weight=200, limit=0.5)
@@ -74,7 +74,7 @@ def test_groups_are_where_netbench_is_but_for_shares_of_cpus(groups_of):
 def test_in_version_2_nothing_runs_in_a_group_with_groups(groups_of):
     groups_of(UNIFIED)
     own, leaf = (f"/proc/7/root/sys/fs/cgroup/nb-x{below}/cgroup.procs" for below in ("", "/netbench"))
-    words = ways_in(["libvirtd"], "nb-x")
+    words = in_groups(["libvirtd"], "nb-x")
     assert [words.index(own) < words.index("unshare") < words.index(leaf), words[-1]] == [True, "libvirtd"]
     assert cpu_door("nb-x") == leaf
 

@@ -3,6 +3,8 @@
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from pydantic import ValidationError
@@ -10,14 +12,17 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.linux.changes import Look
+from netbench.linux.machine import Machine
+from netbench.linux.nics import NicCounters
 from netbench.model.paths import stream_paths
 from netbench.model.virtualisation import Virtualisation
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
-from netbench.vmm import xen_changes
+from netbench.uut.guest_links import guest_links, places_of, read_links
+from netbench.vmm import xen, xen_changes
 from netbench.vmm.base import GuestNic, GuestSpec
-from netbench.vmm.xen import Xen
-from netbench.vmm.xen_changes import AddDomain, PlaceVif
+from netbench.vmm.xen import Xen, XenGuest
+from netbench.vmm.xen_changes import AddDomain, PlaceVif, Vif
 from netbench.vmm.xen_console import Overheard
 from netbench.vmm.xen_domain import backend, domain_0, domain_config, kernel_words, listed, parse_list
 from netbench.vmm.xen_options import XenOptions
@@ -238,3 +243,31 @@ def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
     machine = FakeHost({"which": Completed((), 1, "", "")}, is_here=is_here)
     with pytest.raises(MissingError, match=says):
         AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(Look(machine))
+
+
+def test_the_vif_of_an_ingress_nic_has_dropped_what_expired_in_it_too():
+    """Domain 0 counts these as if the domain had sent them; what it took in from the domain has one counter."""
+    path = stream_paths(topology(1))[0]
+    links = guest_links([path], Vif(NAME, "vif", ("nb-vi-s1", "nb-ve-s1")))
+    counters = NicCounters(10, 20, 3, 4, 5, 6, True, 0, "", 1, 0)
+    kernel = cast(Machine, SimpleNamespace(read_nics=lambda places: dict.fromkeys(places, counters)))
+    readings = list(read_links(kernel, links, dict.fromkeys(places_of(links), 0), "guest g"))
+    assert [(one.point, one.counter, one.role, one.frames) for one in readings] == [
+        ("ingress vif", "tx", "passed", 20),
+        ("ingress vif", "tx_dropped", "dropped", 4),
+        ("ingress vif", "rx_dropped", "dropped", 3),
+        ("egress vif", "rx", "passed", 10),
+        ("egress vif", "rx_dropped", "dropped", 3),
+    ]
+
+
+@pytest.mark.parametrize(("state", "says"), [("--p---", "its domain is paused"), ("----c-", "has crashed: Oops: 0002")])
+def test_one_that_is_paused_has_no_last_words(state, says, monkeypatch):
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(xen, "console_of", lambda *_: Overheard(ours))
+    guest = XenGuest(SPEC, XenHost(LIST.replace("-b----", state)), 7, XenOptions())
+    with theirs:
+        theirs.sendall(b"Oops: 0002\r\n")
+        guest._console.recv(100)
+        assert guest.death().endswith(says)
+        guest._agent.close()

@@ -10,12 +10,15 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
+from netbench.hosts.composed import Confined
+from netbench.linux.changes import AddCgroup
 from netbench.linux.machine import Machine
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest, Assignment, Site, bring_up
 from netbench.uut.guest import Guest
 from netbench.uut.raw import Raw, RawOptions
+from netbench.vmm.container_memory import AddMemoryGroup, doors
 from netbench.vmm.qemu import Qemu
 from netbench.vmm.qemu_options import QemuOptions
 from tests.netns.yard import FRAMES, Yard, fresh_yard, groups
@@ -136,3 +139,26 @@ def test_a_load_inside_a_vm_is_bound_and_limited_there(lab):
         assert kernel.undo() == []
     assert host.run(["test", "-d", group]).exit_code != 0
     assert run_checked(host, ["cat", "/sys/fs/cgroup/cgroup.subtree_control"]) == before
+
+
+def test_the_memory_of_a_group_that_has_shares_is_limited_too(lab):
+    """As that of a container's: in a VM whose kernel has control groups of version 2."""
+    host = lab.host("lab")
+    kernel = Machine("lab", host)
+    switched = "/sys/fs/cgroup/cgroup.subtree_control"
+    before = run_checked(host, ["cat", switched])
+    shares, memory = "nb-0123456789ab-u", AddMemoryGroup("nb-0123456789ab-uut-u", 32, "nb-0123456789ab-u")
+    kernel.make([AddCgroup(None, shares, 50), memory])
+    try:
+        (entry,) = doors(host, f"/sys/fs/cgroup/{shares}/cgroup.procs", memory)
+        confined = Confined(host, (), entry)
+        assert (
+            "0::/nb-0123456789ab-u/nb-0123456789ab-uut-u" in confined.run(["cat", "/proc/self/cgroup"]).stdout.split()
+        )
+        for where, mib, fits in ((host, 64, True), (confined, 8, True), (confined, 64, False)):
+            taken = where.run(["python3", "-I", "-S", "-c", f"print(len(b'x' * ({mib} << 20)))"])
+            assert (taken.stdout.strip() == str(mib << 20)) is fits
+    finally:
+        assert kernel.undo() == []
+    assert "nb-0123456789ab" not in run_checked(host, ["ls", "/sys/fs/cgroup"])
+    assert run_checked(host, ["cat", switched]) == before

@@ -1,18 +1,32 @@
 """Guests of Xen, as in topology lab-xen: in a VM that boots the hypervisor, and a domain 0 made of Debian packages."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.hosts.base import Host, run_checked
 from netbench.model.entitlement import Entitlement
-from netbench.model.topology import HostSpec
+from netbench.model.profile import Profile
+from netbench.model.scenario import VICTIM
+from netbench.model.topology import HostSpec, UutSpec
+from netbench.model.verdict import ReasonKind
+from netbench.testbed.testbed import Testbed
+from netbench.trial.receiving import Recording
+from netbench.trial.run import run_trial
+from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm.base import Vmm
 from netbench.vmm.xen import Xen
 from netbench.vmm.xen_domain import parse_list
 from netbench.vmm.xen_options import XenOptions
-from tests.commands import netbench, rows, settings, verdict_of
+from tests.breakages import NOTHING, PROFILE, SENT, Broken, measured_on, no_route_in_guest, ruled
+from tests.commands import HELD_UP, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
-from tests.netns.yard import FRAMES, assert_declared
+from tests.netns.yard import FRAMES, Yard, assert_declared
+from tests.unit.inputs import planned_trial, topology
 
 pytestmark = [pytest.mark.usefixtures("image"), pytest.mark.vm, pytest.mark.root, pytest.mark.timeout(900)]
 
@@ -107,3 +121,118 @@ def test_a_campaign_with_a_domain_and_another_beside_it(results):
         assert row["unexplained_frames"] == "0"
         assert int(row["sent_frames"]) == int(row["received_frames"]) + int(row["lost_frames"])
         assert float(row["cpu_machine_s"]) > 0, "domain 0 works for every guest"
+
+
+PV = UutSpec.model_validate({"name": "g", "kind": "xen", "mode": "pv", "forward": "route", "boot_limit": BOOT_LIMIT})
+SEVEN = "numgen inc mod 100 < 7 counter drop"
+BREAKAGES = [
+    ruled("before the vif", "uut", "netdev egress nb-vi-s1", SEVEN, {"ingress vif (nft netdev x c rule 2)": 14}),
+    Broken(
+        "no room in front of the vif",
+        "uut",
+        "tc qdisc add dev nb-vi-s1 root pfifo limit 0",
+        "tc qdisc del dev nb-vi-s1 root",
+        {"ingress vif (qdisc pfifo)": SENT},
+    ),
+    no_route_in_guest("eth1"),
+    Broken(
+        "no room in its egress queue",
+        "guest",
+        "tc qdisc add dev eth1 root pfifo limit 0",
+        "tc qdisc del dev eth1 root",
+        {"guest egress queue (dropped)": SENT},
+    ),
+    ruled("behind the vif", "uut", "netdev ingress nb-ve-s1", SEVEN, {"egress vif (nft netdev x c rule 2)": 14}),
+    Broken(
+        "the vif is down",
+        "uut",
+        "ip link set nb-vi-s1 down",
+        "ip link set nb-vi-s1 up",
+        {"uut (between ingress NIC and egress NIC)": SENT},
+        (ReasonKind.UUT_FAILED,),
+    ),
+]
+
+
+def told(**more: object) -> Profile:
+    """The profile of all breakages, for sources in a VM."""
+    return Profile.model_validate(
+        {**PROFILE.model_dump(mode="json", exclude_unset=True), "generator": "pktgen", **more}
+    )
+
+
+@contextmanager
+def guest_in(lab: Yard, spec: UutSpec, profile: Profile) -> Iterator[tuple[Testbed, ActiveGuest]]:
+    """A testbed with one stream in the VM, and a UUT of its own on it."""
+    there = topology(2, name="nbt-side")
+    wanted = (
+        there.model_copy(update={"hosts": {"lab": LAB, **there.hosts}}).on("lab").model_copy(update={"uuts": (spec,)})
+    )
+    machines = {None: lab.machine, "lab": lab.machine}
+    testbed = Testbed(wanted, lab.run_id, machines, lab.hosts, lab.paths[:1], profile)
+    try:
+        testbed.open_endpoints()
+        with testbed.uut(spec) as active:
+            yield testbed, active
+    finally:
+        testbed.close_endpoints()
+
+
+def test_losses_are_placed_to_the_frame(lab, tmp_path):
+    with guest_in(lab, PV, told()) as (testbed, active):
+        said = measured_on(testbed, PV, active, BREAKAGES, tmp_path, lab.hosts, attempts=1)
+    without_time = {
+        name: (*counted, tuple(kind for kind in kinds if kind.value not in HELD_UP))
+        for name, (*counted, kinds) in said.items()
+    }
+    assert without_time == {one.name: one.said for one in [*BREAKAGES, NOTHING]}
+
+
+# Once the first frames have come, the domain takes in none for longer than its vif keeps one (rx_drain_timeout_msecs).
+PAUSE = """
+seen() { cat /sys/class/net/nb-in1/statistics/rx_packets; }
+first=$(seen)
+(
+    until [ "$(seen)" -gt $((first + 300)) ]; do sleep 0.05; done
+    xl pause "$1"; sleep 11; xl unpause "$1"
+) >/dev/null 2>&1 </dev/null &
+"""
+
+
+def counted(uut: Host) -> dict[str, int]:
+    """By the kernel's own tools: what came in, what the vif passed on, and what died in it or in front of it."""
+    links = {one["ifname"]: one["stats64"] for one in json.loads(run_checked(uut, ["ip", "-s", "-j", "link"])) if one}
+    (queue,) = json.loads(run_checked(uut, ["tc", "-s", "-j", "qdisc", "show", "dev", "nb-vi-s1"]))
+    vif = links["nb-vi-s1"]
+    return {
+        "came": links["nb-in1"]["rx"]["packets"],
+        "passed": vif["tx"]["packets"],
+        "ingress vif (rx_dropped)": vif["rx"]["dropped"],
+        "ingress vif (tx_dropped)": vif["tx"]["dropped"],
+        f"ingress vif (qdisc {queue['kind']})": queue["drops"],
+    }
+
+
+def test_what_dies_at_the_vif_of_a_domain_that_stands_still_is_lost_there(lab, tmp_path):
+    profile = told(duration="14s", frame_sizes=[64])
+    with guest_in(lab, PV, profile) as (testbed, active):
+        trial = planned_trial(testbed.topology, profile, ("s1",), uut=PV.name)
+        uut, (name,) = lab.hosts["uut"], domains(lab)
+        before = counted(uut)
+        run_checked(uut, ["sh", "-c", PAUSE, "sh", name])
+        setup, recording = testbed.setup({VICTIM: active}), Recording.as_wanted(profile, tmp_path)
+        result = run_trial(setup, trial, recording, 1)
+        after = counted(uut)
+    grew = {what: frames - before[what] for what, frames in after.items()}
+    (counts,) = result.streams
+    assert counts.lost_frames
+    lost = {loss.place: loss.frames for loss in counts.lost_at}
+    assert ReasonKind.UUT_FAILED not in [reason.kind for reason in result.reasons], "it ran again before it was asked"
+    assert counts.sent_frames == grew.pop("came") == 14_000
+    assert counts.sent_frames == grew.pop("passed") + sum(grew.values())
+    assert lost["ingress vif (rx_dropped)"] > 500
+    assert {place: frames for place, frames in lost.items() if "vif" in place} == {
+        place: frames for place, frames in grew.items() if frames
+    }
+    assert (counts.lost_frames, counts.unexplained_frames) == (sum(lost.values()), 0)
+    assert counts.sent_frames == (counts.received_frames or 0) + counts.lost_frames

@@ -172,15 +172,21 @@ class AddCgroup(InNamespace):
         if not self.name.startswith(PREFIX) or "/" in self.name:
             return
 
-        def removed() -> bool:
-            there = host.run(["test", "-d", self.path]).exit_code == 0
-            return not there or host.run(["rmdir", self.path]).exit_code == 0
-
-        if not wait_until(removed, _EMPTY_S, _POLL_S):
-            inside = ", ".join(host.read(f"{self.path}/cgroup.procs").split())
-            raise TestbedError(f"the control group {self.path} is still used by the processes {inside or 'unknown'}")
+        remove_group(host, self.path)
         if self.switched_on:
             others = [name for name in host.run(["ls", self.directory]).stdout.split() if name.startswith(PREFIX)]
             with suppress(TestbedError):  # refused where somebody else has come to use it
                 if not others:
                     host.write(self._switch, "-cpu")
+
+
+def remove_group(host: Host, path: str) -> None:
+    """Remove a control group once its last process has gone, if it is there; TestbedError names those that stay."""
+
+    def removed() -> bool:
+        there = host.run(["test", "-d", path]).exit_code == 0
+        return not there or host.run(["rmdir", path]).exit_code == 0
+
+    if not wait_until(removed, _EMPTY_S, _POLL_S):
+        inside = ", ".join(host.read(f"{path}/cgroup.procs").split())
+        raise TestbedError(f"the control group {path} is still used by the processes {inside or 'unknown'}")
