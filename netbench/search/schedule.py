@@ -329,4 +329,4 @@ def _contradiction(
 
 def _counts(contrary: int, trials: Sequence[bool]) -> bool:
     """Whether so many trials that say otherwise are more than a passing disturbance."""
-    return contrary >= min(2, len(trials)) and _CONTRARY_PART * len(trials) <= contrary
+    return contrary >= 2 and _CONTRARY_PART * len(trials) <= contrary
