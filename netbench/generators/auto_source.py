@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import BaseModel
 
@@ -19,11 +20,19 @@ from netbench.model.traffic import Sent, Stamps, Traffic
 _HIGH_FPS = 200_000
 
 
+class AutoOptions(BaseModel, extra="forbid"):
+    """With `steady` all loads are sent by what the highest ones need: a search has one source throughout."""
+
+    steady: bool = False
+
+
 class Auto(Generator):
     """The kernel's pktgen where it works, else afpacket; above 200,000 frames/s xdp, where the link takes it."""
 
-    def __init__(self, options: BaseModel | None = None) -> None:
-        """There are none: whoever wants to choose more names the generator."""
+    Options: ClassVar[type[BaseModel]] = AutoOptions
+
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        self._high_fps = 0 if options and options.steady else _HIGH_FPS
         self._pktgen = PktGen(PktGenOptions())
         self._afpacket = AfPacket(AfPacketOptions())
         self._xdp = Xdp(attach=False)  # nobody has asked for a program at a NIC
@@ -33,14 +42,15 @@ class Auto(Generator):
         return f"{no_pktgen}, and {no_afpacket}" if no_pktgen and no_afpacket else ""
 
     def source(self) -> "AutoSource":
-        return AutoSource(self._pktgen, self._afpacket, self._xdp)
+        return AutoSource(self._pktgen, self._afpacket, self._xdp, self._high_fps)
 
 
 class AutoSource(Source):
     """Two sources, of which each trial's load chooses one: what is high goes to xdp, where that works."""
 
-    def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp) -> None:
+    def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp, high_fps: int) -> None:
         self._pktgen, self._afpacket, self._xdp = pktgen, afpacket, xdp
+        self._high_fps = high_fps
         self._usual: Source | None = None
         self._fast: Source | None = None
         self._sending: Source | None = None
@@ -53,7 +63,7 @@ class AutoSource(Source):
             *self._pktgen.source().commands(interface, cpus),
             "# elsewhere:",
             *self._afpacket.source().commands(interface, cpus),
-            f"# for loads above {_HIGH_FPS:,} frames/s, where the link takes frames from XDP:",
+            f"# for {self._high}, where the link takes frames from XDP:",
             *self._xdp.source().commands(interface, cpus),
         ]
 
@@ -72,10 +82,10 @@ class AutoSource(Source):
         usual = self._usual.identity().kind
         if self._fast is None:
             self._why.append(f"{usual} sends high loads from {where} too: {no_xdp}")
-        else:
+        elif self._high_fps:
             self._why.append(
-                f"xdp sends `max` and loads above {_HIGH_FPS:,} frames/s from {where}, {usual} the others: name one of "
-                "them as the generator where a curve is to have one source throughout"
+                f"xdp sends `max` and {self._high} from {where}, {usual} the others: name one of "
+                "them as the generator, or have auto be `steady`, where a curve is to have one source throughout"
             )
 
     def identity(self) -> Identity:
@@ -120,8 +130,12 @@ class AutoSource(Source):
 
     def _source_for(self, fps: float | None, frame_size: int) -> Source:
         usual = self._opened
-        is_fast = (fps is None or fps > _HIGH_FPS) and frame_size <= Xdp.largest_frame
+        is_fast = (fps is None or fps > self._high_fps) and frame_size <= Xdp.largest_frame
         return self._fast if self._fast and is_fast else usual
+
+    @property
+    def _high(self) -> str:
+        return f"loads above {self._high_fps:,} frames/s" if self._high_fps else "all loads"
 
     @property
     def _opened(self) -> Source:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import BaseModel
 
@@ -19,23 +20,31 @@ from netbench.sinks.tcpdump import Tcpdump
 TRUSTED_FPS = 300_000
 
 
+class AutoOptions(BaseModel, extra="forbid"):
+    """With `steady` all loads are received by what the highest ones need: a search has one sink throughout."""
+
+    steady: bool = False
+
+
 class Auto(SinkKind):
     """tcpdump for loads that it can hold, bpf above them where that works; chosen anew in every trial."""
 
+    Options: ClassVar[type[BaseModel]] = AutoOptions
     needs = Tcpdump.needs
 
-    def __init__(self, options: BaseModel | None = None) -> None:
-        """There are none: whoever wants to choose more names the sink."""
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        self._steady = options is not None and options.steady
         self._tcpdump, self._bpf = Tcpdump(NoOptions()), Bpf(BpfOptions())
 
     def sink(self) -> "AutoSink":
-        return AutoSink(self._tcpdump.sink(), self._bpf)
+        return AutoSink(self._tcpdump.sink(), self._bpf, steady=self._steady)
 
 
 class AutoSink(Sink):
     """Either of two sinks, whichever the load of a trial asks for; what it says of itself has the reason."""
 
-    def __init__(self, tcpdump: Sink, bpf: Bpf) -> None:
+    def __init__(self, tcpdump: Sink, bpf: Bpf, *, steady: bool = False) -> None:
+        self._steady = steady
         self._tcpdump, self._bpf = tcpdump, bpf.sink()
         self._kind = bpf
         self._chosen: Sink | None = None
@@ -105,6 +114,8 @@ class AutoSink(Sink):
 
     def _taken(self, incoming: Incoming) -> tuple[Sink, str]:
         """The sink for a trial, and why."""
+        if self._steady:
+            return (self._tcpdump, self._no_bpf) if self._no_bpf else (self._bpf, "steady: one sink for all loads")
         fps, held = incoming.traffic.fps, incoming.tcpdump_fps
         limit = TRUSTED_FPS / incoming.sinks if held is None else held
         bound = f"the {limit:,.0f} frames/s that tcpdump " + (

@@ -7,7 +7,7 @@ import pytest
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
-from netbench.generators.auto_source import Auto
+from netbench.generators.auto_source import Auto, AutoOptions
 from netbench.model.paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
@@ -162,6 +162,20 @@ def test_xdp_for_high_loads_where_the_link_takes_it_and_why():
             source.start(0)
             assert source.wait(1.0).error == ""
         assert chosen == ["fake", "xdp", "xdp", "fake"]
+
+
+def test_the_same_source_for_all_loads_where_that_is_asked_for():
+    with closing(Auto(AutoOptions(steady=True)).source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        assert len(source.remarks()) == 1, "only why it is not pktgen: there is one source"
+        for fps in (10.0, None, 200_001.0):
+            source.prepare(replace(TRAFFIC, fps=fps))
+            assert source.identity().kind == "xdp"
+    with closing(Auto(AutoOptions(steady=True)).source()) as source:
+        source.open(without_pktgen("near"), "nb-tx1", ())
+        assert "fake sends high loads from nb-tx1 of host near too" in source.remarks()[1]
+        source.prepare(TRAFFIC)
+        assert source.identity().kind == "fake"
 
 
 def test_a_dry_run_shows_all(monkeypatch):

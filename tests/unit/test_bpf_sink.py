@@ -14,12 +14,11 @@ from netbench.capture.distribution import Distribution
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice
 from netbench.model.paths import stream_paths
-from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 from netbench.sinks import auto_sink as auto
 from netbench.sinks import bpf_hooks
-from netbench.sinks.auto_sink import Auto
+from netbench.sinks.auto_sink import Auto, AutoOptions
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions
 from netbench.sinks.bpf_counts import Room
@@ -144,7 +143,7 @@ class FakeBpf:
 def opened(monkeypatch):
     monkeypatch.setattr(auto, "Bpf", FakeBpf)
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = Auto(NoOptions()).sink()
+    sink = Auto(AutoOptions()).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     return sink
 
@@ -167,6 +166,18 @@ def test_auto_chooses_for_each_trial_and_says_why(opened, armed, kind, why):
     assert opened.remarks() == []
 
 
+@pytest.mark.parametrize("broken", ["", "this kernel refuses it"])
+def test_the_same_sink_for_all_loads_where_that_is_asked_for(monkeypatch, broken):
+    monkeypatch.setattr(FakeBpf, "broken", broken)
+    monkeypatch.setattr(auto, "Bpf", FakeBpf)
+    monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
+    sink = Auto(AutoOptions(steady=True)).sink()
+    sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
+    for fps in (10, None, 900_000):
+        sink.arm(incoming(fps))
+        assert sink.identity().kind == ("tcpdump" if broken else "bpf")
+
+
 def test_only_the_one_that_auto_has_chosen_meets_frames(opened):
     for fps, by_bpf in ((None, True), (1000, False), (900_000, True), (None, True), (1000, False)):
         opened.arm(incoming(fps))
@@ -177,7 +188,7 @@ def test_auto_stays_with_tcpdump_where_bpf_does_not_work(monkeypatch):
     monkeypatch.setattr(FakeBpf, "broken", "this kernel refuses it")
     monkeypatch.setattr(auto, "Bpf", FakeBpf)
     monkeypatch.setattr(TcpdumpSink, "arm", lambda *_: None)
-    sink = Auto(NoOptions()).sink()
+    sink = Auto(AutoOptions()).sink()
     sink.open(FakeHost(files={"/proc/meminfo": ""}), "rx1", [])
     sink.arm(incoming(None))
     assert sink.identity().kind == "tcpdump"
