@@ -58,7 +58,7 @@ class Search(Schedule):
     Options = SearchOptions
 
     def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
-        """UsageError for scenarios of which the loads are shares of a maximum."""
+        """UsageError for scenarios whose loads are shares of a maximum, and where the lowest load is no lower one."""
         super().__init__(wanted, options)
         self._asked = options
         for case in wanted.scenarios:
@@ -69,6 +69,7 @@ class Search(Schedule):
                         f"profile {wanted.profile.name}: scenario {case.name}: the load of neighbour {neighbour.name} "
                         "is a share of a maximum, which a search does not know beforehand; give it as a rate"
                     )
+        self._refuse_nothing_between()
         self._cells = tuple(_cells(wanted))
         self._told: dict[str, TrialResult] = {}
         self._found: dict[_Cell, tuple[SearchResult, ...]] = {}
@@ -91,6 +92,7 @@ class Search(Schedule):
                 return following
             before, times = walk.index, walk.times
             self._trials_before[cell], self._times[cell] = before, Counter(times)
+            self._told.clear()  # nobody asks for them again
         return None
 
     @property
@@ -113,6 +115,18 @@ class Search(Schedule):
         return costs.start_s + sum(
             each_s + trials * (costs.trial_s + (cell.sources - 1) * costs.stream_s) for cell in left
         )
+
+    def _refuse_nothing_between(self) -> None:
+        """UsageError where the loads that may be tried are none."""
+        lowest, highest = self._asked.lowest, self._asked.highest
+        link_bps = min(self.wanted.topology.stream_link(one).rate for one in self.wanted.topology.own_streams)
+        for size in self.wanted.profile.frame_sizes if lowest else ():
+            ends = [None if load is None else load.fps(size, link_bps) for load in (lowest, highest)]
+            if None not in ends and (ends[0] or 0.0) * 2 > (ends[1] or 0.0):
+                raise UsageError(
+                    f"profile {self.wanted.profile.name}: schedule.lowest: {lowest} must be half of schedule.highest, "
+                    f"{highest}, at most"
+                )
 
     def _is_over(self, cell: _Cell) -> bool:
         return cell in self._trials_before

@@ -285,6 +285,14 @@ def test_shares_of_a_maximum_are_refused():
         schedule(NDR, shared_topology(), scenarios=[{"network": ["50%"], "frame_size": 64}])
 
 
+def test_loads_with_nothing_between_are_refused():
+    with pytest.raises(
+        UsageError, match="schedule.lowest: 8000fps must be half of schedule.highest, 10000fps, at most"
+    ):
+        schedule(NDR | {"lowest": "8kfps", "highest": "10kfps"})
+    schedule(NDR | {"lowest": "5kfps", "highest": "10kfps"})
+
+
 def test_a_campaign_that_searches(monkeypatch, tmp_path):
     """Stored, told and resumed as any other."""
     wanted = {"schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}, "loads": []}
