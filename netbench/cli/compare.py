@@ -15,13 +15,22 @@ from rich.text import Text
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.report.comparison_page import Compared, write_comparison
+from netbench.report.comparison_page import (
+    Compared,
+    ComparedSearches,
+    write_comparison,
+    write_searches_comparison,
+)
 from netbench.report.comparison_words import (
+    HOW_SEARCHES_COMPARE,
     change_words,
     how_tested,
     left_out_words,
     loss_words,
     p_words,
+    range_words,
+    search_words,
+    searches_verdict,
     verdict_words,
 )
 from netbench.report.formats import change, count, mbps, mean, percent
@@ -30,6 +39,7 @@ from netbench.results.comparability import Differs, what_differs, what_was_asked
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.comparison import Campaign, Comparison, Difference, Place, compare, why_nothing_compares
 from netbench.statistics.groups import Group
+from netbench.statistics.search_comparison import SearchComparison, compare_searches
 
 _SHOWN = 12  # settings that differ, and regressions
 _WIDE = 24  # characters of a difference
@@ -62,6 +72,8 @@ def run_compare(
     UsageError for what is no result directory or cannot be compared at all.
     """
     base, *others = _read(directories)
+    if base.results.searches:
+        return _compare_searches(console, base, others, html, fail_on_regression)
     campaigns = [Campaign.of(one.name, one.results) for one in (base, *others)]
     comparisons = compare(campaigns[0], campaigns[1:])
     for comparison in comparisons:
@@ -95,14 +107,82 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     found = []
     for path, name in zip(directories, names, strict=True):
         directory = ResultDirectory(path)
-        results = directory.results(counters=False)
-        if results.searches:
-            raise UsageError(
-                f"{path}: is a search, which chose the loads of its trials itself: no other has measured the same; "
-                "compare campaigns of `netbench run`"
-            )
-        found.append(_Read(visible(name if unique else str(path)), directory, results))
+        found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
+    kinds = {bool(one.results.searches) for one in found}
+    if len(kinds) > 1:
+        searched, other = (next(one for one in found if bool(one.results.searches) is kind) for kind in (True, False))
+        raise UsageError(
+            f"{searched.name} searched for the highest loads, {other.name} did not; compare searches to searches"
+        )
     return found
+
+
+def _compare_searches(
+    console: Console, base: _Read, others: Sequence[_Read], html: Path | None, fail_on_regression: float | None
+) -> ExitCode:
+    """As run_compare, of campaigns that searched: their limits, and not the trials by which these were found."""
+    compared = [
+        ComparedSearches(
+            compare_searches(base.name, base.results, one.name, one.results),
+            one.results,
+            (*what_differs(base.results, one.results), *_asked(base, one)),
+        )
+        for one in others
+    ]
+    for each in compared:
+        if not each.comparison.differences:
+            why = next((why for _, why in each.comparison.left_out), "they have searched for nothing in common")
+            raise UsageError(f"{base.name} and {each.name} cannot be compared: {why}")
+    _show_what(console, base, others)
+    for each in compared:
+        _show_differing(console, f"{base.name} → {each.name}", each.differs)
+    for each in compared:
+        console.print()
+        console.print(Text(f"{each.name} against {base.name}: {searches_verdict(each.comparison)}", style="bold"))
+        console.print(_searches_table(each.comparison, base.results.emulated | each.results.emulated))
+        for what, why in each.comparison.left_out:
+            console.print(Text(visible(f"not compared: {what}: {why}")))
+    console.print()
+    console.print(Text(HOW_SEARCHES_COMPARE))
+    if html is not None:
+        write_searches_comparison(base.results, compared, html)
+        console.print(Text(f"page: {visible(str(html))}"), soft_wrap=True)
+    if fail_on_regression is None:
+        return ExitCode.DONE
+    slower = [
+        (each, one)
+        for each in compared
+        for one in each.comparison.differences
+        if one.is_regression(fail_on_regression / 100)
+    ]
+    for each, one in slower:
+        console.print(Text(visible(f"regression: {each.name}: {one.what}: {search_words(one)}"), style="red"))
+    if not slower:
+        console.print(Text(f"no regression by more than {fail_on_regression:g} %"))
+    return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
+
+
+def _searches_table(comparison: SearchComparison, emulated: Collection[str]) -> Table:
+    title = "Highest loads, kfps of each stream"
+    several = len({one.what.scenario for one in comparison.differences}) > 1
+    sources = len({one.what.sources for one in comparison.differences}) > 1
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("UUT", overflow="fold", min_width=4)
+    table.add_column("Frame\nsize", justify="right", no_wrap=True)
+    table.add_column("Goal", overflow="fold")
+    for heading in ("Base", "New", "Difference"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for one in comparison.differences:
+        what, changed = one.what, one.change
+        parts = [label(what.uut, emulated), *([what.scenario] if several else [])]
+        parts += [count(what.sources, "source")] if sources else []
+        style = "" if changed is None else "red" if changed < 0 else "green"
+        table.add_row(
+            *map(Text, (visible(", ".join(parts)), f"{what.frame_size:,}", what.goal)),
+            *map(Text, (range_words(one.base), range_words(one.new))),
+            Text(search_words(one) + (" (unstable)" if one.unstable else ""), style=style),
+        )
+    return table
 
 
 def _ends(base: _Read, new: _Read) -> Iterator[Differs]:
@@ -122,12 +202,9 @@ def _asked(base: _Read, new: _Read) -> tuple[Differs, ...]:
 
 
 def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Sequence[Compared]) -> None:
-    for role, one in (("base", base), *(("new", other) for other in others)):
-        started = str(one.results.manifest.get("started") or "unknown")
-        what = f"{one.results.topology} × {one.results.profile}, started {started}"
-        console.print(Text(visible(f"{role:4}  {one.name}: {what}")))
+    _show_what(console, base, others)
     for each in everything:
-        _show_differing(console, each)
+        _show_differing(console, f"{each.comparison.base.name} → {each.comparison.new.name}", each.differs)
     for each in everything:
         _show_cells(console, each, base.results.emulated | each.results.emulated)
     console.print()
@@ -137,14 +214,20 @@ def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Se
         console.print(Text(LEGEND))
 
 
-def _show_differing(console: Console, one: Compared) -> None:
+def _show_what(console: Console, base: _Read, others: Sequence[_Read]) -> None:
+    for role, one in (("base", base), *(("new", other) for other in others)):
+        started = str(one.results.manifest.get("started") or "unknown")
+        what = f"{one.results.topology} × {one.results.profile}, started {started}"
+        console.print(Text(visible(f"{role:4}  {one.name}: {what}")))
+
+
+def _show_differing(console: Console, names: str, differs: Sequence[Differs]) -> None:
     """What differs besides the numbers, the rest of it in one line."""
-    matters = [each for each in one.differs if each.matters]
-    others = [each.setting for each in one.differs if not each.matters]
-    if not one.differs:
+    matters = [each for each in differs if each.matters]
+    others = [each.setting for each in differs if not each.matters]
+    if not differs:
         return
     console.print()
-    names = f"{one.comparison.base.name} → {one.comparison.new.name}"
     if matters:
         console.print(Text(f"warning: not only numbers differ, {names}:", style="yellow"))
         for each in matters[:_SHOWN]:

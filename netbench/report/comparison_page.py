@@ -12,12 +12,16 @@ from netbench.model.campaign import CampaignResults
 from netbench.report.chart import Chart, plotly_js
 from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
+    HOW_SEARCHES_COMPARE,
     change_words,
     how_tested,
     left_out_words,
     loss_words,
     p_words,
+    range_words,
     repetitions_words,
+    search_words,
+    searches_verdict,
     verdict_words,
 )
 from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
@@ -29,6 +33,7 @@ from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs
 from netbench.statistics.comparison import Comparison, Difference, Place
 from netbench.statistics.groups import grouped
+from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 
 _MAXIMUM = "Most throughput"
 
@@ -45,6 +50,20 @@ class Compared:
     def name(self) -> str:
         """What the new campaign is called."""
         return self.comparison.new.name
+
+
+@dataclass(frozen=True)
+class ComparedSearches:
+    """The same of campaigns that searched."""
+
+    comparison: SearchComparison
+    results: CampaignResults
+    differs: tuple[Differs, ...]
+
+    @property
+    def name(self) -> str:
+        """What the new campaign is called."""
+        return self.comparison.new
 
 
 def write_comparison(base: CampaignResults, compared: Sequence[Compared], out: Path) -> None:
@@ -65,17 +84,58 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
         *_left_out(compared),
         section("tests", "How this was tested", *map(note, how_tested([one.comparison for one in compared]))),
     ]
-    names = ", ".join(one.name for one in campaigns[1:])
+    return _page(
+        [base, *(one.results for one in compared)], [one.name for one in campaigns], _verdict(compared, looks), sections
+    )
+
+
+def write_searches_comparison(base: CampaignResults, compared: Sequence[ComparedSearches], out: Path) -> None:
+    """The same of campaigns that searched."""
+    every = [base, *(one.results for one in compared)]
+    looks = _looks(every)
+    sections = [
+        *_differing(compared),
+        section("searches", "Highest loads", note(f"{HOW_SEARCHES_COMPARE}."), _searches(compared, looks)),
+    ]
+    names = [compared[0].comparison.base, *(one.name for one in compared)]
+    lines = (element("strong", f"{one.name}: {searches_verdict(one.comparison)}") for one in compared)
+    verdict = element("div", join(lines, Html("<br>")), css="verdict")
+    write_atomically(out, _page(every, names, verdict, sections).encode(errors="backslashreplace"))
+
+
+def _searches(compared: Sequence[ComparedSearches], looks: Mapping[str, Style]) -> Html:
+    columns: tuple[Column[SearchDifference], ...] = (
+        Column("UUT", lambda one: uut_label(one.what.uut, looks)),
+        Column("Scenario", lambda one: one.what.scenario),
+        Column("Sources", lambda one: str(one.what.sources), "number"),
+        Column("Frame size", lambda one: f"{one.what.frame_size:,}", "number"),
+        Column("Goal", lambda one: one.what.goal),
+        Column("Base, kfps each", lambda one: range_words(one.base), "number"),
+        Column("New, kfps each", lambda one: range_words(one.new), "number"),
+        Column("Difference", search_words, "number"),
+        Column("To be known", lambda one: "unstable" if one.unstable else ""),
+    )
+    parts = []
+    for one in compared:
+        shown = table(columns, [one.comparison.differences], "results", lambda each: "changed" if each.change else "")
+        left_out = (element("li", f"{what}: {why}") for what, why in one.comparison.left_out)
+        more = join((element("h4", "Not compared"), element("ul", *left_out))) if one.comparison.left_out else Html("")
+        parts.append((one.name, join((shown, more))))
+    return by_title(parts) if len(parts) > 1 else parts[0][1]
+
+
+def _page(every: Sequence[CampaignResults], names: Sequence[str], verdict: Html, sections: Sequence[Section]) -> str:
+    """The page as text; the base comes first."""
     content = {
-        "title": html(f"{names} against {campaigns[0].name}"),
+        "title": html(f"{', '.join(names[1:])} against {names[0]}"),
         "version": html(version("netbench")),
         "byline": html(
             "; ".join(
-                f"{campaign.name}: {results.topology} × {results.profile}, {_when(results)}"
-                for campaign, results in zip(campaigns, [base, *(one.results for one in compared)], strict=True)
+                f"{name}: {results.topology} × {results.profile}, {_when(results)}"
+                for name, results in zip(names, every, strict=True)
             )
         ),
-        "verdict": _verdict(compared, looks),
+        "verdict": verdict,
         "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
         "sections": join((one.html for one in sections), "\n"),
     }
@@ -104,7 +164,7 @@ def _verdict(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Html:
     return element("div", headings, element("p", *remarks), css=css)
 
 
-def _differing(compared: Sequence[Compared]) -> Iterator[Section]:
+def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Iterator[Section]:
     columns: tuple[Column[Differs], ...] = (
         Column("Setting", lambda one: one.setting),
         Column("Base", lambda one: one.base),

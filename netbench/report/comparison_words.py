@@ -1,8 +1,9 @@
 """What is said of a comparison, on the console and on the page alike."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
-from netbench.report.formats import UNKNOWN, change, change_limits, count, percent, percent_limit
+from netbench.report.formats import UNKNOWN, change, change_limits, count, kfps, percent, percent_limit
 from netbench.statistics.comparison import (
     LEAST_CHANGE,
     LEAST_DIFFERENCE,
@@ -13,6 +14,7 @@ from netbench.statistics.comparison import (
     number_of_tests,
 )
 from netbench.statistics.groups import Group, grouped
+from netbench.statistics.search_comparison import Range, SearchComparison, SearchDifference
 from netbench.statistics.significance import Test, repetitions_needed
 
 
@@ -24,6 +26,38 @@ def change_words(one: Difference) -> str:
     if one.change is None and one.throughput_test.p is not None and one.excluded is not None:
         return f"none above {_limit(max(one.excluded, LEAST_CHANGE))} %"
     return f"{change(throughput.change)} ({change_limits(throughput) or UNKNOWN})"
+
+
+def search_words(one: SearchDifference) -> str:
+    """`−3.0 %`; `none above 0.9 %`, where it may be the same; `at least −40.0 %`, where a limit was not reached."""
+    if one.change is None:
+        return UNKNOWN if one.excluded is None else f"none above {_limit(one.excluded)} %"
+    unknown = inf in (one.base.high, one.new.high) or 0 in (one.base.low, one.new.low)
+    return f"at least {change(one.change)}" if unknown else change(one.change)
+
+
+def range_words(found: Range) -> str:
+    """`412.3 … 414.3`, in thousands of frames/s."""
+    if found.high == inf:
+        return f"≥ {kfps(found.low)}"
+    return f"{kfps(found.low)} … {kfps(found.high)}" if found.low else f"< {kfps(found.high)}"
+
+
+def searches_verdict(comparison: SearchComparison) -> str:
+    """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
+    limits = count(len(comparison.differences), "limit")
+    parts = []
+    for words, sign in (("lower", -1), ("higher", 1)):
+        own = [one.change for one in comparison.differences if one.change is not None and one.change * sign > 0]
+        if own:
+            parts.append(f"{words} in {len(own):,}, by up to {change(max(map(abs, own))).lstrip('+')}")
+    return f"{'; '.join(parts)}; {limits} in all" if parts else f"no difference in {limits}"
+
+
+HOW_SEARCHES_COMPARE = (
+    "a limit is between the bounds of a search, or of all that were made of it: one has changed where these ranges have"
+    " nothing in common; none above x: they have, and leave out a change above x"
+)
 
 
 def loss_words(one: Difference) -> str:

@@ -239,13 +239,14 @@ def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place
     return {place_of(group).of_maximum: group for group in best}
 
 
+_Named = tuple[str, Mapping[str, Setting]]
 _NOT_YET = Tested(Test.NONE, None)
 _NO_MAXIMUM = "in one of the two less than two thirds of the trials of any common load were valid at the first attempt"
 
 
 def _untested(base: Campaign, new: Campaign) -> Comparison:
     of_base, of_new = ({place_of(group): group for group in one.groups} for one in (base, new))
-    emulated = _of_different_emulation(base, new)
+    emulated = of_different_emulation((base.name, base.settings), (new.name, new.settings))
     places = {one for one in of_base.keys() | base.skipped if one in of_new or one in new.skipped}
     others = {one: _other_rate(of_base[one], of_new[one]) for one in places if one in of_base and one in of_new}
     common = {one for one in places if one.uut not in emulated and not others.get(one)}
@@ -272,12 +273,16 @@ def _untested(base: Campaign, new: Campaign) -> Comparison:
     return Comparison(base, new, (*maxima, *found), tuple(left_out))
 
 
-def _of_different_emulation(base: Campaign, new: Campaign) -> dict[str, str]:
-    """UUTs of which one CPU more is emulated on one side, and what is said of that: figures of such do not compare."""
+def of_different_emulation(base: _Named, new: _Named) -> dict[str, str]:
+    """UUTs of which one CPU more is emulated on one side, and what is said of that: figures of such do not compare.
+
+    A side is a campaign's name and where its UUTs ran.
+    """
+    (base_name, before), (new_name, after) = base, new
     return {
-        uut: f"{_lower(setting)} in {base.name}; {_lower(new.settings[uut])} in {new.name}"
-        for uut, setting in base.settings.items()
-        if uut in new.settings and setting.emulators != new.settings[uut].emulators
+        uut: f"{_lower(setting)} in {base_name}; {_lower(after[uut])} in {new_name}"
+        for uut, setting in before.items()
+        if uut in after and setting.emulators != after[uut].emulators
     }
 
 

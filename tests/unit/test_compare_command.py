@@ -156,7 +156,7 @@ WRONG = [
     (("base", "other"), "they have no UUT in common: raw in base, kvm in other"),
     (("base", "sizes"), "they have no frame size in common: 64 in base, 512 in sizes"),
     (("real", "imitated"), "CPU not emulated in real; on this machine, CPU emulated in imitated"),
-    (("base", "search"), "search: is a search, which chose the loads of its trials itself"),
+    (("base", "search"), "search searched for the highest loads, base did not; compare searches to searches"),
     (("base", "single", "--fail-on-regression", "2"), "no cell has three valid repetitions"),
     (("base", "real", "--fail-on-regression", "-1"), "--fail-on-regression"),
     (("base", "real", "--html", "no/where.html"), "make it first or name another file"),

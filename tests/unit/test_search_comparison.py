@@ -1,0 +1,128 @@
+"""Searches compared: what their bounds tell of a change, and what `netbench compare` says and does then."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from netbench.cli import main as cli
+from netbench.errors import ExitCode
+from netbench.model.search import SearchResult, SearchState
+from netbench.results.manifest import with_searches
+from netbench.statistics.search_comparison import compare_searches
+from tests.unit.comparison_factory import made_up, stored
+from tests.unit.report_page import Page
+from tests.unit.results_factory import campaign, guests, stream_counts, trial
+
+FOUND = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "NDR", 0.0, SearchState.FOUND, 0.005)
+
+
+def found(lower=99_600.0, upper=100_000.0, **more):
+    return replace(FOUND, lower_fps=lower, upper_fps=upper, **more)
+
+
+def compared(base, new):
+    results = campaign([trial(stream_counts())])
+    sides = [replace(results, searches=tuple(side)) for side in (base, new)]
+    return compare_searches("base", sides[0], "new", sides[1])
+
+
+@pytest.mark.parametrize(
+    ("new", "change", "excluded"),
+    [
+        (found(), None, 0.004),
+        (found(99_900.0, 100_300.0), None, 0.007),
+        (found(96_612.0, 97_000.0), -0.03, 0.0339),
+        (found(109_560.0, 110_000.0), 0.1, 0.1044),
+    ],
+)
+def test_a_limit_has_changed_where_the_bounds_have_nothing_in_common(new, change, excluded):
+    (one,) = compared([found()], [new]).differences
+    assert one.change == (None if change is None else pytest.approx(change, abs=1e-4))
+    assert one.excluded == pytest.approx(excluded, abs=1e-4)
+    assert one.is_regression(0.02) == (change == -0.03)
+    assert not one.is_regression(0.04)
+
+
+def test_repeated_searches_are_as_wide_as_all_of_them():
+    scattered = [found(), found(96_000.0, 96_400.0, repetition=2)]
+    (one,) = compared(scattered, [found(97_000.0, 97_400.0)]).differences
+    assert (one.base.low, one.base.high) == (96_000, 100_000)
+    assert one.change is None
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "change"),
+    [
+        (found(200_000.0, None, state=SearchState.AT_LEAST), found(), -0.5),
+        (found(), found(200_000.0, None, state=SearchState.AT_LEAST), 1.0),
+        (found(90_000.0, None, state=SearchState.AT_LEAST), found(), None),
+        (found(), found(None, 500.0, state=SearchState.AT_MOST), -0.995),
+        (found(90_000.0, 95_000.0, state=SearchState.AT_LEAST), found(200_000.0, 201_000.0), None),
+    ],
+)
+def test_a_limit_that_was_not_reached_tells_a_least_change(base, new, change):
+    """An upper bound that is the tester's is none of the UUT's."""
+    (one,) = compared([base], [new]).differences
+    assert one.change == (None if change is None else pytest.approx(change, abs=0.003))
+    assert one.excluded is None or one.excluded < inf
+
+
+def test_what_only_one_of_them_tells_is_left_out():
+    failed = found(None, None, state=SearchState.FAILED)
+    comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
+    assert comparison.differences == ()
+    assert [(what.frame_size, why) for what, why in comparison.left_out] == [
+        (64, "not finished, or failed, in new"),
+        (512, "only in base"),
+        (1518, "only in new"),
+    ]
+
+
+def test_emulated_limits_are_compared_to_none_that_are_not():
+    emulated = replace(guests(), searches=(found(uut="virtio"),))
+    real = replace(emulated, facts={uut: {} for uut in emulated.facts})
+    ((what, why),) = compare_searches("base", emulated, "new", real).left_out
+    assert what.uut == "virtio"
+    assert "emulated" in why
+
+
+@pytest.fixture
+def directories(tmp_path):
+    def make(name, *searches):
+        return stored(tmp_path / name, made_up(), **with_searches({}, searches))
+
+    return make
+
+
+def run(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr("sys.argv", ["netbench", "compare", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as done:
+        cli.main()
+    said = capsys.readouterr()
+    return int(done.value.code or 0), said.out, said.err
+
+
+def test_the_command(monkeypatch, capsys, directories, tmp_path):
+    base = directories("base", found(), found(goal="PDR 0.5 %"))
+    new = directories("new", found(96_612.0, 97_000.0), found(goal="PDR 0.5 %", unstable="lost here and there"))
+    page = tmp_path / "page.html"
+    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2", "--html", page)
+    assert (code, err) == (ExitCode.INVALID_RESULTS, "")
+    assert "new against base: lower in 1, by up to 3.0 %; 2 limits in all" in out
+    assert "regression: new: raw, dedicated, 1 source, 64 bytes, NDR: −3.0 %" in out
+    assert "none above 0.41 % (unstable)" in " ".join(out.split())
+    assert all(len(line) <= 80 for line in out.splitlines() if "page:" not in line and "regression" not in line)
+    text = Page(page.read_text()).text
+    assert "96.6 … 97.0" in text
+    assert "−3.0 %" in text
+    assert run(monkeypatch, capsys, base, new, "--fail-on-regression", "4")[0] == 0
+    code, out, _ = run(monkeypatch, capsys, base, directories("same", found(), found(goal="PDR 0.5 %")))
+    assert (code, "no difference in 2 limits" in out) == (0, True)
+
+
+def test_nothing_in_common(monkeypatch, capsys, directories):
+    code, _, err = run(monkeypatch, capsys, directories("base", found()), directories("new", found(uut="other")))
+    assert code == ExitCode.USAGE
+    assert "base and new cannot be compared: only in base" in err
