@@ -103,6 +103,7 @@ bench: setup ## the benchmarks: generators, capture analysis, what a campaign ta
 	@$(PYTHON) benchmarks/capture.py
 	@$(PYTHON) benchmarks/pktgen.py
 	@$(PYTHON) benchmarks/overhead.py
+	@$(PYTHON) benchmarks/search.py --check
 
 # In rounds of a minute at most: atheris loses some memory with every comparison of arrays.
 fuzz: $(VENV)/.installed ## look for input that breaks the readers, FUZZ_SECONDS for each; what is found is in .fuzz

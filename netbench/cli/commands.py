@@ -52,6 +52,7 @@ class SearchMethod(StrEnum):
     MLRSEARCH = "mlrsearch"
     RFC2544 = "rfc2544"
     TST009 = "tst009"
+    LOSS_RATE = "loss-rate"
     SWEEP = "sweep"
 
 

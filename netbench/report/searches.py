@@ -21,6 +21,7 @@ _METHODS = {
     "mlrsearch": "MLRsearch",
     "rfc2544": "RFC 2544, section 26.1",
     "tst009": "ETSI GS NFV-TST 009, section 12.3.3",
+    "loss-rate": "frame loss rate (RFC 2544, section 26.3)",
     "sweep": "most that comes out at any load (Schlosser et al. 2011)",
 }
 

@@ -8,6 +8,7 @@ from netbench.model.fields import LoadField, Seconds, listed, parse_percent, per
 from netbench.model.profile import MAX_SECONDS, Count
 from netbench.model.units import Load, LoadKind
 from netbench.search.bisection import Bisection
+from netbench.search.loss_rate import LossRate
 from netbench.search.method import Goal, Method
 from netbench.search.mlrsearch import MlrSearch
 from netbench.search.sweep import Sweep
@@ -23,8 +24,9 @@ class SearchOptions(BaseModel):
     """How the highest load is looked for. Trials that count are as long as the profile's `duration`.
 
     `method`: `mlrsearch`, for several loss ratios at once; `rfc2544`, by halving, with the first frame lost ending a
-    trial's claim; `tst009`, likewise, but a trial with loss is made again, `verified` times in all; `sweep`, the most
-    that comes out at any of `shares` of the highest load. `loss` are the loss ratios that goals accept: 0 is NDR.
+    trial's claim; `tst009`, likewise, but a trial with loss is made again, `verified` times in all; `loss-rate`,
+    RFC 2544's falling loads until two in a row lose nothing; `sweep`, the most that comes out at any of `shares` of the
+    highest load. `loss` are the loss ratios that goals accept: 0 is NDR.
     `width` is how far apart bounds may be in the end, as a part of the upper one. `highest` and `lowest` limit the
     loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
     thousandth of the highest. `initial` and `duration_sum` are of mlrsearch: how long its first trials are, and for how
@@ -34,7 +36,7 @@ class SearchOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: Literal["mlrsearch", "rfc2544", "tst009", "sweep"] = "mlrsearch"
+    method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
     loss: Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)] = (0.0,)
     width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.005
     highest: LoadField = Load(LoadKind.MAX)
@@ -55,8 +57,8 @@ class SearchOptions(BaseModel):
             raise ValueError("loss: a ratio is there twice")
         if self.method in ("rfc2544", "tst009") and len(self.loss) > 1:
             raise ValueError(f"loss: method {self.method} has one ratio; mlrsearch searches for several")
-        if self.method == "rfc2544" and self.loss != (0.0,):
-            raise ValueError("loss: RFC 2544 (section 26.1) knows no loss but 0; take method tst009 or mlrsearch")
+        if self.method in ("rfc2544", "loss-rate") and self.loss != (0.0,):
+            raise ValueError("loss: RFC 2544 (section 26) knows no loss but 0; take method tst009 or mlrsearch")
         if self.lowest is not None and self.lowest.kind is LoadKind.MAX:
             raise ValueError("lowest: a load such as 1000fps, not max")
         return self
@@ -76,6 +78,8 @@ class SearchOptions(BaseModel):
                 )
             case "sweep":
                 return Sweep(self.shares, trial_s=trial_s, times=self.times)
+            case "loss-rate":
+                return LossRate(goals[0], trial_s=trial_s)
             case "rfc2544":
                 return Bisection(goals[0], self.width, trial_s=trial_s)
             case "tst009":
@@ -93,6 +97,8 @@ class SearchOptions(BaseModel):
 
 def goal_name(method: str, loss_ratio: float) -> str:
     """What people call the highest load with no more loss than this: NDR, PDR with its ratio, throughput."""
+    if method == "loss-rate":
+        return "no loss (RFC 2544)"
     if method in ("rfc2544", "tst009"):
         named = "RFC 2544" if method == "rfc2544" else "TST 009"
         return f"throughput ({named})" if not loss_ratio else f"throughput ({named}, loss {100 * loss_ratio:g} %)"

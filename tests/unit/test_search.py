@@ -106,6 +106,23 @@ def test_each_method_finds_the_limit(method, capacity):
     assert next(iter(results.values())).spec.load.kind is LoadKind.MAX
 
 
+@pytest.mark.parametrize(
+    ("capacity", "shares", "lower", "upper"),
+    [
+        (65_000.0, [100, 90, 80, 70, 60, 50], 60_000, 70_000),
+        (1e9, [100, 90], 100_000, None),
+        (1.0, [100, 90, 80, 70, 60, 50, 40, 30, 20, 10], None, 10_000),
+    ],
+)
+def test_the_frame_loss_rate_goes_down_until_two_loads_lose_nothing(capacity, shares, lower, upper):
+    found, results = followed(
+        schedule({"method": "loss-rate", "highest": "100kfps"}), SimulatedUut(capacity, buffer_frames=0)
+    )
+    (one,) = found.values()
+    assert [round(result.spec.load.value / 1000) for result in results.values()] == shares
+    assert (one.lower_fps, one.upper_fps) == (lower, upper)
+
+
 def test_the_maximum_of_a_sweep():
     """As the paper takes it: the load at which most comes out, whatever is lost."""
     options = {"method": "sweep", "shares": ["10%", "20%", "50%", "100%"], "times": 3, "highest": "100kfps"}
@@ -269,7 +286,7 @@ def test_trials_last_as_long_as_they_should():
     [
         ({"method": "halving"}, "mlrsearch"),
         ({"loss": ["0%", "0%"]}, "loss: a ratio is there twice"),
-        ({"method": "rfc2544", "loss": "0.5%"}, "RFC 2544 .section 26.1. knows no loss but 0"),
+        ({"method": "rfc2544", "loss": "0.5%"}, "RFC 2544 .section 26. knows no loss but 0"),
         ({"method": "tst009", "loss": ["0%", "1%"]}, "one ratio"),
         ({"lowest": "max"}, "lowest: a load such as 1000fps, not max"),
         ({"width": "0%"}, "greater than or equal"),
