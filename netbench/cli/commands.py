@@ -105,7 +105,8 @@ def search(
     PROFILE says with which frames, and may be any: its loads are not used.
     """
     overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
-    overrides += [f"schedule.loss=[{', '.join(loss)}]"] if loss else []
+    if loss or method not in (None, SearchMethod.MLRSEARCH):  # the others have one, of which profiles need not know
+        overrides.append(f"schedule.loss=[{', '.join(loss or ['0%'])}]")
     _run(topology, profile, output, uut, scenario, [*overrides, *(settings or ())], wait=wait, dry_run=dry_run)
 
 

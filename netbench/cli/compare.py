@@ -125,7 +125,7 @@ def _compare_searches(
         ComparedSearches(
             compare_searches(base.name, base.results, one.name, one.results),
             one.results,
-            (*what_differs(base.results, one.results), *_asked(base, one)),
+            (*_unfinished(base, one), *what_differs(base.results, one.results), *_asked(base, one)),
         )
         for one in others
     ]
@@ -157,9 +157,28 @@ def _compare_searches(
     ]
     for each, one in slower:
         console.print(Text(visible(f"regression: {each.name}: {one.what}: {search_words(one)}"), style="red"))
+    every = [one for each in compared for one in each.comparison.differences]
+    untold = sum(not one.is_judged(fail_on_regression / 100) for one in every)
+    left_out = sum(len(each.comparison.left_out) for each in compared)
+    if untold == len(every):
+        raise UsageError(
+            f"--fail-on-regression: no limit is known well enough to tell {fail_on_regression:g} %; search with a "
+            "smaller width, or up to higher loads"
+        )
+    if untold or left_out:
+        words = f"not judged: {count(untold, 'limit')} not known well enough, {left_out:,} that cannot be compared"
+        console.print(Text(words, style="yellow"))
     if not slower:
         console.print(Text(f"no regression by more than {fail_on_regression:g} %"))
     return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
+
+
+def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
+    before, after = (
+        _COMPLETE if one.results.manifest.get("finished") else "unfinished, searches are missing" for one in (base, new)
+    )
+    if (before, after) != (_COMPLETE, _COMPLETE):
+        yield Differs("campaign", before, after, matters=True)
 
 
 def _searches_table(comparison: SearchComparison, emulated: Collection[str]) -> Table:

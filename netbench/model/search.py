@@ -38,14 +38,15 @@ class LoadedDelay:
 class SearchResult:
     """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
 
-    Rates are in frames/s of each stream, as they were offered, not as intended. `lower_fps` is the highest load at
-    which the goal was met, below every one at which it was not; `upper_fps` the lowest one at which it was not.
+    Rates are in frames/s of each stream. `lower_fps` is the highest load at which the goal was met, below every one at
+    which it was not, as it was offered; `upper_fps` the lowest one at which it was not, as it was asked for: where a
+    link pushes back, more than it takes is not offered.
     `throughput_fps` is what came out at the lower bound, where that says less than the load (RFC 9411 and the draft of
     MLRsearch call it conditional throughput). None: there is none, so far. `trials` and `seconds` of traffic are those
     of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as a
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
-    what in the trials contradicts that there is one limit; `why` what speaks against a search that failed. `delays`
-    were measured afterwards, at parts of the lower bound of the first goal.
+    what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
+    bound. `delays` were measured afterwards, at parts of the lower bound of the first goal.
     """
 
     uut: str

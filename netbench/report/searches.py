@@ -28,7 +28,7 @@ _METHODS = {
 
 def bounds_text(found: SearchResult) -> str:
     """What is known of a limit by now, in thousands of frames/s of each stream."""
-    if found.state is SearchState.FAILED:
+    if found.state is SearchState.FAILED and found.lower_fps is None:
         return UNKNOWN
     if found.state is SearchState.AT_LEAST:
         return f"≥ {kfps(found.lower_fps)} kfps"
@@ -40,12 +40,13 @@ def bounds_text(found: SearchResult) -> str:
 
 def remark(found: SearchResult) -> str:
     """What a reader must know of a result beside its bounds; empty for a plain one."""
+    given_up = "nothing measured" if found.lower_fps is None else "given up on the way"
     words = {
         SearchState.SEARCHING: "not finished",
-        SearchState.FOUND: "",
+        SearchState.FOUND: found.why,
         SearchState.AT_LEAST: f"limited by {found.limited_by}",
         SearchState.AT_MOST: "not even at the lowest load tried",
-        SearchState.FAILED: f"nothing measured: {found.why or found.limited_by}",
+        SearchState.FAILED: f"{given_up}: {found.why or found.limited_by or 'no trial says anything of the UUT'}",
     }[found.state]
     return "; ".join(part for part in (words, f"unstable: {found.unstable}" if found.unstable else "") if part)
 
@@ -84,8 +85,9 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         "searches",
         "Highest loads",
         note(
-            "The highest load at which each goal was met, between two loads that were really offered: it was met at the"
-            " lower one, and not at the upper one. NDR is without loss, PDR with as much as it says. Frames that were"
+            "The highest load at which each goal was met, between two loads: it was met at the lower one, as that was"
+            " offered, and not at the upper one, as that was asked for. NDR is without loss, PDR with as much as it"
+            " says. Frames that were"
             " still in queues when sending ended count as not forwarded where they are more than half the width. ≥: the"
             " UUT's own limit was not reached. Throughput is what came out at the lower bound. "
             + what_is_told(results.searches)

@@ -26,6 +26,10 @@ class Bisection(Method):
         while self._upper - self._lower > self.width * self._upper:
             self._is_held((self._lower + self._upper) / 2, measure)
 
+    def is_upper(self, bad: int, good: int) -> bool:
+        """Once so many in a row were not good."""
+        return bad >= self._verified
+
     def expected(self) -> tuple[int, float]:
         """Both ends, and halves until they are close enough; every second load is too high."""
         loads = 2 + ceil(log2(1 / self.width))
@@ -49,7 +53,8 @@ class Bisection(Method):
         for _ in range(self._verified):
             measured = measure(self._trial_s, load)
             if goal.is_met_by(measured):
-                self._bounds = Bounds(load, self._bounds.upper, measured.loss_ratio)
+                loss_ratio = measured.loss_ratio_beyond(goal.buffered)
+                self._bounds = Bounds(load, self._bounds.upper, loss_ratio)
                 return True
         self._bounds = Bounds(self._bounds.lower, load, self._bounds.loss_ratio)
         return False

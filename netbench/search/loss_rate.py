@@ -34,6 +34,10 @@ class LossRate(Method):
             if len(clean) == _CLEAN_IN_A_ROW:
                 return
 
+    def is_upper(self, bad: int, good: int) -> bool:
+        """One is enough."""
+        return bad > 0
+
     def expected(self) -> tuple[int, float]:
         """All of them, at most."""
         trials = round(1 / STEP)

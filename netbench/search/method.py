@@ -21,7 +21,7 @@ class Goal:
 
     def is_met_by(self, measured: "Measured") -> bool:
         """Whether a trial was good."""
-        return not measured.limited_by and (
+        return not (measured.limited_by or measured.failed) and (
             self.loss_ratio is None or measured.loss_ratio_beyond(self.buffered) <= self.loss_ratio
         )
 
@@ -31,7 +31,8 @@ class Measured:
     """One trial: frames are those of all streams together, loads in frames/s of each.
 
     What was not sent counts as lost where the UUT was in the way of it, so that it never passes for success. With
-    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why.
+    `limited_by` the trial tells nothing of the UUT but only that the tester cannot do this: why. With `failed` the UUT
+    came to an end in it: how.
     """
 
     duration_s: float
@@ -42,6 +43,7 @@ class Measured:
     forwarded: int
     buffered: int = 0  # of those that were forwarded: they were in a queue when sending ended
     limited_by: str = ""
+    failed: str = ""
     delay: Spread | None = None
     delay_refused: str = ""
 
@@ -87,6 +89,10 @@ class Method(ABC):
 
         What is measured next depends on nothing but what was measured before.
         """
+
+    @abstractmethod
+    def is_upper(self, bad: int, good: int) -> bool:
+        """Whether so many trials at a load are enough to say that it is above the limit."""
 
     @abstractmethod
     def expected(self) -> tuple[int, float]:

@@ -28,6 +28,7 @@ class MlrSearch(Method):
         exceed_ratio: float = 0.5,
     ) -> None:
         self.goals, self.width = tuple(goals), width
+        self._exceed_ratio = exceed_ratio
         self._initial_s, self._final_s, self._duration_sum_s = initial_s, final_s, duration_sum_s
         self._theirs = {
             goal: SearchGoal(
@@ -53,6 +54,10 @@ class MlrSearch(Method):
         config.warmup_duration = 0.0
         self._search = MultipleLossRatioSearch(config=config)
         self._search.search(_Measurer(measure, self.goals), debug=_silent)
+
+    def is_upper(self, bad: int, good: int) -> bool:
+        """By the part of the time that may have more loss."""
+        return bad > self._exceed_ratio * (bad + good)
 
     def expected(self) -> tuple[int, float]:
         """By benchmarks/search.py: a lower bound takes its whole time, an upper one about half of it."""
@@ -83,7 +88,7 @@ class _Measurer(AbstractMeasurer):  # type: ignore[misc]  # the library comes wi
         one = self._measure(intended_duration, intended_load)
         most = max(one.intended, one.offered, 1)
         forwarded = round(most * (1 - one.loss_ratio_beyond(self._buffered)))
-        if one.limited_by:  # no goal is met by it, and it hints at no rate
+        if one.limited_by or one.failed:  # no goal is met by it, and it hints at no rate
             forwarded = min(forwarded, int(most * (1 - self._most_loss) / 2))
         return MeasurementResult(
             intended_duration, intended_load, offered_count=most, intended_count=most, forwarding_count=forwarded

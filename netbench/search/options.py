@@ -101,5 +101,5 @@ def goal_name(method: str, loss_ratio: float) -> str:
         return "no loss (RFC 2544)"
     if method in ("rfc2544", "tst009"):
         named = "RFC 2544" if method == "rfc2544" else "TST 009"
-        return f"throughput ({named})" if not loss_ratio else f"throughput ({named}, loss {100 * loss_ratio:g} %)"
-    return "NDR" if not loss_ratio else f"PDR {100 * loss_ratio:g} %"
+        return f"throughput ({named})" if not loss_ratio else f"throughput ({named}, loss {100 * loss_ratio:.10g} %)"
+    return "NDR" if not loss_ratio else f"PDR {100 * loss_ratio:.10g} %"

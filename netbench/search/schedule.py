@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import fmean
 
 from netbench.errors import UsageError
@@ -10,11 +11,13 @@ from netbench.model.scenario import Network
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
+from netbench.model.verdict import ReasonKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.search.judging import unmeasured, what_it_tells
 from netbench.search.method import Goal, Measured, Method
 from netbench.search.options import SearchOptions
+from netbench.statistics.groups import grouped
 
 # As fast as a source can is not what it can be paced at.
 _PACED_PART = 0.98
@@ -75,22 +78,24 @@ class Search(Schedule):
         self._found: dict[_Cell, tuple[SearchResult, ...]] = {}
         self._trials_before: dict[_Cell, int] = {}
         self._times: dict[_Cell, Counter[str]] = {}
+        self._failures: dict[_Cell, int] = {}
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | None:
         """The first trial that the first unfinished search lacks."""
-        before, times = 0, Counter[str]()
+        before, times, failures = 0, Counter[str](), 0
         for place, cell in enumerate(self._cells):
             if place == 0 or not _same_trials(cell, self._cells[place - 1]):
                 times = Counter()
             if self._is_over(cell):
-                before, times = self._trials_before[cell], Counter(self._times[cell])
+                before, times, failures = self._trials_before[cell], Counter(self._times[cell]), self._failures[cell]
                 continue
-            walk = _Walk(self, cell, results, before, times)
+            walk = _Walk(self, cell, results, before, times, failures)
             following = walk.follow()
             self._found[cell] = walk.found()
             if following is not None:
                 return following
-            before, times = walk.index, walk.times
+            before, times, failures = walk.index, walk.times, walk.failures
+            self._failures[cell] = failures
             self._trials_before[cell], self._times[cell] = before, Counter(times)
             self._told.clear()  # nobody asks for them again
         return None
@@ -98,11 +103,11 @@ class Search(Schedule):
     @property
     def searches(self) -> tuple[SearchResult, ...]:
         """All that were begun, in order."""
-        return tuple(
-            replace(one, unstable=one.unstable or self._disagreement(cell, one))
-            for cell, found in self._found.items()
-            for one in found
-        )
+        every = [one for found in self._found.values() for one in found]
+        apart = {
+            what: _disagreement(same) for what, same in grouped(every, lambda one: _without_repetition(one.key)).items()
+        }
+        return tuple(replace(one, unstable=one.unstable or apart[_without_repetition(one.key)]) for one in every)
 
     def expected_s(self, done: Collection[str]) -> float:
         """How long the searches that are not over should take, in seconds, about: what they find decides."""
@@ -139,34 +144,21 @@ class Search(Schedule):
             self._told[key] = results[key].without_counters
         return self._told[key]
 
-    def boot(self, uut: str) -> int:
-        """All searches of a UUT are made on one start of it."""
-        return self.wanted.uuts.index(uut) + 1
-
-    def _disagreement(self, cell: _Cell, one: SearchResult) -> str:
-        """What speaks against one limit in the repetitions of a search; empty: nothing, or they are not all there."""
-        same = [
-            other
-            for at, found in self._found.items()
-            if replace(at, repetition=1) == replace(cell, repetition=1)
-            for other in found
-            if other.goal == one.goal and other.state is SearchState.FOUND and other.lower_fps is not None
-        ]
-        lowest, highest = (choose((found.lower_fps or 0.0 for found in same), default=0.0) for choose in (min, max))
-        # Each is right within its own width.
-        if len(same) < 2 or highest - lowest <= 2 * one.width * highest:
-            return ""
-        return f"{len(same)} searches ended between {lowest:,.0f} and {highest:,.0f} frames/s"
-
 
 class _Walk:
     """One search, made again with the results that are there."""
 
     def __init__(
-        self, search: Search, cell: _Cell, results: Mapping[str, TrialResult], index: int, times: Counter[str]
+        self,
+        search: Search,
+        cell: _Cell,
+        results: Mapping[str, TrialResult],
+        index: int,
+        times: Counter[str],
+        failures: int,
     ) -> None:
         self._search, self._cell, self._results = search, cell, results
-        self.index, self.times = index, times
+        self.index, self.times, self.failures = index, times, failures
         self._method: Method = search._asked.method_of(search.wanted.profile.duration)
         self._trials: list[Measured] = []
         self._delays: list[LoadedDelay] = []
@@ -196,7 +188,7 @@ class _Walk:
     @property
     def _link_bps(self) -> float:
         topology = self._search.wanted.topology
-        return topology.stream_link(topology.own_streams[0]).rate
+        return min(topology.stream_link(one).rate for one in topology.own_streams[: self._cell.sources])
 
     def _highest_load(self) -> float:
         """In frames/s of each stream: as asked, or what the sources can be paced at here."""
@@ -204,19 +196,26 @@ class _Walk:
         fps = highest.fps(self._cell.frame_size, self._link_bps)
         if fps is not None:
             return fps
-        fastest = self._measure(self._search._asked.first_s(self._search.wanted.profile.duration), highest)
-        self._trials.clear()  # it is of no search
-        if fastest.offered_fps < 1:
-            raise _GivenUpError(fastest.limited_by or "the sources send nothing")
-        return _round(fastest.offered_fps * _PACED_PART)
+        for _ in range(_MOST_UNMEASURED):
+            fastest = self._measure(self._search._asked.first_s(self._search.wanted.profile.duration), highest)
+            self._trials.clear()  # it is of no search
+            if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
+                return _round(fastest.offered_fps * _PACED_PART)
+        raise _GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
 
     def _measure_delays(self) -> None:
         """At parts of what was found for the first goal: these trials are none of the search."""
-        found, searched = self._method.bounds(self._method.goals[0]).lower, list(self._trials)
+        found, searched = self._found_for(self._method.goals[0]).lower_fps, list(self._trials)
         for share in self._search._asked.delay_at if found is not None else ():
-            one = self._measure_at(self._search.wanted.profile.duration, share * (found or 0.0))
-            self._delays.append(LoadedDelay(share, one.offered_fps, one.delay, one.delay_refused))
-        self._trials = searched
+            try:
+                one = self._measure_at(self._search.wanted.profile.duration, share * (found or 0.0))
+                refused = one.failed or one.limited_by or one.delay_refused
+                self._delays.append(LoadedDelay(share, one.offered_fps, None if refused else one.delay, refused))
+            except _GivenUpError as why:
+                self._delays.append(LoadedDelay(share, share * (found or 0.0), None, str(why)))
+                break
+            finally:
+                self._trials = list(searched)
 
     def _measure_at(self, seconds: float, fps: float) -> Measured:
         return self._measure(seconds, Load.of_fps(_round(fps)))
@@ -233,7 +232,7 @@ class _Walk:
                 self.times[str(load)],
                 index=self.index,
                 sources=self._cell.sources,
-                boot=self._search.boot(self._cell.uut),
+                boot=self.failures + 1,  # a UUT that failed is started again, however often
                 duration_s=seconds,
             )
             result = self._search.told(spec.key, self._results)
@@ -241,9 +240,10 @@ class _Walk:
                 raise _MissingTrialError(spec)
             self.index += 1
             why = unmeasured(result)
+            self.failures += any(reason.kind is ReasonKind.UUT_FAILED for reason in result.reasons)
             if not why:
                 self._unmeasured = 0
-                measured = what_it_tells(result)
+                measured = what_it_tells(result, self._method.width)
                 self._trials.append(measured)
                 return measured
             self._unmeasured += 1
@@ -255,9 +255,14 @@ class _Walk:
         at_lower = [one for one in self._trials if bounds.lower is not None and _is_at(one, bounds.lower)]
         at_upper = [one for one in self._trials if bounds.upper is not None and _is_at(one, bounds.upper)]
         lower = fmean(one.offered_fps for one in at_lower) if at_lower else None
-        upper = fmean(one.offered_fps for one in at_upper) if at_upper else None
-        limits = [one.limited_by for one in at_upper if one.limited_by]
-        limited_by = limits[0] if 2 * len(limits) > len(at_upper) else ""
+        upper = None if bounds.upper is None else max(_round(bounds.upper), lower or 0.0)
+        valid = [goal.is_met_by(one) for one in at_upper if not one.limited_by]
+        limits = [
+            one.limited_by for one in (at_upper if at_upper or lower is not None else self._trials) if one.limited_by
+        ]
+        by_uut = self._method.is_upper(valid.count(False), valid.count(True))
+        limited_by = limits[0] if limits and not by_uut else ""
+        fails = next((one.failed for one in at_upper if one.failed), "")
         state = self._state(lower, upper, limited_by)
         if state is SearchState.AT_LEAST and not limited_by:
             limited_by = "the highest load asked for"
@@ -282,7 +287,7 @@ class _Walk:
             seconds=sum(one.duration_s for one in self._trials),
             limited_by=limited_by,
             unstable=_contradiction(self._trials, goal, width, bounds.lower, bounds.upper),
-            why=self._why,
+            why=self._why or (fails and f"at the upper bound: {fails}"),
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
         )
 
@@ -329,7 +334,7 @@ def _contradiction(
     if goal.loss_ratio is None:
         return ""
     for load in sorted({one.load_fps for one in trials}):
-        there = [goal.is_met_by(one) for one in trials if one.load_fps == load]
+        there = [goal.is_met_by(one) for one in trials if one.load_fps == load and not one.limited_by]
         good = sum(there)
         bad = len(there) - good
         if lower is not None and load < lower * (1 - 2 * width) and _counts(bad, there):
@@ -339,6 +344,27 @@ def _contradiction(
                 f"{good} of {len(there)} trials at {load:,.0f} frames/s lost no more, though that is above the bounds"
             )
     return ""
+
+
+def _without_repetition(key: str) -> str:
+    """What repeated searches have in common."""
+    *where, _, goal = key.rsplit("/", 2)
+    return "/".join((*where, goal))
+
+
+def _disagreement(same: Sequence[SearchResult]) -> str:
+    """What speaks against one limit in repeated searches; empty: nothing, or they are not all there."""
+    known = [one for one in same if one.state not in (SearchState.SEARCHING, SearchState.FAILED)]
+    if len(known) < 2:
+        return ""
+    width = known[0].width
+    # Each is right within its own width; one that is "≥" has no end, and "<" no beginning.
+    ends = [inf if one.state is SearchState.AT_LEAST else (one.upper_fps or 0.0) * (1 + width) for one in known]
+    begins = [(one.lower_fps or 0.0) * (1 - width) for one in known]
+    if max(begins) <= min(ends):
+        return ""
+    limits = [one.lower_fps or 0.0 for one in known]
+    return f"{len(known)} searches ended between {min(limits):,.0f} and {max(limits):,.0f} frames/s"
 
 
 def _counts(contrary: int, trials: Sequence[bool]) -> bool:

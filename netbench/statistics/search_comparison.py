@@ -1,8 +1,8 @@
 """Searches compared: by how much the highest load of a UUT changed, as far as the bounds tell.
 
-A search ends with two loads between which the limit is, and so do several: between the lowest and the highest of their
-bounds. A change is told where these ranges have nothing in common. What they leave out is no matter of chance alone, so
-there is no p: a range is as wide as the searches were, and grows with how far repeated ones are apart.
+A search ends with two loads between which the limit is, give or take its width; several, with the lowest and the
+highest of their bounds. A change is told where these ranges have nothing in common. What they leave out is no matter of
+chance alone, so there is no p: a range is as wide as the searches were, and grows with how far repeated ones are apart.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.statistics.comparison import of_different_emulation
 from netbench.statistics.groups import grouped
 
+_SWEEP = "sweep"
 _WITHOUT_RANGE = (SearchState.FAILED, SearchState.SEARCHING)
 
 
@@ -39,10 +40,14 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a limit is, in frames/s of each stream: `high` is infinite where it was not reached."""
+    """Where a limit is, in frames/s of each stream: `high` is infinite where it was not reached.
+
+    Bounds are right within the width that the search was made with, and so this far beyond them.
+    """
 
     low: float
     high: float
+    width: float = 0.0
 
     @classmethod
     def of(cls, results: Iterable[SearchResult]) -> "Range | None":
@@ -51,7 +56,17 @@ class Range:
         if not known:
             return None
         tops = [inf if one.state is SearchState.AT_LEAST or one.upper_fps is None else one.upper_fps for one in known]
-        return cls(min(one.lower_fps or 0.0 for one in known), max(tops))
+        return cls(min(one.lower_fps or 0.0 for one in known), max(tops), known[0].width)
+
+    @property
+    def floor(self) -> float:
+        """What it is above, surely."""
+        return self.low * (1 - self.width)
+
+    @property
+    def ceiling(self) -> float:
+        """What it is below."""
+        return self.high * (1 + self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +81,12 @@ class SearchDifference:
     @property
     def least(self) -> float:
         """New ÷ base at least."""
-        return self.new.low / self.base.high if self.base.high else inf
+        return self.new.floor / self.base.ceiling if self.base.ceiling else inf
 
     @property
     def greatest(self) -> float:
         """New ÷ base at most."""
-        return self.new.high / self.base.low if self.base.low else inf
+        return self.new.ceiling / self.base.floor if self.base.floor else inf
 
     @property
     def change(self) -> float | None:
@@ -91,6 +106,12 @@ class SearchDifference:
         if self.greatest == inf or not self.least:
             return None
         return max(abs(self.least - 1), abs(self.greatest - 1))
+
+    def is_judged(self, more_than: float) -> bool:
+        """Whether it can be told that it is lower by more than this part of the base, or not."""
+        if self.change is not None:
+            return True
+        return bool(self.least) and 1 - self.least <= more_than
 
     def is_regression(self, more_than: float) -> bool:
         """Whether it is lower by more than this part of the base."""
@@ -117,6 +138,8 @@ def compare_searches(base: str, before: CampaignResults, new: str, after: Campai
         first, second = map(Range.of, own)
         if what.uut in apart:
             left_out.append((what, apart[what.uut]))
+        elif _SWEEP in (one.method for one in (*own[0], *own[1])):
+            left_out.append((what, "the most of a sweep has no bounds; compare campaigns of `netbench run`"))
         elif not all(own):
             left_out.append((what, f"only in {base if own[0] else new}"))
         elif first is None or second is None:
