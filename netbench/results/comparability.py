@@ -133,7 +133,7 @@ def _apart(base: object, new: object, before: str, after: str) -> tuple[str, str
     """Of two long lists what each has alone."""
     if isinstance(base, Sequence) and isinstance(new, Sequence) and not isinstance(base, str):
         only = [[str(one) for one in own if one not in other] for own, other in ((base, new), (new, base))]
-        return tuple("with " + ", ".join(own) if own else "without" for own in only)  # type: ignore[return-value]
+        return tuple("with " + ", ".join(own) if own else "without" for own in only)  # type: ignore[return-value]  # two
     return _short(before), _short(after)
 
 

@@ -36,7 +36,7 @@ until [ -S "$own/libvirt-sock" ]; do
     if ! kill -0 "$daemon"; then
         tail -n 1 "$own/libvirtd.log" >&2
         exit 1
-    fi 2>/dev/null
+    fi 2>/dev/null # of `kill`, which says that there is no such process
     sleep 0.02
 done
 ask() {
@@ -48,11 +48,12 @@ printf '%s\n' "$xml" | sed "s/@RUN@/$NETBENCH_RUN/" >"$own/domain.xml"
 ask create "$own/domain.xml" >/dev/null
 console=$(ask ttyconsole "$domain")
 {
+    # Reading ends with an error when the domain does.
     cat "$console" 2>/dev/null | sed -u 's/\r$//'
     : >"$own/ended"
     kill "$daemon"
 } &
-wait "$daemon" || true
+wait "$daemon" || true # it was killed, by whomever: what is said below is why
 if [ -e "$own/ended" ]; then
     echo "libvirt's domain has ended" >&2
 else

@@ -71,7 +71,7 @@ def test_it_fits_80_columns_and_has_no_colours_in_a_pipe(compare, tmp_path):
 
 
 def test_what_else_differs_leads(compare, base, tmp_path):
-    before = {**dict(MANIFEST["before"]), "kernel": "6.12.1"}  # type: ignore[call-overload]
+    before = {**dict(MANIFEST["before"]), "kernel": "6.12.1"}  # type: ignore[call-overload]  # JSON
     new = stored(tmp_path / "new", made_up(seed=2), before=before)
     code, out, _ = compare(base, new)
     assert code == 0

@@ -1,4 +1,5 @@
 """Containers of libvirt's LXC driver: what their domains are, and the control groups that they need."""
+# What the XML must have is looked up as if it were there: `union-attr` is left to fail in the test.
 
 import os
 from pathlib import Path

@@ -14,7 +14,7 @@ from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
-from netbench.search.judging import unmeasured, what_it_tells
+from netbench.search.measured import unmeasured, what_it_tells
 from netbench.search.method import Goal, Measured, Method
 from netbench.search.options import SearchOptions
 from netbench.statistics.groups import grouped
