@@ -141,7 +141,8 @@ class Boots:
             if progress.neighbours_failures == MOST_FAILURES:
                 why = f"they failed in {MOST_FAILURES} trials one after the other: {neighbours_failed}"
                 self._do_without(guests.name, neighbours, why, progress)
-            if failed or any(_why(result, kind) for kind in _LINKS_DISTURBED):
+            restarted = trial.restart_at_s is not None  # what follows is measured on a start that was waited for
+            if failed or restarted or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
         return ""
 

@@ -270,6 +270,7 @@ def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, rec
     record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), expected_s))
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
+    store.keep_warnings(request.schedule.remarks)
     store.keep_warnings(host_warnings(record.manifest["before"], None))
     selftest = selftest_of(record.manifest)
     store.keep_warnings(selftest_warnings(selftest, topology, profile))

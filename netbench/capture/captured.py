@@ -86,9 +86,9 @@ class StreamCapture:
 
     `received` counts distinct sequence numbers and `duplicates` further copies, so that `span.frames` is
     their sum. `reordered` follows RFC 4737, section 3.3. Delay (capture time - time stamp in the frame, whatever
-    clocks they are from) and its variation are of first copies. `missing` and the loss runs lie within
-    the numbers sent for an expected stream, else between the lowest and the highest number seen: which is beyond 2³²
-    where the numbers in the frames began at 0 again.
+    clocks they are from) and its variation are of first copies. `missing`, the last of them and the loss runs lie
+    within the numbers sent for an expected stream, else between the lowest and the highest number seen: which is beyond
+    2³² where the numbers in the frames began at 0 again.
     """
 
     stream: str | None
@@ -102,6 +102,7 @@ class StreamCapture:
     loss_runs: int
     longest_loss_run: int
     loss_run_lengths: tuple[LossRuns, ...]
+    last_missing: int | None
     min_seq: int | None
     max_seq: int | None
     span: Span

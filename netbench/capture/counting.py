@@ -161,7 +161,7 @@ class _StreamTally:
 
     def capture(self) -> StreamCapture:
         sequence, expected = self._sequence, self._expected
-        losses = Losses(0, 0, 0, ())
+        losses = Losses(0, 0, 0, (), None)
         lowest, highest = sequence.lowest, sequence.highest
         if expected:
             losses = sequence.losses(expected.sequence.start, expected.sequence.stop)
@@ -181,6 +181,7 @@ class _StreamTally:
             loss_runs=losses.runs,
             longest_loss_run=losses.longest_run,
             loss_run_lengths=losses.lengths,
+            last_missing=losses.last,
             min_seq=lowest,
             max_seq=highest,
             span=self._span.span(),

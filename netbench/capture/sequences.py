@@ -124,13 +124,15 @@ def run_places(sequence: NDArray[np.int64]) -> NDArray[np.intp]:
 class Losses(NamedTuple):
     """Sequence numbers of a range that never arrived; a run is a maximal series of consecutive ones.
 
-    RFC 3357 calls a run a loss period, and its `lengths` loss period lengths (section 6.3).
+    RFC 3357 calls a run a loss period, and its `lengths` loss period lengths (section 6.3). `last` is the highest of
+    these numbers; None where all arrived.
     """
 
     missing: int
     runs: int
     longest_run: int
     lengths: tuple[LossRuns, ...]
+    last: int | None
 
 
 def losses_of(arrived: NDArray[np.uint8], numbers: range) -> Losses:
@@ -217,7 +219,24 @@ class SequenceTracker:
             doublings, counts = np.unique(np.frexp(lengths.astype(np.float64))[1] - 1, return_counts=True)
             by_doubling.update(dict(zip(doublings.tolist(), counts.tolist(), strict=True)))
         lengths_of_runs = tuple(LossRuns(1 << doubling, by_doubling[doubling]) for doubling in sorted(by_doubling))
-        return Losses(missing, runs, longest, lengths_of_runs)
+        return Losses(missing, runs, longest, lengths_of_runs, self._last_missing(start, stop))
+
+    def _last_missing(self, start: int, stop: int) -> int | None:
+        position = stop
+        for number in sorted(self._pages, reverse=True):
+            base = number * PAGE_NUMBERS
+            begin, end = max(base, start), min(base + PAGE_NUMBERS, position)
+            if begin >= end:
+                continue
+            if end < position:
+                break
+            bits = self._pages[number].bits
+            if bits is not None:
+                missing = np.flatnonzero(np.unpackbits(bits, bitorder="little")[begin - base : end - base] == 0)
+                if len(missing):
+                    return begin + int(missing[-1])
+            position = begin
+        return position - 1 if position > start else None
 
     def _extend(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """These ascending ranges have arrived, and nothing as high as they before."""

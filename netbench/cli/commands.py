@@ -334,7 +334,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from rich.console import Console
 
     from netbench.cli.progress import ConsoleProgress
-    from netbench.cli.summary import searches_table, summary_table
+    from netbench.cli.summary import rfc2544_table, searches_table, summary_table
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
 
@@ -359,6 +359,8 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
         raise
     results = directory.results()
     console.print(searches_table(results) if results.searches else summary_table(results))
+    if (tests := rfc2544_table(results)) is not None:
+        console.print(tests)
     write_report(results, directory.report)
     if results.warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))

@@ -9,8 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
-from netbench.model.verdict import ReasonKind, Verdict
+from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.report.formats import count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
+from netbench.report.rfc2544 import (
+    buffer_text,
+    bursts_text,
+    latency_text,
+    recovery_text,
+    refusals,
+    reset_text,
+    tested,
+)
 from netbench.report.searches import bounds_text, remark, throughput_mbps, what_is_told
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.groups import Group, group_trials
@@ -93,6 +102,28 @@ def searches_table(results: CampaignResults) -> Table:
             Text(bounds_text(one).removesuffix(" kfps") + mark),
             Text(mbps(throughput_mbps(one))),
             Text(f"{one.trials:,}"),
+        )
+    return shown
+
+
+def rfc2544_table(results: CampaignResults) -> Table | None:
+    """A row per UUT and frame size with the other tests of RFC 2544; None where none was made."""
+    rows = tested(results.searches)
+    if not rows:
+        return None
+    missing = {why: None for _, tests in rows for why in refusals(tests)}
+    otherwise = sum(one.kind is WarningKind.NOT_AS_RFC_2544 for one in results.warnings)
+    caption = "\n".join((*missing, f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"))
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    shown.add_column("UUT", overflow="fold", min_width=4)
+    for heading in ("Frame\nsize", "Latency\nµs", "Back to back\nframes", "Buffer\nµs", "Recovery", "Reset"):
+        shown.add_column(heading, justify="right", overflow="fold")
+    for one, tests in rows:
+        shown.add_row(
+            Text(label(one.uut, results.emulated)),
+            Text(f"{one.frame_size:,}"),
+            *map(Text, (latency_text(tests), bursts_text(tests), buffer_text(tests))),
+            *map(Text, (recovery_text(tests), reset_text(tests))),
         )
     return shown
 

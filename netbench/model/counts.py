@@ -71,10 +71,10 @@ class StreamCounts:
     `delay` is one-way, from source to sink, of each frame's first copy; `ipdv` the magnitude of the difference
     between the delays of two frames with consecutive numbers that both arrived (RFC 5481, section 4.1). Both are None
     where `delay_refused` says why there are none. `clock_offset` is what the clock of the captures adds to each delay:
-    unknown where None, not 0. `loss_run_lengths` has no classes without runs. A reordered frame's
-    extent is by how many frames it came after the first one with a higher number (RFC 4737, section 4.2); None where
-    no frame was reordered. Nothing is known of the order where `order_refused` says why. `link_s` and `away_s` are what
-    the source says of its time, as in Sent.
+    unknown where None, not 0. `loss_run_lengths` has no classes without runs, `last_missing_frame` is the last of the
+    sent frames, counted from 0, that never arrived. A reordered frame's extent is by how many frames it came after the
+    first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered. Nothing is known of the
+    order where `order_refused` says why. `link_s` and `away_s` are what the source says of its time, as in Sent.
     """
 
     stream: str
@@ -104,6 +104,7 @@ class StreamCounts:
     delay_refused: str = ""
     order_refused: str = ""
     loss_run_lengths: tuple[LossRuns, ...] = ()
+    last_missing_frame: int | None = None
     reordering_extent_median_frames: int | None = None
     reordering_extent_mean_frames: float | None = None
     reordering_extent_max_frames: int | None = None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from netbench.model.distributions import Spread
+from netbench.model.rfc2544 import Rfc2544Tests
 
 
 class SearchState(StrEnum):
@@ -46,7 +47,8 @@ class SearchResult:
     of the whole search, which may have had other goals. `width` is how far apart the bounds may be at its end, as a
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
-    bound. `delays` were measured afterwards, at parts of the lower bound of the first goal.
+    bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
+    of RFC 2544, where they were asked for.
     """
 
     uut: str
@@ -68,6 +70,7 @@ class SearchResult:
     unstable: str = ""
     why: str = ""
     delays: tuple[LoadedDelay, ...] = ()
+    tests: Rfc2544Tests | None = None
 
     @property
     def is_failed(self) -> bool:

@@ -24,6 +24,8 @@ class Traffic:
     paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
     `receive` is how the NIC at the other end takes frames in: what a ring (`napi`) has no room for was sent, and lost.
     `flows` UDP port pairs are drawn pseudo-randomly from `seed` and used in turn (RFC 4814, section 4).
+    With `first_fps` the first `first_s` seconds have that rate, and what is left of all frames is paced evenly over the
+    rest: `fps` is the mean then.
     """
 
     stream: str
@@ -38,6 +40,25 @@ class Traffic:
     seed: int
     warm_up_s: float = 0.0
     receive: Receive = "inline"
+    first_fps: float | None = None
+    first_s: float = 0.0
+
+    @property
+    def first_frames(self) -> int:
+        """How many of the frames have the first rate, where that is another one; else 0."""
+        return 0 if self.first_fps is None else round(self.first_fps * self.first_s)
+
+    @property
+    def later_fps(self) -> float | None:
+        """The rate after the first one; of all frames where there is no other."""
+        if self.first_fps is None or self.frames is None:
+            return self.fps
+        return (self.frames - self.first_frames) / (self.duration_s - self.first_s)
+
+    @property
+    def highest_fps(self) -> float | None:
+        """The higher one of the rates."""
+        return self.fps if self.first_fps is None else max(self.first_fps, self.later_fps or 0.0)
 
     @property
     def frames(self) -> int | None:

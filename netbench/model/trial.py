@@ -28,7 +28,8 @@ class GuestTask:
 
     `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds, of which the first
     `warm_up_s` are not measured; None where it forwards nothing, and while nobody knows the maximum that its load is
-    a share of.
+    a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left of all frames after
+    that: the load is the mean.
     """
 
     name: str
@@ -37,6 +38,8 @@ class GuestTask:
     traffic: Frames | None = None
     duration_s: float = 0.0
     warm_up_s: float = 0.0
+    first_fps: float | None = None
+    first_s: float = 0.0
 
     @property
     def load(self) -> Stress | None:
@@ -54,8 +57,10 @@ class TrialSpec:
     """One measurement, complete: UUT × scenario × what each guest does × repetition, and how it is made and judged.
 
     `guests` begins with the victim. Trials of one planned `boot` follow each other on one start of the UUT, unless it
-    fails; those of a `phase` need what earlier ones found. `tolerance` is how far the offered load of the victim may be
-    from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind.
+    fails; those of a `phase` need what earlier ones found. `benchmark` names the test of RFC 2544 that it is for, where
+    its load is not a steady one, so that it is no repetition of any other. `tolerance` is how far the offered load of
+    the victim may be from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind. At
+    `restart_at_s` seconds after their start the victim is ended and started again, while they go on.
     """
 
     index: int  # position in the campaign, from 0
@@ -70,6 +75,8 @@ class TrialSpec:
     drain_limit_s: float = 5.0
     tolerance: float = 0.01
     max_lateness_s: float = 0.05
+    benchmark: str = ""
+    restart_at_s: float | None = None
 
     @property
     def victim(self) -> GuestTask:

@@ -102,6 +102,7 @@ class WarningKind(Enum):
     OTHER_CAMPAIGN = "other-campaign"
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
+    NOT_AS_RFC_2544 = "not-as-rfc-2544"
 
 
 @dataclass(frozen=True, slots=True)

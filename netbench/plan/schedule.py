@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pydantic import BaseModel
@@ -15,6 +15,7 @@ from netbench.model.search import SearchResult
 from netbench.model.topology import Topology
 from netbench.model.trial import Frames, GuestTask, TrialResult, TrialSpec
 from netbench.model.units import Load
+from netbench.model.verdict import Warning
 from netbench.plan.costs import Costs
 
 
@@ -46,10 +47,15 @@ class Wanted:
         phase: int = 1,
         boot: int = 1,
         duration_s: float | None = None,
+        first: tuple[float, float] | None = None,
+        benchmark: str = "",
+        restart_at_s: float | None = None,
     ) -> TrialSpec:
         """A trial with so many of the victim's streams (0: all), of `duration_s`, and otherwise as the profile says.
 
-        Trials that follow each other with the same `boot` are measured on one start of the UUT.
+        Trials that follow each other with the same `boot` are measured on one start of the UUT. `first` is the rate,
+        in frames/s, that its sources send at first, and for how many seconds: `load` is the mean then. `benchmark` and
+        `restart_at_s` as of TrialSpec.
         """
         profile, streams = self.profile, self.streams[: sources or None]
         if duration_s is not None and duration_s != profile.duration:
@@ -57,6 +63,8 @@ class Wanted:
             profile = profile.model_copy(update={"duration": duration_s, "warm_up": warm_up})
         times = profile.duration, profile.warm_up_s
         victim = _task(profile, VICTIM, Network(load, None, frame_size), streams, *times)
+        if first is not None:
+            victim = replace(victim, first_fps=first[0], first_s=first[1])
         times = profile.neighbours_duration, profile.settle.before + profile.warm_up_s
         neighbours = [
             _task(profile, one.name, does, one.streams, *times)
@@ -76,6 +84,8 @@ class Wanted:
             drain_limit_s=profile.drain_limit,
             tolerance=profile.tolerance,
             max_lateness_s=profile.max_lateness,
+            benchmark=benchmark,
+            restart_at_s=restart_at_s,
         )
 
 
@@ -106,6 +116,11 @@ class Schedule(ABC):
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
         """The sweeps of which next() has left out the trials that were to come, so far; mostly none."""
+        return ()
+
+    @property
+    def remarks(self) -> Sequence[Warning]:
+        """What a reader of the results must know of how it measures; mostly nothing."""
         return ()
 
     @property

@@ -22,6 +22,7 @@ from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
 from netbench.report.platforms_section import in_order, platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
+from netbench.report.rfc2544 import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
@@ -55,12 +56,14 @@ def _content(results: CampaignResults) -> dict[str, str]:
         results = replace(results, trials=tuple(trial.without_counters for trial in results.trials))
         groups = group_trials(results)
     counted.guests |= uuts_with_guest(results.trials)
+    steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
     uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
     groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
     looks = styles(uuts, results.settings)
     sections = [
         *searches_section(results, looks),
-        *(_result_sections(groups, looks, results, counted) if groups else ()),
+        *rfc2544_section(results, looks),
+        *(_result_sections(groups, looks, steady, counted) if groups else ()),
         *platforms_section(results, looks),
         _verdicts(results, looks),
         section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),

@@ -257,6 +257,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("foreign_frames", int, lambda counts: counts.foreign_frames),
     _counted("loss_runs", int, lambda counts: counts.loss_runs),
     _counted("longest_loss_run_frames", int, lambda counts: counts.longest_loss_run_frames),
+    _counted("last_missing_frame", int, lambda counts: counts.last_missing_frame),
     _counted("generator_errors", int, lambda counts: counts.generator_errors),
     _counted("max_burst_frames", int, lambda counts: counts.max_burst_frames),
     _counted("max_lateness_s", float, lambda counts: counts.max_lateness_s),

@@ -54,6 +54,10 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
         failed=fails,
         delay=max(told, key=lambda delay: delay.median_ns or 0) if told else None,
         delay_refused=refused,
+        last_missing=max(
+            (one.last_missing_frame for one in streams if one.last_missing_frame is not None), default=None
+        ),
+        longest_missing=max((run for one in streams if (run := one.longest_loss_run_frames) is not None), default=None),
     )
 
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from netbench.model.distributions import Spread
 
 
+class GivenUpError(Exception):
+    """Nothing can be measured; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What a trial must do to count as good: lose no more than this part of its frames; None: whatever it loses.
@@ -46,6 +50,8 @@ class Measured:
     failed: str = ""
     delay: Spread | None = None
     delay_refused: str = ""
+    last_missing: int | None = None  # the last frame that never arrived, of those of a stream, counted from 0
+    longest_missing: int | None = None  # of one stream, one after the other
 
     @property
     def loss_ratio(self) -> float:

@@ -1,8 +1,8 @@
 """How a profile describes a search."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
 from netbench.model.profile import MAX_SECONDS, Count
@@ -19,8 +19,58 @@ _LOWEST_PART = 0.001
 _INITIAL_S, _DURATION_SUM_S = 0.2, 5.0
 _FIRST_PART, _FIRST_LEAST_S = 0.1, 0.1
 
+# The tests of RFC 2544 that follow that of throughput: sections 26.2 to 26.6.
+LATENCY, FRAME_LOSS_RATE, BACK_TO_BACK = "latency", "frame-loss-rate", "back-to-back"
+SYSTEM_RECOVERY, RESET = "system-recovery", "reset"
+Test = Literal["latency", "frame-loss-rate", "back-to-back", "system-recovery", "reset"]
 
-class SearchOptions(BaseModel):
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _in_order(tests: tuple[Test, ...]) -> tuple[Test, ...]:
+    """As the RFC has them."""
+    return tuple(sorted(set(tests), key=get_args(Test).index))
+
+
+class LatencyOptions(_Strict):
+    """Section 26.2: how long a trial is, and how many there are."""
+
+    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 120.0
+    times: Count = 20
+
+
+class BackToBackOptions(_Strict):
+    """Section 26.4 and RFC 9004: how long the longest burst is that is tried, and how many searches there are."""
+
+    longest: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 2.0
+    times: Count = 50
+
+
+class RecoveryOptions(_Strict):
+    """Section 26.5: how long the overload is, how long the reduced rate after it, and how many trials there are."""
+
+    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    reduced: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 30.0
+    times: Count = 5
+
+
+class ResetOptions(_Strict):
+    """Section 26.6: how long frames are sent, how long before the reset, and how many trials there are."""
+
+    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 60.0
+    before: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 5.0
+    times: Count = 1
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> Self:
+        if self.before >= self.duration:
+            raise ValueError("before: less than the duration, or nothing is sent after the reset")
+        return self
+
+
+class SearchOptions(_Strict):
     """How the highest load is looked for. Trials that count are as long as the profile's `duration`.
 
     `method`: `mlrsearch`, for several loss ratios at once; `rfc2544`, by halving, with the first frame lost ending a
@@ -31,10 +81,9 @@ class SearchOptions(BaseModel):
     loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
     thousandth of the highest. `initial` and `duration_sum` are of mlrsearch: how long its first trials are, and for how
     long a load is measured in all, of which `exceed` may have more loss. Once the search is over, delays are measured
-    at these parts, `delay_at`, of the load that was found for the first of `loss`.
+    at these parts, `delay_at`, of the load that was found for the first of `loss`, and the other `tests` of RFC 2544
+    are made, in the order of the RFC.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
     loss: Annotated[tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1)] = (0.0,)
@@ -50,6 +99,11 @@ class SearchOptions(BaseModel):
     ] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
     times: Count = 1
     delay_at: Annotated[tuple[Annotated[Percent, Field(gt=0, le=1)], ...], BeforeValidator(listed)] = ()
+    tests: Annotated[tuple[Test, ...], BeforeValidator(listed), AfterValidator(_in_order)] = ()
+    latency: LatencyOptions = LatencyOptions()
+    back_to_back: BackToBackOptions = BackToBackOptions()
+    recovery: RecoveryOptions = RecoveryOptions()
+    reset: ResetOptions = ResetOptions()
 
     @model_validator(mode="after")
     def _goes_together(self) -> "SearchOptions":
@@ -61,6 +115,11 @@ class SearchOptions(BaseModel):
             raise ValueError("loss: RFC 2544 (section 26) knows no loss but 0; take method tst009 or mlrsearch")
         if self.lowest is not None and self.lowest.kind is LoadKind.MAX:
             raise ValueError("lowest: a load such as 1000fps, not max")
+        if self.tests and (self.loss[0] > 0 or self.method in ("loss-rate", "sweep")):
+            raise ValueError(
+                "tests: those of RFC 2544 begin with the throughput without loss; take method rfc2544, tst009 or "
+                "mlrsearch, and 0% as the first of loss"
+            )
         return self
 
     def method_of(self, trial_s: float) -> Method:

@@ -7,16 +7,18 @@ from math import inf
 from statistics import fmean
 
 from netbench.errors import UsageError
+from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.scenario import Network
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.units import Load, LoadKind
-from netbench.model.verdict import ReasonKind
+from netbench.model.units import Load, LoadKind, line_rate_fps
+from netbench.model.verdict import ReasonKind, Warning, WarningKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.search.measured import unmeasured, what_it_tells
-from netbench.search.method import Goal, Measured, Method
-from netbench.search.options import SearchOptions
+from netbench.search.method import GivenUpError, Goal, Measured, Method
+from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.search.rfc2544 import Throughput, deviations, expected_of_tests, measure_tests
 from netbench.statistics.groups import grouped
 
 # As fast as a source can is not what it can be paced at.
@@ -44,10 +46,6 @@ class _MissingTrialError(Exception):
     def __init__(self, spec: TrialSpec) -> None:
         super().__init__(spec.key)
         self.spec = spec
-
-
-class _GivenUpError(Exception):
-    """Nothing can be measured; the text says why."""
 
 
 class Search(Schedule):
@@ -101,6 +99,13 @@ class Search(Schedule):
         return None
 
     @property
+    def remarks(self) -> tuple[Warning, ...]:
+        """In what it does otherwise than RFC 2544 says, where that was asked for."""
+        if not (self._asked.tests or self._asked.method == "rfc2544"):
+            return ()
+        return tuple(Warning(WarningKind.NOT_AS_RFC_2544, one) for one in deviations(self._asked, self.wanted.profile))
+
+    @property
     def searches(self) -> tuple[SearchResult, ...]:
         """All that were begun, in order."""
         every = [one for found in self._found.values() for one in found]
@@ -111,15 +116,22 @@ class Search(Schedule):
 
     def expected_s(self, done: Collection[str]) -> float:
         """How long the searches that are not over should take, in seconds, about: what they find decides."""
+        return self.wanted.costs.start_s + sum(
+            self._expected_s(cell) for cell in self._cells if not self._is_over(cell)
+        )
+
+    def _expected_s(self, cell: _Cell) -> float:
         profile, costs = self.wanted.profile, self.wanted.costs
         trials, traffic_s = self._asked.method_of(profile.duration).expected()
-        trials += 1 + len(self._asked.delay_at)
-        traffic_s += len(self._asked.delay_at) * profile.duration
-        left = [cell for cell in self._cells if not self._is_over(cell)]
-        each_s = traffic_s + trials * (profile.settle.before + profile.settle.after)
-        return costs.start_s + sum(
-            each_s + trials * (costs.trial_s + (cell.sources - 1) * costs.stream_s) for cell in left
-        )
+        more, more_s = expected_of_tests(self._asked, profile.duration, is_smallest=self.is_smallest(cell))
+        trials += 1 + len(self._asked.delay_at) + more
+        traffic_s += len(self._asked.delay_at) * profile.duration + more_s
+        each_s = profile.settle.before + profile.settle.after + costs.trial_s + (cell.sources - 1) * costs.stream_s
+        return traffic_s + trials * each_s
+
+    def is_smallest(self, cell: _Cell) -> bool:
+        """Whether its frames are the smallest ones of the profile."""
+        return cell.frame_size == min(self.wanted.profile.frame_sizes)
 
     def _refuse_nothing_between(self) -> None:
         """UsageError where the loads that may be tried are none."""
@@ -162,6 +174,7 @@ class _Walk:
         self._method: Method = search._asked.method_of(search.wanted.profile.duration)
         self._trials: list[Measured] = []
         self._delays: list[LoadedDelay] = []
+        self._tests: Rfc2544Tests | None = None
         self._unmeasured = 0
         self._why = ""
         self._highest: float | None = None
@@ -174,9 +187,10 @@ class _Walk:
             lowest = self._search._asked.lowest_of(highest, self._cell.frame_size, self._link_bps)
             self._method.search(lowest, highest, self._measure_at)
             self._measure_delays()
+            self._measure_tests(highest)
         except _MissingTrialError as missing:
             return missing.spec
-        except _GivenUpError as why:
+        except GivenUpError as why:
             self._why = str(why)
         self._is_done = True
         return None
@@ -201,7 +215,7 @@ class _Walk:
             self._trials.clear()  # it is of no search
             if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
                 return _round(fastest.offered_fps * _PACED_PART)
-        raise _GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
+        raise GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
 
     def _measure_delays(self) -> None:
         """At parts of what was found for the first goal: these trials are none of the search."""
@@ -211,16 +225,60 @@ class _Walk:
                 one = self._measure_at(self._search.wanted.profile.duration, share * (found or 0.0))
                 refused = one.failed or one.limited_by or one.delay_refused
                 self._delays.append(LoadedDelay(share, one.offered_fps, None if refused else one.delay, refused))
-            except _GivenUpError as why:
+            except GivenUpError as why:
                 self._delays.append(LoadedDelay(share, share * (found or 0.0), None, str(why)))
                 break
             finally:
                 self._trials = list(searched)
 
+    def _measure_tests(self, highest: float) -> None:
+        """The other tests of RFC 2544, at what was found for the first goal: these trials are none of the search."""
+        found = self._found_for(self._method.goals[0], is_done=True)
+        if not self._search._asked.tests or found.lower_fps is None:
+            return
+
+        def keep(tests: Rfc2544Tests) -> None:
+            self._tests = tests
+
+        searched = list(self._trials)
+        try:
+            line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
+            is_smallest = self._search.is_smallest(self._cell)
+            throughput = Throughput(found.lower_fps, highest, line_rate, found.state, is_smallest)
+            measure_tests(self._search._asked, self._search.wanted.profile, throughput, self, keep)
+        finally:
+            self._trials = searched
+
+    def steady(self, seconds: float, fps: float) -> Measured:
+        """A trial at one load, in frames/s."""
+        return self._measure_at(seconds, fps)
+
+    def burst(self, frames: int, fps: float) -> Measured:
+        """So many frames of each stream at one rate, and no more."""
+        fps = _round(fps)
+        return self._measure(frames / fps, Load.of_fps(fps), benchmark=BACK_TO_BACK)
+
+    def reduced(self, first: tuple[float, float], then: tuple[float, float]) -> Measured:
+        """One rate, in frames/s, for so many seconds, and at once another one."""
+        frames, seconds = round(first[0] * first[1]) + round(then[0] * then[1]), first[1] + then[1]
+        return self._measure(seconds, Load.of_fps(_round(frames / seconds)), first=first, benchmark=SYSTEM_RECOVERY)
+
+    def restarted(self, seconds: float, fps: float, restart_at_s: float) -> Measured:
+        """A steady load, while the UUT is ended and started again after so many seconds."""
+        return self._measure(seconds, Load.of_fps(_round(fps)), benchmark=RESET, restart_at_s=restart_at_s)
+
     def _measure_at(self, seconds: float, fps: float) -> Measured:
         return self._measure(seconds, Load.of_fps(_round(fps)))
 
-    def _measure(self, seconds: float, load: Load) -> Measured:
+    def _measure(
+        self,
+        seconds: float,
+        load: Load,
+        *,
+        first: tuple[float, float] | None = None,
+        benchmark: str = "",
+        restart_at_s: float | None = None,
+    ) -> Measured:
         """A trial as the results have it; _MissingTrialError with the one to be made where they do not."""
         while True:
             self.times[str(load)] += 1
@@ -234,6 +292,9 @@ class _Walk:
                 sources=self._cell.sources,
                 boot=self.failures + 1,  # a UUT that failed is started again, however often
                 duration_s=seconds,
+                first=first,
+                benchmark=benchmark,
+                restart_at_s=restart_at_s,
             )
             result = self._search.told(spec.key, self._results)
             if result is None:
@@ -248,9 +309,10 @@ class _Walk:
                 return measured
             self._unmeasured += 1
             if self._unmeasured == _MOST_UNMEASURED:
-                raise _GivenUpError(why)
+                raise GivenUpError(why)
 
-    def _found_for(self, goal: Goal) -> SearchResult:
+    def _found_for(self, goal: Goal, *, is_done: bool = False) -> SearchResult:
+        """`is_done`: whether the search itself is over, though not all that follows it."""
         bounds, width = self._method.bounds(goal), self._method.width
         at_lower = [one for one in self._trials if bounds.lower is not None and _is_at(one, bounds.lower)]
         at_upper = [one for one in self._trials if bounds.upper is not None and _is_at(one, bounds.upper)]
@@ -263,7 +325,7 @@ class _Walk:
         by_uut = self._method.is_upper(valid.count(False), valid.count(True))
         limited_by = limits[0] if limits and not by_uut else ""
         fails = next((one.failed for one in at_upper if one.failed), "")
-        state = self._state(lower, upper, limited_by)
+        state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
             limited_by = "the highest load asked for"
             if self._search._asked.highest.kind is LoadKind.MAX:
@@ -289,10 +351,11 @@ class _Walk:
             unstable=_contradiction(self._trials, goal, width, bounds.lower, bounds.upper),
             why=self._why or (fails and f"at the upper bound: {fails}"),
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
+            tests=self._tests if goal == self._method.goals[0] else None,
         )
 
-    def _state(self, lower: float | None, upper: float | None, limited_by: str) -> SearchState:
-        if not self._is_done:
+    def _state(self, lower: float | None, upper: float | None, limited_by: str, *, is_done: bool) -> SearchState:
+        if not is_done:
             return SearchState.SEARCHING
         if self._why or (lower is None and (upper is None or limited_by)):
             return SearchState.FAILED

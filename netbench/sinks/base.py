@@ -50,8 +50,9 @@ class Received:
     `control` ones are what bridges and others on the link say to each other; all else that came in is `foreign`.
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
     `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
-    Loss runs lie within the numbers sent, reordering is that of RFC 4737, delay and its variation are as of
-    StreamCounts, `clock_offset` is what the sink's clock adds to each delay, and `no_delay` says why they are unknown.
+    Loss runs lie within the numbers sent, as does `last_missing`, the highest that never arrived; reordering is that of
+    RFC 4737, delay and its variation are as of StreamCounts, `clock_offset` is what the sink's clock adds to each
+    delay, and `no_delay` says why they are unknown.
 
     `by_ring`: at the end of a veth pair, it makes its NIC receive from a ring; what that has no room for, which the
     kernel counts as dropped by the other end, is the tester's loss as well.
@@ -72,6 +73,7 @@ class Received:
     loss_runs: int | None = None
     longest_loss_run: int | None = None
     loss_run_lengths: tuple[LossRuns, ...] = ()
+    last_missing: int | None = None
     reordering_extent: Extent | None = None
     first_ns: int | None = None
     last_ns: int | None = None

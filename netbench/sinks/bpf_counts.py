@@ -197,6 +197,7 @@ class Counter:
             loss_runs=losses.runs,
             longest_loss_run=losses.longest_run,
             loss_run_lengths=losses.lengths,
+            last_missing=losses.last,
             min_seq=lowest if frames else None,
             max_seq=highest if frames else None,
             span=span,

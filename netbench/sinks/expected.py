@@ -74,6 +74,7 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         loss_runs=stream.loss_runs,
         longest_loss_run=stream.longest_loss_run,
         loss_run_lengths=stream.loss_run_lengths,
+        last_missing=stream.last_missing,
         reordering_extent=stream.reordering_extent,
         window=measured(traffic, sent, stream.arrived, lag_ns),
         delay=delay,

@@ -258,9 +258,12 @@ class Group(Repetitions):
 def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     """The groups of a campaign, gathered in one pass over its trials; counters are not among what is kept of those.
 
+    Trials without a steady load, which are for a test of RFC 2544, are in none.
+
     UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
     """
-    groups = gathered(TrialTotals.of(trial.without_counters) for trial in results.trials)
+    steady = (trial for trial in results.trials if not trial.spec.benchmark)
+    groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.

@@ -162,7 +162,8 @@ class Testbed:
         self._rings.switch_on()  # once more, where a link was down meanwhile
         resolved = resolve_guests(self.topology, beside, self._paths, machine.cpus, self._run_id)[name]
         guest, point = resolved.make(), machine.point
-        try:
+
+        def brought_up() -> ActiveGuest:
             try:
                 for path in resolved.assignment.paths:
                     self._rings.move(path.name, resolved.assignment.entitlement.cpus)
@@ -173,8 +174,9 @@ class Testbed:
                 raise
             except (TestbedError, MissingError) as error:
                 raise UutError(str(error), guest.console()) from error
-            yield active
-        finally:
+            return replace(active, restart=restarted) if active.plan.steps else active
+
+        def ended() -> None:
             with shielded():
                 try:
                     guest.destroy()
@@ -182,6 +184,17 @@ class Testbed:
                     failures = machine.undo(to=point)
             if failures:
                 raise TestbedError(f"UUT {resolved.spec.name} could not be undone: {'; '.join(failures)}")
+
+        def restarted() -> ActiveGuest:
+            nonlocal guest
+            ended()
+            guest = resolved.make()
+            return brought_up()
+
+        try:
+            yield brought_up()
+        finally:
+            ended()
 
     def _await_ways(self, active: ActiveGuest, paths: Sequence[StreamPath]) -> None:
         outside = [self._endpoints[one.name] for one in paths if one.leads_outside and one.name in self._endpoints]

@@ -76,6 +76,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         delay_refused=timed.refused,
         order_refused=no_order,
         loss_run_lengths=received.loss_run_lengths,
+        last_missing_frame=None if received.last_missing is None else received.last_missing - sent.first_sequence,
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,

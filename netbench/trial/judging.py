@@ -37,6 +37,22 @@ _REACHED = 0.99
 _MAY_BE_APART_PART = 0.1
 
 
+# What is said of a trial in which the UUT was restarted: its own counters and links began anew meanwhile.
+_OF_THE_TESTER = frozenset(
+    {
+        ReasonKind.SATURATED,
+        ReasonKind.OFFERED_OUT_OF_TOLERANCE,
+        ReasonKind.GENERATOR_ERRORS,
+        ReasonKind.GENERATOR_FAILED,
+        ReasonKind.NOTHING_SENT,
+        ReasonKind.CAPTURE_DROPPED,
+        ReasonKind.CAPTURE_FAILED,
+        ReasonKind.CAPTURE_DISK_FULL,
+        ReasonKind.CLOCK_SET,
+    }
+)
+
+
 def judge_trial(
     spec: TrialSpec,
     guests: Sequence[GuestResult],
@@ -47,8 +63,22 @@ def judge_trial(
 ) -> Iterator[Reason]:
     """Why a trial is not simply valid, by what its guests counted: the victim and its neighbours, with their evidence.
 
+    Of one in which the victim was restarted only what is the tester's own doing is said.
+
     `clock_set_ns` is by how much the clock of the captures was set; `drained`: whether counters came to a stand.
     """
+    told = _judged(spec, guests, evidence, clock_set_ns=clock_set_ns, drained=drained)
+    yield from (one for one in told if spec.restart_at_s is None or one.kind in _OF_THE_TESTER)
+
+
+def _judged(
+    spec: TrialSpec,
+    guests: Sequence[GuestResult],
+    evidence: Sequence[Sequence[Evidence]],
+    *,
+    clock_set_ns: int,
+    drained: bool,
+) -> Iterator[Reason]:
     for guest, found in zip(guests, evidence, strict=True):
         for one, counts in zip(found, guest.streams, strict=True):
             if guest.name == VICTIM:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from netbench.errors import TestbedError
@@ -73,7 +73,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         with steps.step("send"):
             sent = {ends.path.name: unready.get(ends.path.name, NOTHING_SENT) for ends in endpoints}
             if all_armed and under_load and not unready:
-                sent = send(setup.clock, guests, spec.settle_before_s)
+                sent = send(setup.clock, guests, spec.settle_before_s, partial(_restart, setup, spec, guests, trouble))
         with steps.step("drain"):
             began_ns = setup.clock.monotonic_ns()
             all_dropped = partial(_all_dropped, setup, guests, sent, before, trouble)
@@ -115,6 +115,18 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         machine_softirq_s=machine_softirq_s,
         ends={ends.path.name: ends.identities for ends in endpoints},
     )
+
+
+def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: Trouble) -> None:
+    """End the victim and start it again, when that is due in this trial: another one is in its place afterwards."""
+    victim, *others = guests
+    if spec.restart_at_s is None:
+        return
+    setup.clock.sleep(spec.restart_at_s)
+    with trouble.noted(victim.name):
+        if victim.active.restart is None or others:
+            raise TestbedError("it cannot be restarted: netbench did not start it, or others are beside it")
+        guests[0] = replace(victim, active=victim.active.restart())
 
 
 def _start_loads(guests: Sequence[TrialGuest], loads: ExitStack, trouble: Trouble) -> bool:

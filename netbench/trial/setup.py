@@ -94,4 +94,6 @@ def _traffic(ends: Endpoints, active: ActiveGuest, task: GuestTask, trial: int) 
         seed=frames.seed,
         warm_up_s=task.warm_up_s,
         receive=path.receive,
+        first_fps=task.first_fps,
+        first_s=task.first_s,
     )

@@ -1,6 +1,6 @@
 """The sources of one trial, all at once: those of neighbours first, then the victim's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from netbench.errors import TestbedError
@@ -22,12 +22,22 @@ def prepare(endpoints: Sequence[Endpoints], traffic: Mapping[str, Traffic]) -> d
     return unready
 
 
-def send(clock: Clock, guests: Sequence[TrialGuest], settle_s: float = 0.0) -> dict[str, Sent]:
-    """What every source has sent; the neighbours' start first, and the settling time passes while they send."""
+def send(
+    clock: Clock,
+    guests: Sequence[TrialGuest],
+    settle_s: float = 0.0,
+    meanwhile: Callable[[], None] | None = None,
+) -> dict[str, Sent]:
+    """What every source has sent; the neighbours' start first, and the settling time passes while they send.
+
+    `meanwhile` is done once all have started.
+    """
     victim, *neighbours = guests
     _start([ends for guest in neighbours for ends in guest.endpoints], clock)
     clock.sleep(settle_s)
     _start(victim.endpoints, clock)
+    if meanwhile is not None:
+        meanwhile()
     # A source bounds itself; this only catches one that hangs.
     longest_s = max(one.duration_s for guest in guests for one in guest.traffic.values())
     limit_s = 5 * longest_s + 10

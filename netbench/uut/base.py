@@ -1,7 +1,7 @@
 """The seam between a trial and what forwards its frames: a thin base class, and what it promises as data."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import ClassVar, Protocol
@@ -209,7 +209,9 @@ class ActiveGuest:
     """A UUT that is up: what it planned, what it said once it was ready, and what was seen of its delays.
 
     `start_s` is how long it took to come up, None for one that netbench does not start; `memory_bytes` what it took of
-    its machine then, None where that is unknown.
+    its machine then, None where that is unknown. `restart` ends it, undoes whatever was done for it, and brings up
+    another one like it, as a power cut would: UutError when that does not come up. Whoever came after it must have gone
+    before. None for one that netbench does not start.
     """
 
     uut: UnitUnderTest
@@ -218,6 +220,7 @@ class ActiveGuest:
     delays: SeenDelays = field(default_factory=SeenDelays)
     start_s: float | None = None
     memory_bytes: int | None = None
+    restart: "Callable[[], ActiveGuest] | None" = None
 
 
 def bring_up(uut: UnitUnderTest, site: Site) -> ActiveGuest:

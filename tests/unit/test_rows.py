@@ -29,6 +29,7 @@ LOSSY = stream_counts(
     max_burst_frames=7,
     loss_runs=23,
     longest_loss_run_frames=9,
+    last_missing_frame=988,
     lost_at=(loss("tap", 500), loss("guest egress queue (dropped)", 50)),
     delay=Spread(1_000, 2_500.5, 2_000, 3_000, 4_000, 5_000, 9_000),
     ipdv=Spread(0, 500.0, 400, 700, 800, 900, 1_000),
@@ -108,6 +109,7 @@ FIRST = {
     "foreign_frames": 5,
     "loss_runs": 23,
     "longest_loss_run_frames": 9,
+    "last_missing_frame": 988,
     "generator_errors": 6,
     "max_burst_frames": 7,
     "max_lateness_s": 0.0001,
@@ -238,6 +240,7 @@ def test_unknown_stays_unknown() -> None:
     (row,) = stream_rows([trial(counts, load="max")])
     of_arrivals = {"received_frames", "lost_frames", "unexplained_frames", "duplicate_frames", "loss_ratio"}
     of_arrivals |= {"throughput_mbps", "throughput_l2_mbps", "throughput_fps", "loss_runs", "longest_loss_run_frames"}
+    of_arrivals |= {"last_missing_frame"}
     of_machine = {"cpu_guest_s", "cpu_host_s", "cpu_machine_s", "cpu_softirq_s", "cpu_load_s", "lifetime"}
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}

@@ -49,14 +49,15 @@ def model_copies(batches: list[list[int]]) -> list[list[int]]:
 
 
 def model_losses(seen: set[int], start: int, stop: int) -> Losses:
-    gaps, previous = [], start - 1
+    gaps, previous, last = [], start - 1, None
     for number in [*sorted(n for n in seen if start <= n < stop), stop]:
         if number - previous > 1:
             gaps.append(number - previous - 1)
+            last = number - 1
         previous = number
     classes = Counter(2 ** (gap.bit_length() - 1) for gap in gaps)
     lengths = tuple(LossRuns(length, classes[length]) for length in sorted(classes))
-    return Losses(sum(gaps), len(gaps), max(gaps, default=0), lengths)
+    return Losses(sum(gaps), len(gaps), max(gaps, default=0), lengths, last)
 
 
 def split(numbers: list[int], cuts: list[int]) -> list[list[int]]:
@@ -137,24 +138,24 @@ def test_frames_that_cannot_be_of_a_stream_do_not_move_its_numbers() -> None:
 
 def test_counting_goes_on_after_losses_were_asked_for() -> None:
     tracker = track([range(10), range(12, 20)])
-    assert tracker.losses(0, 20) == Losses(2, 1, 2, (LossRuns(2, 1),))
+    assert tracker.losses(0, 20) == Losses(2, 1, 2, (LossRuns(2, 1),), 11)
     assert add(tracker, [10, 20, 21]) == []
     assert (tracker.distinct, tracker.duplicates) == (21, 0)
-    assert tracker.losses(0, 22) == Losses(1, 1, 1, (LossRuns(1, 1),))
+    assert tracker.losses(0, 22) == Losses(1, 1, 1, (LossRuns(1, 1),), 11)
 
 
 def test_a_loss_run_across_several_pages_is_one_run() -> None:
     tracker = track([range(10), range(5 * PAGE_NUMBERS + 3, 5 * PAGE_NUMBERS + 20)])
     gap = 5 * PAGE_NUMBERS + 3 - 10
-    assert tracker.losses(0, 5 * PAGE_NUMBERS + 20) == Losses(gap, 1, gap, (LossRuns(1 << 18, 1),))
+    assert tracker.losses(0, 5 * PAGE_NUMBERS + 20) == Losses(gap, 1, gap, (LossRuns(1 << 18, 1),), 9 + gap)
     after = PAGE_NUMBERS - 20
     lengths = (LossRuns(1 << 15, 1), LossRuns(1 << 18, 1))
-    assert tracker.losses(0, 6 * PAGE_NUMBERS) == Losses(gap + after, 2, gap, lengths)
+    assert tracker.losses(0, 6 * PAGE_NUMBERS) == Losses(gap + after, 2, gap, lengths, 6 * PAGE_NUMBERS - 1)
 
 
 def test_nothing_received_is_one_loss_run() -> None:
-    assert SequenceTracker().losses(0, 1000) == Losses(1000, 1, 1000, (LossRuns(512, 1),))
-    assert SequenceTracker().losses(0, 0) == Losses(0, 0, 0, ())
+    assert SequenceTracker().losses(0, 1000) == Losses(1000, 1, 1000, (LossRuns(512, 1),), 999)
+    assert SequenceTracker().losses(0, 0) == Losses(0, 0, 0, (), None)
     assert SequenceTracker().highest is None
 
 
@@ -163,7 +164,7 @@ def test_every_frame_twice_the_second_time_backwards(batch: int) -> None:
     numbers = np.arange(300_000, dtype=np.int64)
     tracker = track(np.array_split(np.concatenate([numbers, numbers[::-1]]), 600_000 // batch))
     assert (tracker.distinct, tracker.duplicates) == (300_000, 300_000)
-    assert tracker.losses(0, 300_000) == Losses(0, 0, 0, ())
+    assert tracker.losses(0, 300_000) == Losses(0, 0, 0, (), None)
 
 
 def test_a_page_that_fills_up_late_is_complete() -> None:
@@ -171,7 +172,7 @@ def test_a_page_that_fills_up_late_is_complete() -> None:
     early = np.setdiff1d(np.arange(4 * PAGE_NUMBERS, dtype=np.int64), late)
     tracker = track([early, late])
     assert tracker.distinct == 4 * PAGE_NUMBERS
-    assert tracker.losses(0, 4 * PAGE_NUMBERS) == Losses(0, 0, 0, ())
+    assert tracker.losses(0, 4 * PAGE_NUMBERS) == Losses(0, 0, 0, (), None)
     assert add(tracker, late) == list(range(len(late)))
     assert tracker.duplicates == len(late)
 

@@ -35,6 +35,7 @@ SHIPPED_PROFILES = [
     "ndr",
     "quick",
     "rfc2544",
+    "rfc2544-short",
     "schlosser2011",
     "schlosser2011-dedicated",
     "schlosser2011-delay-frame-size",

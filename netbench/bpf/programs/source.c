@@ -26,6 +26,9 @@ struct trial {
 	__u64 gap_fraction;
 	__u64 least_gap_ns;   // between frames that are overdue, in the mean
 	__u64 ahead_ns;       // of that mean, so that as many leave together as the batch has
+	__u64 first_frames;   // after so many frames, where any, the gap is another one
+	__u64 later_gap_ns;
+	__u64 later_gap_fraction;
 	__u64 flows;
 	__u64 batch;          // so many runs leave together
 	__u64 hold_ns;        // for so long a frame waits for the next of its batch
@@ -162,6 +165,10 @@ int paced(struct xdp_md *frame)
 	if (trial->earliest_ns < now)
 		trial->earliest_ns = now;
 	trial->earliest_ns += trial->least_gap_ns;
+	if (trial->first_frames && trial->sent == trial->first_frames) {
+		trial->gap_ns = trial->later_gap_ns;
+		trial->gap_fraction = trial->later_gap_fraction;
+	}
 	trial->due_fraction += trial->gap_fraction;
 	trial->due_ns += trial->gap_ns + (trial->due_fraction >> 32);
 	trial->due_fraction = (__u32)trial->due_fraction;

@@ -50,24 +50,39 @@ class Pacer:
 class Paced(Pacer):
     """Exactly `frames` frames; frame i is due at start + i/fps, whatever happened to those before.
 
-    So lateness is caught up and never accumulates: at once, or `gently`, where a burst would overrun a ring that the
-    load does not. What is still overdue after `longest_s` is not sent any more.
+    The `first` so many are due at a rate of their own. Lateness is caught up and never accumulates: at once, or
+    `gently`, where a burst would overrun a ring that the load does not. What is still overdue after `longest_s` is not
+    sent any more.
     """
 
     def __init__(
-        self, frames: int, fps: float, start_ns: int, halt: Halt, longest_s: float = inf, *, gently: bool = False
+        self,
+        frames: int,
+        fps: float,
+        start_ns: int,
+        halt: Halt,
+        longest_s: float = inf,
+        *,
+        gently: bool = False,
+        first: tuple[int, float] | None = None,
     ) -> None:
+        """`first` has a number of frames, and their rate in frames/s; None: all have the same."""
         super().__init__(start_ns, halt)
+        first_frames, first_fps = first or (0, fps)
+        highest_fps = max(fps, first_fps)
         self._frames = frames
         self._frames_per_ns = fps / 1e9
-        self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(fps * _EVEN_BLOCK_S)))
+        self._first_frames, self._first_per_ns = first_frames, first_fps / 1e9
+        self._first_ns = first_frames / self._first_per_ns  # how long those take
+        self._block_frames = min(MAX_BLOCK_FRAMES, max(1, int(highest_fps * _EVEN_BLOCK_S)))
         self._burst_frames = 0
         self._over_ns = self.start_ns + longest_s * 1e9
         self._looks: list[tuple[int, int]] = []  # when, and how many frames had been handed out
         self._look_every_ns = round(frames / fps / _LOOKS * 1e9)
         self._look_ns = self.start_ns
         self._most_frames = self._block_frames if gently else MAX_BLOCK_FRAMES
-        self._least_ns = round(self._block_frames / catch_up_fps(fps) * 1e9) if gently else 0  # between two blocks
+        # Between two blocks.
+        self._least_ns = round(self._block_frames / catch_up_fps(highest_fps) * 1e9) if gently else 0
         self._handed_ns = self.start_ns - self._least_ns
 
     def next_block(self) -> range | None:
@@ -89,7 +104,7 @@ class Paced(Pacer):
         if now_ns >= self._look_ns:
             self._looks.append((now_ns, first))
             self._look_ns = now_ns + self._look_every_ns
-        overdue = int((now_ns - self.start_ns) * self._frames_per_ns) + 1 - first
+        overdue = self._due_by(now_ns - self.start_ns) + 1 - first
         count = min(max(self._block_frames, overdue), self._most_frames, self._frames - first)
         self._next, self.due_ns = first + count, due_ns
         self._handed_ns = now_ns
@@ -98,9 +113,18 @@ class Paced(Pacer):
         return range(first, first + count)
 
     def end_ns(self, sent: int) -> int:
-        return self.start_ns + round(sent / self._frames_per_ns)
+        first = min(sent, self._first_frames)
+        return self.start_ns + round(first / self._first_per_ns + (sent - first) / self._frames_per_ns)
+
+    def _due_by(self, elapsed_ns: int) -> int:
+        """How many whole slots are over by then."""
+        first_ns = min(elapsed_ns, self._first_ns)
+        return int(first_ns * self._first_per_ns + (elapsed_ns - first_ns) * self._frames_per_ns)
 
     def unevenness(self, sent: int, end_ns: int) -> float:
+        """As of any; nothing is said of one with two rates, which is not even."""
+        if self._first_frames:
+            return 0.0
         whole_ns = end_ns - self.start_ns
         apart = (abs(handed / sent - (at_ns - self.start_ns) / whole_ns) for at_ns, handed in self._looks)
         return max(apart, default=0.0)

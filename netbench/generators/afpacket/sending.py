@@ -69,8 +69,15 @@ class Trial:
         if traffic.fps is None or traffic.frames is None:
             pacer = Unpaced(traffic.duration_s, at_ns, self._halt)
         else:
-            gently = traffic.receive == "napi"
-            pacer = Paced(traffic.frames, traffic.fps, at_ns, self._halt, traffic.longest_s, gently=gently)
+            pacer = Paced(
+                traffic.frames,
+                traffic.later_fps or traffic.fps,
+                at_ns,
+                self._halt,
+                traffic.longest_s,
+                gently=traffic.receive == "napi",
+                first=None if traffic.first_fps is None else (traffic.first_frames, traffic.first_fps),
+            )
         longest_s = _MOST_TIMES * traffic.duration_s + _GRACE_S
         give_up_ns = max(at_ns, time.monotonic_ns()) + round(longest_s * 1e9)
         threads = [threading.Thread(target=self._send, args=(sender, pacer, give_up_ns)) for sender in self._senders]

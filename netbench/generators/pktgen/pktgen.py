@@ -143,6 +143,8 @@ class PktGenSource(Source):
     def prepare(self, traffic: Traffic) -> None:
         """Configure the devices; TestbedError when the kernel refuses a setting, or the interface is gone."""
         host, control = self._opened
+        if traffic.first_fps is not None:
+            raise TestbedError("pktgen cannot change its rate within a trial; take the generator afpacket or xdp")
         self._traffic, self._offset_ns = traffic, realtime_offset_ns(host)  # of its clocks
         paced = traffic.fps is not None
         for sender in self._sending(traffic):

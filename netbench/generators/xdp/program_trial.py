@@ -29,6 +29,7 @@ class Shared(ctypes.Structure):
             (name, ctypes.c_uint64)
             for name in (
                 *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
+                *("first_frames", "later_gap_ns", "later_gap_fraction"),
                 *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
                 *("run", "held", "sent", "flow"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
@@ -43,7 +44,7 @@ class Trial:
     def __init__(self, traffic: Traffic, shared: Shared) -> None:
         self.frame = build_frame(traffic)
         self.program = "unpaced" if traffic.fps is None else "paced"
-        fps = traffic.fps or float("inf")
+        fps = traffic.highest_fps or float("inf")
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
         if self.batch > 1 and traffic.frame_size > _LONG_BYTES:
             self.batch = min(2 * self.batch, _LARGEST_BATCH)
@@ -59,9 +60,11 @@ class Trial:
         shared.start_ns = shared.due_ns = self.start_ns = max(now_ns, at_ns)
         limit_s = traffic.duration_s
         if traffic.fps is not None and traffic.frames is not None:
-            limit_s = traffic.longest_s
-            shared.gap_ns, shared.gap_fraction = divmod(round(1e9 / traffic.fps * _FRACTION), _FRACTION)
-            shared.least_gap_ns = round(1e9 / catch_up_fps(traffic.fps))
+            limit_s, highest_fps = traffic.longest_s, traffic.highest_fps or traffic.fps
+            shared.gap_ns, shared.gap_fraction = _gap(traffic.first_fps or traffic.fps)
+            shared.first_frames = traffic.first_frames
+            shared.later_gap_ns, shared.later_gap_fraction = _gap(traffic.later_fps or traffic.fps)
+            shared.least_gap_ns = round(1e9 / catch_up_fps(highest_fps))
             # One by one they would cost a whole call of the driver each, and a high rate would never be caught up with.
             shared.ahead_ns = (self.batch - 1) * shared.least_gap_ns
             shared.frames = traffic.frames
@@ -87,7 +90,11 @@ class Trial:
         frames = shared.sent
         end_ns, late_ns, burst = shared.end_ns, shared.latest_ns, shared.longest_burst
         if traffic.fps is not None:
-            end_ns = max(shared.last_ns, self.start_ns + round(frames / traffic.fps * 1e9))
+            first = min(frames, traffic.first_frames)
+            slots_s = (frames - first) / (traffic.later_fps or traffic.fps)
+            if first and traffic.first_fps:
+                slots_s += first / traffic.first_fps
+            end_ns = max(shared.last_ns, self.start_ns + round(slots_s * 1e9))
         else:
             if error:
                 end_ns = shared.last_ns
@@ -104,3 +111,8 @@ class Trial:
             max_lateness_s=max(late_ns, self._late_ns) / 1e9,
             error=error,
         )
+
+
+def _gap(fps: float) -> tuple[int, int]:
+    """Between two frames at this rate: ns, and what is left as parts of one."""
+    return divmod(round(1e9 / fps * _FRACTION), _FRACTION)

@@ -1,0 +1,125 @@
+"""What the tests of RFC 2544 that follow that of throughput have measured: sections 26.2 to 26.6.
+
+Rates are in frames/s of each stream. `refused` says why a test, or what is missing of it, could not be measured; it is
+empty where nothing is missing.
+"""
+
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One-way delays at the throughput (section 26.2): the mean of each trial's frames, in ns.
+
+    Of the stream for which they are longest in the median. Trials are `trial_s` seconds long.
+    """
+
+    load_fps: float
+    trial_s: float
+    means_ns: tuple[float, ...]
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LossAtLoad:
+    """Lost ÷ offered at one load (section 26.3), all streams together; None where `refused` says why it is unknown."""
+
+    share: float  # of the highest load that is tried
+    offered_fps: float
+    loss_ratio: float | None
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BackToBack:
+    """The longest bursts at `rate_fps` of which nothing was lost, in frames of each stream (section 26.4).
+
+    One from each of the searches of RFC 9004, section 6.4, with bursts of at most `longest_frames`. `throughput_fps` is
+    that of section 26.1.
+    """
+
+    rate_fps: float
+    throughput_fps: float
+    longest_frames: int
+    frames: tuple[int, ...]
+    refused: str = ""
+
+    @property
+    def mean_frames(self) -> float | None:
+        """Their mean, which is the benchmark; None without any."""
+        return fmean(self.frames) if self.frames else None
+
+    @property
+    def deviation_frames(self) -> float | None:
+        """Their standard deviation; None for fewer than two."""
+        return stdev(self.frames) if len(self.frames) > 1 else None
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether longer bursts lost frames in each search: else the mean is a lower bound."""
+        return all(frames < self.longest_frames for frames in self.frames)
+
+    @property
+    def implied_buffer_s(self) -> float | None:
+        """Seconds that the mean burst takes to be sent: RFC 9004, section 6.5, "Implied DUT Buffer Time"."""
+        mean = self.mean_frames
+        return None if mean is None else mean / self.rate_fps
+
+    @property
+    def corrected_buffer_s(self) -> float | None:
+        """The same without the frames that were forwarded meanwhile: section 6.5, "Corrected DUT Buffer Time"."""
+        implied = self.implied_buffer_s
+        return None if implied is None else implied * (1 - self.throughput_fps / self.rate_fps)
+
+    @property
+    def corrected_buffer_frames(self) -> float | None:
+        """How many frames that buffer holds."""
+        corrected = self.corrected_buffer_s
+        return None if corrected is None else corrected * self.rate_fps
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Seconds until the last frame was lost after an overload had ended (section 26.5), one for each trial.
+
+    `overload_s` seconds at `overload_fps` were followed by `reduced_s` at `reduced_fps`. 0 where nothing was lost at
+    the reduced rate. Those of `unrecovered` trials, in which frames were lost to the end, are not among them.
+    """
+
+    overload_fps: float
+    overload_s: float
+    reduced_fps: float
+    reduced_s: float
+    seconds: tuple[float, ...]
+    unrecovered: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Seconds without a frame around a reset of the UUT under a steady load (section 26.6), one for each trial.
+
+    They are the frames of the longest loss ÷ the load (RFC 6201, section 3, "Frame-Loss Method"). Those of `dead`
+    trials, in which no frame came out any more, are not among them.
+    """
+
+    load_fps: float
+    seconds: tuple[float, ...]
+    dead: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rfc2544Tests:
+    """What was measured, in the order of the RFC; None for a test that was not asked for, or not begun yet.
+
+    `line_rate_fps` is what the link could carry of such frames, by its rate in the topology, in frames/s.
+    """
+
+    line_rate_fps: float
+    latency: Latency | None = None
+    losses: tuple[LossAtLoad, ...] = ()
+    back_to_back: BackToBack | None = None
+    recovery: Recovery | None = None
+    reset: Reset | None = None

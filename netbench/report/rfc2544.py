@@ -1,0 +1,296 @@
+"""The tests of RFC 2544 beside that of throughput, in the tables and graphs that its section 26 asks for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from statistics import fmean
+from typing import TypeVar
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.units import l1_bits, line_rate_fps
+from netbench.model.verdict import WarningKind
+from netbench.report.chart import Chart
+from netbench.report.formats import UNKNOWN, count, frames, kfps, microseconds, percent
+from netbench.report.markup import Column, Html, element, table
+from netbench.report.panels import GREY, HOVER, Panels, Point, size_titles
+from netbench.report.sections import Section, drawn_apart, note, section
+from netbench.report.styles import Style
+from netbench.report.tables import uut_label
+from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import Interval
+
+Row = tuple[SearchResult, Rfc2544Tests]
+Cell = tuple[str, Callable[[Row], str]]
+Test = TypeVar("Test")
+
+_WORDS = "To be known"
+_CURVE_STEP = 16  # bytes
+
+
+def tested(searches: Iterable[SearchResult]) -> list[Row]:
+    """The searches that were followed by other tests, with those."""
+    return [(one, one.tests) for one in searches if one.tests is not None]
+
+
+def latency_text(tests: Rfc2544Tests) -> str:
+    """The mean of the trials, in µs; why there is none."""
+    found = tests.latency
+    if found is None:
+        return ""
+    return microseconds(fmean(found.means_ns)) if found.means_ns else UNKNOWN
+
+
+def bursts_text(tests: Rfc2544Tests) -> str:
+    """The mean of the longest bursts, in frames."""
+    found = tests.back_to_back
+    if found is None or found.mean_frames is None:
+        return "" if found is None else UNKNOWN
+    return f"{'' if found.is_bounded else '≥ '}{found.mean_frames:,.0f}"
+
+
+def buffer_text(tests: Rfc2544Tests) -> str:
+    """The buffer that the mean burst implies, as RFC 9004 corrects it, in µs."""
+    found = tests.back_to_back
+    if found is None or found.corrected_buffer_s is None:
+        return "" if found is None else UNKNOWN
+    return f"{'' if found.is_bounded else '≥ '}{microseconds(found.corrected_buffer_s * 1e9)}"
+
+
+def recovery_text(tests: Rfc2544Tests) -> str:
+    """The mean of the times, in ms."""
+    found = tests.recovery
+    if found is None:
+        return ""
+    if found.unrecovered:
+        return f"> {found.reduced_s:g} s"
+    return f"{1000 * fmean(found.seconds):,.1f} ms" if found.seconds else UNKNOWN
+
+
+def reset_text(tests: Rfc2544Tests) -> str:
+    """The mean of the times, in s."""
+    found = tests.reset
+    if found is None:
+        return ""
+    if found.dead:
+        return "not back"
+    return f"{fmean(found.seconds):,.2f} s" if found.seconds else UNKNOWN
+
+
+def refusals(tests: Rfc2544Tests) -> Iterator[str]:
+    """Why a test, or what is missing of it, was not measured."""
+    named = {
+        "latency": tests.latency,
+        "back-to-back": tests.back_to_back,
+        "system recovery": tests.recovery,
+        "reset": tests.reset,
+    }
+    for name, found in named.items():
+        if found is not None and found.refused:
+            yield f"{name}: {found.refused}"
+    for one in tests.losses:
+        if one.refused:
+            yield f"frame loss at {one.share:.0%}: {one.refused}"
+
+
+def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Iterable[Section]:
+    """A graph or a table a test, and in what the tests were made otherwise; nothing where none was."""
+    rows = tested(results.searches)
+    if not rows:
+        return
+    otherwise = [one.text for one in results.warnings if one.kind is WarningKind.NOT_AS_RFC_2544]
+    yield section(
+        "rfc2544",
+        "Tests of RFC 2544",
+        note(
+            "Throughput is the highest load without loss, as searched for. Loads and rates are frames/s of each stream;"
+            " the theoretical rate is that of the link's nominal rate in the topology."
+        ),
+        *_by_scenario(rows, looks),
+        element("h3", "Not as RFC 2544 has it"),
+        element("ul", *(element("li", one) for one in otherwise)) if otherwise else note("Nothing."),
+        link="RFC 2544",
+    )
+
+
+def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Html]:
+    parts = grouped(rows, lambda row: (row[0].scenario, len(row[0].streams)))
+    for place, ((scenario, sources), own) in enumerate(parts.items()):
+        if len(parts) > 1:
+            yield element("h3", f"{scenario}, {count(sources, 'source')}")
+        yield element("h4", "Throughput (section 26.1)")
+        yield drawn_apart(own, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
+        yield from _table(own, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
+        if any(tests.losses for _, tests in own):
+            yield element("h4", "Frame loss rate (section 26.3)")
+            yield drawn_apart(own, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
+        bursts = "Back-to-back frames (section 26.4, RFC 9004)"
+        yield from _table(own, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
+        recovery = "System recovery (section 26.5)"
+        yield from _table(own, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
+        yield from _table(own, looks, "Reset (section 26.6)", lambda tests: tests.reset is not None, _RESET)
+
+
+def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
+    """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 asks for."""
+    panels = Panels({"": ""}, (one.uut for one, _ in rows), looks, "Frame size [bytes]", "Throughput [kfps]")
+    by_size = sorted(rows, key=lambda row: row[0].frame_size)
+    # Between the sizes that were measured too: the rate falls in a curve.
+    least, most = by_size[0][0].frame_size, by_size[-1][0].frame_size
+    link_bps = by_size[0][1].line_rate_fps * l1_bits(least)
+    sizes = sorted({*range(least, most, _CURVE_STEP), *(one.frame_size for one, _ in by_size)})
+    line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
+    panels.add(
+        "",
+        {
+            "type": "scatter",
+            "x": sizes,
+            "y": [line_rates[size] for size in sizes],
+            "mode": "lines",
+            "line": {"color": GREY, "dash": "dot", "width": 2},
+            "name": "theoretical rate of the link",
+            "hovertext": [f"theoretical: {line_rates[size]:,.1f} kfps at {size:,} bytes" for size in sizes],
+            "hovertemplate": HOVER,
+        },
+    )
+    for uut, own in grouped(by_size, lambda row: row[0].uut).items():
+        points = [
+            Point(_exactly(one.frame_size), _exactly((one.lower_fps or 0.0) / 1000), _hover(one, looks))
+            for one, _ in own
+        ]
+        panels.line("", uut, points, most)
+    if _are_far_apart(rows):
+        panels.figure.axis("y", 0).update(type="log", dtick=1)
+    else:
+        panels.figure.axis("y", 0).update(rangemode="tozero")
+    panels.legend()
+    return panels.figure
+
+
+def loss_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
+    """Loss by offered load, as a part of the highest one that was tried, both from 0 to 100 % (section 26.3)."""
+    by_size = grouped(sorted(rows, key=lambda row: -row[0].frame_size), lambda row: row[0].frame_size)
+    titles = size_titles(by_size)
+    panels = Panels(titles, (one.uut for one, _ in rows), looks, "Offered load [% of the highest]", "Loss [%]")
+    for size, members in by_size.items():
+        panels.scale(size, [0, 100], [0, 100])
+        for one, tests in members:
+            known = [(at, at.loss_ratio) for at in reversed(tests.losses) if at.loss_ratio is not None]
+            points = [
+                Point(_exactly(100 * at.share), _exactly(100 * loss), _loss_hover(one, at, looks)) for at, loss in known
+            ]
+            panels.line(size, one.uut, points, 100)
+    panels.legend()
+    return panels.figure
+
+
+def _are_far_apart(rows: Sequence[Row]) -> bool:
+    """Whether nothing would be seen of the throughput beside the theoretical rate."""
+    most = max(one.lower_fps or 0.0 for one, _ in rows)
+    return 0 < most < max(tests.line_rate_fps for _, tests in rows) / 20
+
+
+def _exactly(value: float) -> Interval:
+    return Interval(value, None, 1)
+
+
+def _hover(one: SearchResult, looks: Mapping[str, Style]) -> str:
+    mark = "≥ " if one.state is SearchState.AT_LEAST else ""
+    return f"{escape(looks[one.uut].label)}: {mark}{kfps(one.lower_fps)} kfps at {one.frame_size:,} bytes"
+
+
+def _loss_hover(one: SearchResult, at: LossAtLoad, looks: Mapping[str, Style]) -> str:
+    return f"{escape(looks[one.uut].label)}: {percent(at.loss_ratio)} lost of {kfps(at.offered_fps)} kfps"
+
+
+def _table(
+    rows: Sequence[Row],
+    looks: Mapping[str, Style],
+    title: str,
+    has: Callable[[Rfc2544Tests], bool],
+    cells: Sequence[Cell],
+) -> Iterator[Html]:
+    """A row per UUT and frame size."""
+    own = [row for row in rows if has(row[1])]
+    if not own:
+        return
+    columns: list[Column[Row]] = [
+        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
+        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
+        *(Column(heading, cell, "words" if heading == _WORDS else "") for heading, cell in cells),
+    ]
+    yield element("h4", title)
+    yield table(columns, [own])
+
+
+def _of(found: Callable[[Rfc2544Tests], Test | None], cell: Callable[[Test], str]) -> Callable[[Row], str]:
+    """A cell about one test; empty where that was not made."""
+
+    def of_row(row: Row) -> str:
+        test = found(row[1])
+        return "" if test is None else cell(test)
+
+    return of_row
+
+
+def _microseconds(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else microseconds(seconds * 1e9)
+
+
+def _frames(mean: float | None) -> str:
+    return UNKNOWN if mean is None else f"{mean:,.1f}"
+
+
+def _each(values: Sequence[float], one: Callable[[float], str]) -> str:
+    return ", ".join(map(one, values)) or UNKNOWN
+
+
+def _latency(cell: Callable[[Latency], str]) -> Callable[[Row], str]:
+    return _of(lambda tests: tests.latency, cell)
+
+
+def _bursts(cell: Callable[[BackToBack], str]) -> Callable[[Row], str]:
+    return _of(lambda tests: tests.back_to_back, cell)
+
+
+def _recovery(cell: Callable[[Recovery], str]) -> Callable[[Row], str]:
+    return _of(lambda tests: tests.recovery, cell)
+
+
+def _reset(cell: Callable[[Reset], str]) -> Callable[[Row], str]:
+    return _of(lambda tests: tests.reset, cell)
+
+
+_LATENCY: tuple[Cell, ...] = (
+    ("Load, kfps", _latency(lambda found: kfps(found.load_fps))),
+    ("Latency, µs", lambda row: latency_text(row[1])),
+    ("Trials", _latency(lambda found: str(len(found.means_ns)))),
+    ("Each of", _latency(lambda found: f"{found.trial_s:g} s")),
+    (_WORDS, _latency(lambda found: found.refused)),
+)
+_BACK_TO_BACK: tuple[Cell, ...] = (
+    ("Rate, kfps", _bursts(lambda found: kfps(found.rate_fps))),
+    ("Mean burst, frames", lambda row: bursts_text(row[1])),
+    ("Smallest", _bursts(lambda found: frames(min(found.frames, default=None)))),
+    ("Largest", _bursts(lambda found: frames(max(found.frames, default=None)))),
+    ("Standard deviation", _bursts(lambda found: _frames(found.deviation_frames))),
+    ("Searches", _bursts(lambda found: str(len(found.frames)))),
+    ("Implied buffer, µs", _bursts(lambda found: _microseconds(found.implied_buffer_s))),
+    ("Corrected buffer, µs", lambda row: buffer_text(row[1])),
+    ("In frames", _bursts(lambda found: _frames(found.corrected_buffer_frames))),
+    (_WORDS, _bursts(lambda found: found.refused)),
+)
+_RECOVERY: tuple[Cell, ...] = (
+    ("Throughput, kfps", lambda row: kfps(row[0].lower_fps)),
+    ("Overload, kfps", _recovery(lambda found: kfps(found.overload_fps))),
+    ("Then, kfps", _recovery(lambda found: kfps(found.reduced_fps))),
+    ("Recovery", lambda row: recovery_text(row[1])),
+    ("Each", _recovery(lambda found: _each(found.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
+    (_WORDS, _recovery(lambda found: found.refused)),
+)
+_RESET: tuple[Cell, ...] = (
+    ("Load, kfps", _reset(lambda found: kfps(found.load_fps))),
+    ("Reset", lambda row: reset_text(row[1])),
+    ("Each", _reset(lambda found: _each(found.seconds, lambda seconds: f"{seconds:,.2f} s"))),
+    (_WORDS, _reset(lambda found: found.refused)),
+)

@@ -1,0 +1,304 @@
+"""The tests of RFC 2544 that follow the search for the throughput, on UUTs whose answers are known."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from netbench.cli.summary import rfc2544_table
+from netbench.model.campaign import CampaignResults
+from netbench.model.distributions import Spread
+from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.plan.choice import choose
+from netbench.plan.schedule import Schedule, make_schedule
+from netbench.results.manifest import searches_of, with_searches
+from netbench.search.options import SearchOptions
+from netbench.search.rfc2544 import deviations
+from netbench.statistics.groups import group_trials
+from tests.unit.inputs import profile, topology
+from tests.unit.report_page import page_of
+from tests.unit.results_factory import campaign, stream_counts, trial
+
+CAPACITY, BUFFER, HIGHEST = 15_000.0, 1000, 40_000.0
+ALL = ["latency", "frame-loss-rate", "back-to-back", "system-recovery", "reset"]
+SHORT: dict[str, Any] = {
+    "method": "rfc2544",
+    "highest": "40kfps",
+    "tests": ALL,
+    "latency": {"duration": "3s", "times": 4},
+    "back_to_back": {"longest": "100ms", "times": 3},
+    "recovery": {"duration": "2s", "reduced": "1s", "times": 3},
+    "reset": {"duration": "10s", "before": "1s", "times": 2},
+}
+
+
+def schedule(tests: Mapping[str, Any] = {}, **more: Any) -> Schedule:
+    wanted = profile(
+        **{"loads": [], "duration": "10s", "schedule": {"kind": "search", **SHORT, **tests}, "frame_sizes": 64, **more}
+    )
+    return make_schedule(choose(topology(), wanted))
+
+
+def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s: float = 1.5) -> TrialResult:
+    """A trial on a UUT that forwards CAPACITY and buffers BUFFER frames, and loses one frame a while after an overload.
+
+    When it is restarted it is away for `away_s`.
+    """
+    victim, seconds = spec.victim, spec.duration_s
+    sent = round(spec.load.value * seconds)
+    lost = max(0, sent - BUFFER - int(CAPACITY * seconds))
+    last, longest = sent - 1 if lost else None, lost
+    if victim.first_fps is not None:
+        overload = round(victim.first_fps * victim.first_s)
+        later_fps = (sent - overload) / (seconds - victim.first_s)
+        last = overload + round(recovers_s * later_fps) if overload > CAPACITY * victim.first_s else None
+        lost = longest = 0 if last is None else 1
+    if spec.restart_at_s is not None:
+        lost = longest = min(round(away_s * spec.load.value), round((seconds - spec.restart_at_s) * spec.load.value))
+        last = round(spec.restart_at_s * spec.load.value) + lost - 1
+    counts = stream_counts(
+        sent=sent,
+        received=sent - lost,
+        intended_fps=spec.load.value,
+        intended_frames=sent,
+        duration_s=seconds,
+        longest_loss_run_frames=longest,
+        last_missing_frame=last,
+        delay=Spread(1_000, 2_000.0 + spec.repetition, 2_000, 3_000, 4_000, 5_000, 9_000),
+    )
+    return replace(trial(counts, reasons=reasons), spec=spec)
+
+
+def followed(search: Schedule, uut: Any = measured) -> tuple[SearchResult, Rfc2544Tests, dict[str, TrialResult]]:
+    """The last search, its tests, and all trials."""
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None:
+        assert isinstance(spec, TrialSpec)
+        assert spec.key not in results
+        results[spec.key] = uut(spec)
+    found = search.searches[-1]
+    assert found.tests is not None
+    return found, found.tests, results
+
+
+def test_all_tests_follow_the_throughput() -> None:
+    found, tests, results = followed(schedule())
+    assert found.state is SearchState.FOUND
+    assert found.lower_fps is not None
+    # A bucket of BUFFER frames that is full at the start is part of the throughput of a trial of 10 s.
+    assert found.lower_fps == pytest.approx(CAPACITY + BUFFER / 10, rel=0.006)
+    assert tests.line_rate_fps == pytest.approx(1_488_095.2, rel=1e-6)
+    assert tests.latency is not None
+    assert (tests.latency.load_fps, tests.latency.trial_s, len(tests.latency.means_ns)) == (found.lower_fps, 3.0, 4)
+    assert [round(one.share, 3) for one in tests.losses] == [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]
+    assert [one.loss_ratio for one in tests.losses[:2]] == [
+        pytest.approx(1 - (CAPACITY + 100) / fps) for fps in (40_000, 36_000)
+    ]
+    assert [one.loss_ratio for one in tests.losses[-2:]] == [0, 0]
+    bursts = tests.back_to_back
+    assert bursts is not None
+    # n frames at R pass where n − C·n/R ≤ B: RFC 9004's model, of which the correction gives B again.
+    longest = BUFFER / (1 - CAPACITY / HIGHEST)
+    assert bursts.is_bounded
+    assert bursts.longest_frames == 4000
+    assert all(0.994 * longest <= frames <= longest + 1 for frames in bursts.frames)
+    assert replace(bursts, throughput_fps=CAPACITY).corrected_buffer_frames == pytest.approx(BUFFER, rel=0.006)
+    assert bursts.implied_buffer_s == pytest.approx(longest / HIGHEST, rel=0.006)
+    assert tests.recovery is not None
+    assert tests.recovery.overload_fps == pytest.approx(1.1 * found.lower_fps)
+    assert tests.recovery.reduced_fps == pytest.approx(0.55 * found.lower_fps)
+    assert list(tests.recovery.seconds) == [pytest.approx(0.25, rel=0.001)] * 3
+    assert tests.reset is not None
+    assert list(tests.reset.seconds) == [pytest.approx(1.5, rel=0.001)] * 2
+    of_search = [one for one in results.values() if not one.spec.benchmark]
+    assert found.trials == len(of_search) - 4 - len(tests.losses), "those of the tests are none of the search"
+
+
+def test_trials_without_a_steady_load_are_no_measurement_of_one() -> None:
+    _, _, results = followed(schedule())
+    every = list(results.values())
+    aside = [one for one in every if one.spec.benchmark]
+    assert {one.spec.benchmark for one in aside} == {"back-to-back", "system-recovery", "reset"}
+    shown = sum(len(group.everything) for group in group_trials(campaign(every)))
+    assert shown == len(every) - len(aside) > 0
+
+
+def test_what_follows_depends_on_the_results_alone() -> None:
+    """Another process, after any trial, asks for the same trials, and finds the same."""
+    found, _, results = followed(schedule())
+    known: dict[str, TrialResult] = {}
+    for key, result in results.items():
+        assert schedule().next(known) == result.spec
+        known[key] = result
+    again = schedule()
+    assert again.next(known) is None
+    assert again.searches == (found,)
+    assert searches_of(with_searches({}, [found])) == (found,)
+
+
+def test_the_reset_is_measured_with_the_smallest_frames() -> None:
+    search = schedule({"tests": ["reset"]}, frame_sizes=[1518, 64])
+    followed(search)
+    assert {one.frame_size: one.tests is not None and one.tests.reset is not None for one in search.searches} == {
+        1518: False,
+        64: True,
+    }
+
+
+def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
+    _, tests, _ = followed(
+        schedule({"tests": ["system-recovery", "reset"]}),
+        lambda spec: measured(spec, recovers_s=0.9999, away_s=100.0),
+    )
+    assert tests.recovery is not None
+    assert (tests.recovery.seconds, tests.recovery.unrecovered) == ((), 3)
+    assert tests.reset is not None
+    assert (tests.reset.seconds, tests.reset.dead) == ((), 2)
+
+
+def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
+    _, tests, _ = followed(
+        schedule({"highest": "10kfps", "tests": ["frame-loss-rate", "back-to-back", "system-recovery"]})
+    )
+    assert [one.loss_ratio for one in tests.losses] == [0, 0]
+    assert tests.back_to_back is not None
+    assert (tests.back_to_back.frames, tests.back_to_back.mean_frames) == ((), None)
+    assert tests.back_to_back.refused == "nothing is lost at the highest rate, however long it lasts"
+    assert tests.recovery is not None
+    assert tests.recovery.refused == "nothing is lost at the highest rate: there is no overload to recover from"
+
+
+@pytest.mark.parametrize("test", ["latency", "back-to-back", "system-recovery", "reset"])
+def test_what_the_tester_cannot_do_is_said(test: str) -> None:
+    """Three trials in which it did not do what it was to are enough; the other tests go on."""
+    why = Reason(ReasonKind.GENERATOR_FAILED, "s1", "broken")
+
+    def uut(spec: TrialSpec) -> TrialResult:
+        broken = spec.benchmark == test or (test == "latency" and spec.duration_s == 3.0 and not spec.benchmark)
+        return measured(spec, *((why,) if broken else ()))
+
+    _, tests, results = followed(schedule(), uut)
+    found = {
+        "latency": tests.latency,
+        "back-to-back": tests.back_to_back,
+        "system-recovery": tests.recovery,
+        "reset": tests.reset,
+    }
+    assert found[test] is not None
+    assert {name: one.refused for name, one in found.items() if one is not None and one.refused} == {
+        test: "generator-failed: broken"
+    }
+    assert sum(one.reasons == (why,) for one in results.values()) == 3
+
+
+def test_the_tests_need_a_throughput_without_loss() -> None:
+    for options in ({"method": "sweep"}, {"method": "mlrsearch", "loss": ["1%", "0%"]}):
+        with pytest.raises(ValidationError, match="begin with the throughput without loss"):
+            SearchOptions.model_validate({**options, "tests": ["latency"]})
+    with pytest.raises(ValidationError, match="nothing is sent after the reset"):
+        SearchOptions.model_validate({"reset": {"duration": "1s", "before": "1s"}})
+    in_order = SearchOptions.model_validate({"tests": ["reset", "latency", "reset"]})
+    assert in_order.tests == ("latency", "reset")
+
+
+def test_deviations_are_those_of_the_profile() -> None:
+    asked = SearchOptions.model_validate({"method": "rfc2544", "tests": ALL})
+    as_told = profile(
+        loads=[],
+        schedule={"kind": "search"},
+        frame_sizes=[64, 128, 256, 512, 1024, 1280, 1518],
+        duration="60s",
+        settle={"before": "2s", "after": "5s"},
+        flows=256,
+    )
+    unavoidable = list(deviations(asked, as_told))
+    assert not [one for one in unavoidable if " instead of " in one and "tagged" not in one]
+    short = list(deviations(SearchOptions.model_validate(SHORT), profile(loads=[], schedule={"kind": "search"})))
+    assert "latency's trials: 3 s instead of 120 s (section 26.2)" in short
+    assert "searches for the longest burst: 3 instead of 50 (section 26.4)" in short
+    assert "overload before recovery: 2 s instead of 60 s (section 26.5)" in short
+    alone = list(deviations(SearchOptions.model_validate({"method": "rfc2544"}), as_told))
+    assert "not measured: latency, frame-loss-rate, back-to-back, system-recovery, reset" in alone
+    remarks = schedule().remarks
+    assert {one.kind for one in remarks} == {WarningKind.NOT_AS_RFC_2544}
+    assert not schedule({"method": "mlrsearch", "tests": []}).remarks
+
+
+FOUND = SearchResult(
+    uut="raw",
+    scenario="dedicated",
+    streams=("s1",),
+    frame_size=64,
+    repetition=1,
+    method="rfc2544",
+    goal="throughput (RFC 2544)",
+    loss_ratio=0.0,
+    state=SearchState.FOUND,
+    width=0.005,
+    lower_fps=15_000.0,
+    upper_fps=15_050.0,
+    throughput_fps=15_000.0,
+    tests=Rfc2544Tests(
+        1_488_095.0,
+        Latency(15_000.0, 120.0, (4_000.0, 6_000.0)),
+        (LossAtLoad(1.0, 40_000.0, 0.625), LossAtLoad(0.9, 36_000.0, None, "capture-dropped: 7")),
+        BackToBack(40_000.0, 15_000.0, 80_000, (1590, 1600, 1610)),
+        Recovery(16_500.0, 60.0, 8_250.0, 30.0, (0.25, 0.35)),
+        Reset(15_000.0, (1.5,)),
+    ),
+)
+
+
+def shown(*found: SearchResult) -> CampaignResults:
+    otherwise = Warning(WarningKind.NOT_AS_RFC_2544, "trials: 1 s instead of 60 s (section 24)")
+    return replace(campaign([trial(stream_counts())]), searches=found, warnings=(otherwise,))
+
+
+def test_the_report_has_each_test_and_every_deviation() -> None:
+    page = page_of(shown(FOUND))
+    for told in (
+        "Latency (section 26.2)",
+        "5.0",  # µs, the mean of both trials
+        "1,600",
+        "40,000.0",  # µs that 1,600 frames take at 40,000/s
+        "25,000.0",  # µs, corrected: × (1 − 15/40)
+        "1,000.0",  # frames
+        "300.0 ms",
+        "1.50 s",
+        "trials: 1 s instead of 60 s (section 24)",
+    ):
+        assert told in page.text, told
+    assert "rfc2544" not in page_of(campaign([trial(stream_counts())])).ids
+
+
+def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
+    tests = FOUND.tests
+    assert tests is not None
+    missing = replace(tests, latency=Latency(15_000.0, 120.0, (), "no common clock"), reset=Reset(15_000.0, (), 1))
+    console = Console(width=80, record=True)
+    table = rfc2544_table(shown(FOUND, replace(FOUND, frame_size=1518, tests=missing)))
+    assert table is not None
+    console.print(table)
+    said = console.export_text()
+    assert ["raw", "64", "5.0", "1,600", "25,000.0", "300.0", "ms", "1.50", "s"] in map(str.split, said.splitlines())
+    assert "not back" in said
+    assert "latency: no common clock" in said
+    assert "frame loss at 90%: capture-dropped: 7" in said
+    assert rfc2544_table(campaign([trial(stream_counts())])) is None
+
+
+def test_two_rates_in_one_trial_are_a_number_of_frames_each() -> None:
+    search = schedule({"tests": ["system-recovery"]})
+    _, _, results = followed(search)
+    (spec, *_) = [one.spec for one in results.values() if one.spec.benchmark]
+    victim = spec.victim
+    assert victim.first_s == 2.0
+    assert victim.first_fps is not None
+    first, every = round(victim.first_fps * 2.0), round(spec.load.value * 3.0)
+    assert (every - first) / 1.0 == pytest.approx(victim.first_fps / 2, rel=0.001)
