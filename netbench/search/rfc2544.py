@@ -12,8 +12,9 @@ from netbench.search.loss_rate import LossRate
 from netbench.search.method import GivenUpError, Goal, Measured
 from netbench.search.options import BACK_TO_BACK, FRAME_LOSS_RATE, LATENCY, RESET, SYSTEM_RECOVERY, SearchOptions
 
-# Of trials in which the source did not do what a test needs, so many in a row end it.
-_MOST_USELESS = 3
+# Of trials in which the source did not do what a test needs, so many in a row end it: of bursts more, which are short,
+# so that a moment in which the source did not run is much.
+_MOST_USELESS, _MOST_USELESS_BURSTS = 3, 10
 # Section 26.5: at 110 % of the throughput first, then at half of that.
 _OVERLOAD, _REDUCED = 1.1, 0.5
 _SIZES = (64, 128, 256, 512, 1024, 1280, 1518)
@@ -138,7 +139,7 @@ def _longest_burst(longest: int, rate: float, asked: SearchOptions, trials: Tria
     """Frames of the longest burst that comes out whole: by halving, to the width that is asked for or to the frame."""
 
     def is_whole(frames: int) -> bool:
-        one = _useful(lambda: trials.burst(frames, rate))
+        one = _useful(lambda: trials.burst(frames, rate), _MOST_USELESS_BURSTS)
         return one.forwarded == one.intended and not one.failed
 
     if is_whole(longest):
@@ -202,10 +203,10 @@ def _reset(asked: SearchOptions, throughput: Throughput, trials: Trials) -> Iter
         yield replace(found, refused=str(why))
 
 
-def _useful(measure: Callable[[], Measured]) -> Measured:
+def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measured:
     """A trial in which the tester did what it was to; GivenUpError with why it did not when none is one."""
     why = ""
-    for _ in range(_MOST_USELESS):
+    for _ in range(most):
         one = measure()
         if not one.limited_by:
             return one

@@ -184,6 +184,26 @@ def test_a_paced_trial_sends_every_frame_once_and_frame_i_in_flow_i_mod_flows(
     assert 1 <= sent.max_burst_frames <= 10_000
 
 
+@of_both_kinds
+def test_after_so_many_frames_the_rate_is_another_one(lab, opened, tmp_path, kind):
+    """20,000 frames/s for half a second, then 5,000, each frame when it is due."""
+    source = opened(kind=kind)
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+
+    sent = run(source, replace(traffic(12_500.0, 1.0), first_fps=20_000.0, first_s=0.5))
+
+    assert (sent.frames, sent.error) == (12_500, "")
+    assert sent.duration_s >= 1.0
+    captured = capture.stop(12_500, 64)
+    assert captured.sequences == list(range(12_500))
+    # A frame is never early, but for the block of 50 µs that it leaves with, and at most as late as the source says.
+    due_us = [50 * place for place in range(10_000)] + [500_000 + 200 * place for place in range(2_500)]
+    begin_us, late_us = captured.send_us[0], 1e6 * sent.max_lateness_s
+    after_us = [at - begin_us - due for at, due in zip(captured.send_us, due_us, strict=True)]
+    assert min(after_us) >= -late_us - 100, "the first may have been late itself"
+    assert max(after_us) <= late_us + 2_000
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_as_fast_as_it_can_is_a_complete_sequence_too(lab, opened, tmp_path, threads):
     source = opened(threads=threads)
