@@ -35,7 +35,7 @@ class LossAtLoad:
 class BackToBack:
     """The longest bursts at `rate_fps` of which nothing was lost, in frames of each stream (section 26.4).
 
-    One from each of the searches of RFC 9004, section 6.4, with bursts of at most `longest_frames`. `throughput_fps` is
+    One from each of the searches of RFC 9004, section 6, with bursts of at most `longest_frames`. `throughput_fps` is
     that of section 26.1.
     """
 
@@ -62,13 +62,13 @@ class BackToBack:
 
     @property
     def implied_buffer_s(self) -> float | None:
-        """Seconds that the mean burst takes to be sent: RFC 9004, section 6.5, "Implied DUT Buffer Time"."""
+        """Seconds that the mean burst takes to be sent: RFC 9004, section 6, "Implied DUT Buffer Time"."""
         mean = self.mean_frames
         return None if mean is None else mean / self.rate_fps
 
     @property
     def corrected_buffer_s(self) -> float | None:
-        """The same without the frames that were forwarded meanwhile: section 6.5, "Corrected DUT Buffer Time"."""
+        """The same without the frames that were forwarded meanwhile: there, "Corrected DUT Buffer Time"."""
         implied = self.implied_buffer_s
         return None if implied is None else implied * (1 - self.throughput_fps / self.rate_fps)
 
@@ -100,7 +100,7 @@ class Recovery:
 class Reset:
     """Seconds without a frame around a reset of the UUT under a steady load (section 26.6), one for each trial.
 
-    They are the frames of the longest loss ÷ the load (RFC 6201, section 3, "Frame-Loss Method"). Those of `dead`
+    They are the frames of the longest loss ÷ the load (RFC 6201, the method of frame loss). Those of `dead`
     trials, in which no frame came out any more, are not among them.
     """
 

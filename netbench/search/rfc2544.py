@@ -124,7 +124,7 @@ def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) 
     wanted, rate = asked.back_to_back, throughput.highest_fps
     found = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
     if throughput.state is SearchState.AT_LEAST:
-        # RFC 9004, section 5: such sizes are left out.
+        # RFC 9004, section 6.1: such sizes are left out.
         yield replace(found, refused="nothing is lost at the highest rate, however long it lasts")
         return
     try:
