@@ -34,6 +34,7 @@ from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, Place
 from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
+from netbench.plan.steady import held_steady
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
@@ -106,7 +107,7 @@ def read_request(
 ) -> Request:
     """Read and check a topology and a profile with `--set` overrides; UsageError says what is wrong."""
     topology = load_topology(topology_file, option_models(UUTS), settings)
-    profile = load_profile(profile_file, profile_kinds(), settings)
+    profile = held_steady(load_profile(profile_file, profile_kinds(), settings))
     return make_request(topology, profile, uuts, scenarios)
 
 

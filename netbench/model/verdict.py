@@ -99,6 +99,7 @@ class WarningKind(Enum):
     SOURCE_REMARK = "source-remark"
     LINK_REMARK = "link-remark"
     TESTER_CHANGED = "tester-changed"
+    TESTER_FOLLOWS_LOAD = "tester-follows-load"
     OTHER_CAMPAIGN = "other-campaign"
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"

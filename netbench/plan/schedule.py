@@ -93,6 +93,7 @@ class Schedule(ABC):
     """Hands out trials, one after the other. Named in a profile by its kind, as installed in `netbench.schedules`."""
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how a profile describes this kind of schedule
+    wants_steady: ClassVar[bool] = False  # sources and sinks that could choose by the load are to be the same at all
 
     def __init__(self, wanted: Wanted, options: BaseModel) -> None:
         """UsageError when it cannot measure what is wanted."""
@@ -143,10 +144,14 @@ def planned_scenarios(schedule: Schedule) -> tuple[str, ...]:
 
 def make_schedule(wanted: Wanted) -> Schedule:
     """The schedule that a profile describes; UsageError when it cannot measure what is wanted."""
-    spec = wanted.profile.schedule
-    kind = plugins(SCHEDULES)[spec.kind]
-    schedule: Schedule = kind(wanted, kind.Options.model_validate(spec.options))
-    return schedule
+    kind = schedule_kind(wanted.profile)
+    return kind(wanted, kind.Options.model_validate(wanted.profile.schedule.options))
+
+
+def schedule_kind(profile: Profile) -> type[Schedule]:
+    """What kind of schedule a profile describes."""
+    kind: type[Schedule] = plugins(SCHEDULES)[profile.schedule.kind]
+    return kind
 
 
 def _task(

@@ -12,6 +12,7 @@ from netbench.model.topology import StreamSpec, Topology
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import loads_above_line_rate, most_sources
+from netbench.plan.steady import that_follow_load
 
 _SHORT_S = 1.0
 _FEW = 3
@@ -91,6 +92,13 @@ def _found(topology: Topology, profile: Profile, cpus: int) -> Iterator[tuple[Wa
     if above:
         more = f" and {len(above) - 1} more" if len(above) > 1 else ""
         yield WarningKind.ABOVE_LINE_RATE, f"Above the nominal line rate of the link: {above[0]}{more}."
+    for end, kind in that_follow_load(profile).items():
+        yield (
+            WarningKind.TESTER_FOLLOWS_LOAD,
+            f"The {end} {kind} is not `steady`: at high loads it is another one than at low ones, and what that "
+            "changes may be taken for a limit of the UUT. Search with one throughout, "
+            f"--set '{end}={{kind: {kind}, steady: true}}', or name one.",
+        )
     if profile.duration < _SHORT_S:
         yield (
             WarningKind.SHORT_TRIALS,

@@ -79,10 +79,10 @@ class SearchOptions(_Strict):
     highest load. `loss` are the loss ratios that goals accept: 0 is NDR.
     `width` is how far apart bounds may be in the end, as a part of the upper one. `highest` and `lowest` limit the
     loads of each stream: `max` is what the sources can be paced at, as a first trial tells; left out, the lowest is a
-    thousandth of the highest. `initial` and `duration_sum` are of mlrsearch: how long its first trials are, and for how
-    long a load is measured in all, of which `exceed` may have more loss. Once the search is over, delays are measured
-    at these parts, `delay_at`, of the load that was found for the first of `loss`, and the other `tests` of RFC 2544
-    are made, in the order of the RFC.
+    thousandth of the highest, or where that is less the load of which `width` is a frame in a trial. `initial` and
+    `duration_sum` are of mlrsearch: how long its first trials are, and for how long a load is measured in all, of which
+    `exceed` may have more loss. Once the search is over, delays are measured at these parts, `delay_at`, of the load
+    that was found for the first of `loss`, and the other `tests` of RFC 2544 are made, in the order of the RFC.
     """
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
@@ -148,10 +148,13 @@ class SearchOptions(_Strict):
         """How long the trial takes that tells what sources can be paced at, in seconds."""
         return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
 
-    def lowest_of(self, highest: float, frame_size: int, link_bps: float) -> float:
-        """The lowest load that is tried, in frames/s of each stream, below the highest."""
+    def lowest_of(self, highest: float, frame_size: int, link_bps: float, trial_s: float) -> float:
+        """The lowest load that is tried, in frames/s of each stream, below the highest.
+
+        A thousandth of what a source can do may be more than a guest forwards whose CPU is emulated.
+        """
         lowest = None if self.lowest is None else self.lowest.fps(frame_size, link_bps)
-        return min(lowest or highest * _LOWEST_PART, highest / 2)
+        return min(lowest or min(highest * _LOWEST_PART, 1 / (self.width * trial_s)), highest / 2)
 
 
 def goal_name(method: str, loss_ratio: float) -> str:

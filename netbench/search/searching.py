@@ -57,6 +57,7 @@ class Search(Schedule):
     """
 
     Options = SearchOptions
+    wants_steady = True  # what changes with them at some load would be taken for a limit of the UUT
 
     def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
         """UsageError for scenarios whose loads are shares of a maximum, and where the lowest load is no lower one."""
@@ -184,7 +185,8 @@ class _Walk:
         """The trial that is missing; None when the search is over."""
         try:
             self._highest = highest = self._highest_load()
-            lowest = self._search._asked.lowest_of(highest, self._cell.frame_size, self._link_bps)
+            trial_s = self._search.wanted.profile.duration
+            lowest = self._search._asked.lowest_of(highest, self._cell.frame_size, self._link_bps, trial_s)
             self._method.search(lowest, highest, self._measure_at)
             self._measure_delays()
             self._measure_tests(highest)
@@ -392,10 +394,19 @@ def _contradiction(
 ) -> str:
     """The load at which trials went otherwise than the bounds say; empty where there is none.
 
-    One in a way that passes is none, nor is what happens right at the limit.
+    One in a way that passes is none, nor is what happens right at the limit. But no queue or credit lets a UUT forward
+    more frames in a short trial than it can in a long one: a single trial that did so is one too many.
     """
     if goal.loss_ratio is None:
         return ""
+    longest_s = max((one.duration_s for one in trials if upper is not None and _is_at(one, upper)), default=inf)
+    for one in trials:
+        done = one.forwarded - one.buffered
+        if upper is not None and goal.is_met_by(one) and done > upper * (1 + 2 * width) * longest_s:
+            return (
+                f"{done:,} frames came out of a trial of {one.duration_s:g} s at {one.load_fps:,.0f} frames/s that "
+                "lost no more, though that is above the bounds"
+            )
     for load in sorted({one.load_fps for one in trials}):
         there = [goal.is_met_by(one) for one in trials if one.load_fps == load and not one.limited_by]
         good = sum(there)

@@ -1,7 +1,9 @@
-"""`netbench compare` on real traffic: campaigns of a UUT that drops nothing, and of one that drops 3 of 100 frames.
+"""`netbench compare` on real traffic: campaigns of UUTs that drop 3 of 100 frames more, or forward 3 % less.
 
-How that shows in throughput, of which this machine may be too busy to say anything within 3 %, is in the unit tests.
+How fast this machine is shows in neither: the one drops by counting, the other what comes faster than a limit allows.
 """
+
+import re
 
 import pytest
 
@@ -13,16 +15,27 @@ pytestmark = pytest.mark.root
 TRIALS = [*settings(frame_sizes=64, loads="2000fps", repetitions=5, duration="200ms"), *PATIENT, *INLINE]
 
 
-def measured(directory, dropped):
-    """The result directory of a campaign of a UUT that drops so many of every 100 frames."""
-    uut = f"[{{name: drops, kind: reference, drop: {{k: {dropped}, n: 100}}}}]"
-    done = netbench("run", "netns", "quick", "-o", directory, *TRIALS, "--set", f"topology.uuts={uut}")
+# Twice what is let through, so that a source that was kept from sending for a moment has still sent enough when it has
+# caught up: the bucket has room for 0.1 s, is empty when the warm-up is over, and fills only while nothing comes.
+FPS, BURST = 15_000, 1500
+OVERLOAD = [
+    *settings(frame_sizes=64, loads=f"{2 * FPS}fps", repetitions=5, duration="2s", warm_up="250ms", retries=10),
+    *settings(tolerance="100%", max_lateness="100ms", generator="afpacket"),
+    *INLINE,
+]
+
+
+def measured(directory, does, trials):
+    """The result directory of a campaign of a reference UUT."""
+    uut = f"[{{name: known, kind: reference, {does}}}]"
+    done = netbench("run", "netns", "quick", "-o", directory, *trials, "--set", f"topology.uuts={uut}")
     assert done.returncode == 0, done.stderr
     return directory
 
 
 def test_campaigns_of_the_same_do_not_differ_in_loss_and_what_was_changed_shows(tmp_path):
-    base, again, worse = (measured(tmp_path / name, k) for name, k in (("base", 0), ("again", 0), ("worse", 3)))
+    drops = {"base": 0, "again": 0, "worse": 3}
+    base, again, worse = (measured(tmp_path / name, f"drop: {{k: {k}, n: 100}}", TRIALS) for name, k in drops.items())
     page = tmp_path / "page.html"
     done = netbench("compare", base, again, worse, "--html", page)
     assert done.returncode == 0, done.stderr
@@ -33,3 +46,25 @@ def test_campaigns_of_the_same_do_not_differ_in_loss_and_what_was_changed_shows(
     (loss,) = [line for line in other.splitlines() if "+3.000 pp (± " in line]
     assert float(loss.split()[-1].lstrip("<")) < 0.05
     assert "Along time" in Page(page.read_text()).text
+
+
+def test_a_uut_that_forwards_3_percent_less_is_a_regression_and_one_that_forwards_as_much_is_none(tmp_path):
+    limits = {"base": FPS, "again": FPS, "slower": FPS * 97 // 100}
+    base, again, slower = (
+        measured(tmp_path / name, f"limit: {{fps: {fps}, burst: {BURST}}}", OVERLOAD) for name, fps in limits.items()
+    )
+    same = netbench("compare", base, again, "--fail-on-regression", 2)
+    assert same.returncode == 0, same.stdout + same.stderr
+    assert "no regression by more than 2 %" in same.stdout
+    other = netbench("compare", base, slower, "--fail-on-regression", 2)
+    assert other.returncode == 1, other.stdout + other.stderr
+    assert "topology: uuts.0.limit.fps: 15000 → 14550" in other.stdout
+    at_load = next(line for line in other.stdout.splitlines() if "30000fps" in line)
+    told = re.search(r" −(\d\.\d) % \(−(\d\.\d) … −(\d\.\d)\)", at_load)
+    assert told, at_load
+    change, least, most = float(told[1]), float(told[3]), float(told[2])
+    assert 2 < change < 4
+    assert least <= 3.1
+    assert most >= 2.9, "the truth is within the interval, as far as its digits go"
+    less = netbench("compare", base, slower, "--fail-on-regression", 5)
+    assert less.returncode == 0, "it is not as much slower as that"

@@ -19,7 +19,7 @@ from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.traffic import Traffic
 from netbench.testbed.base_changes import base_changes
-from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Site, UnitUnderTest, bring_up
+from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
 from tests.unit.inputs import topology
 
 FRAMES = 100
@@ -98,10 +98,10 @@ class Yard:
         return self.machine.read_nics([path.sink.place])[path.sink.place].rx
 
 
-def assert_declared(active: ActiveGuest, path: StreamPath) -> None:
+def assert_declared(active: ActiveGuest, path: StreamPath, read: Reading | None = None) -> None:
     """Every counter is read at a point that the UUT has declared on the way of its stream, or at the tester's own."""
     along = {point.name for point in whole_path(path, active.ready.points.get(path.name, ()))}
-    readings = active.uut.read().counters
+    readings = (read or active.uut.read()).counters
     assert {one.point for one in readings} <= along
     assert {one.stream for one in readings} <= {path.name, ""}
 

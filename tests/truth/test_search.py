@@ -1,10 +1,18 @@
 """A search on a UUT that forwards so many frames a second and no more."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from tests.commands import INLINE, netbench, settings
+from tests.netns.watching import events, pids_in, stored, wait_for
+from tests.unit.inputs import topology
 
 pytestmark = pytest.mark.root
 
@@ -35,6 +43,10 @@ SHORT = [
 ]
 
 
+def found_in(results):
+    return json.loads((results / "manifest.json").read_text())["searches"]
+
+
 @pytest.mark.parametrize("forward", ["bridge", "route"])
 def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     """Within 1 %, of which the search may take half for its width."""
@@ -42,7 +54,7 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
     lab.write_text(LAB.format(forward=forward, fps=FPS, burst=BURST))
     done = netbench("search", lab, "-o", tmp_path / "results", *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
+    found = found_in(tmp_path / "results")
     assert [(one["goal"], one["frame_size"]) for one in found] == [
         (goal, size) for size in (64, 1518) for goal in ("NDR", "PDR 0.5 %")
     ]
@@ -50,6 +62,47 @@ def test_ndr_and_pdr_are_those_of_the_limit(tmp_path, forward):
         truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
         assert one["state"] == "found", one
         assert 0.99 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+
+
+@pytest.mark.skipif(not shutil.which("lxc-start"), reason="needs LXC: apt-get install lxc")
+def test_the_limit_of_a_guest_that_dies_meanwhile_is_found(tmp_path, results, start):
+    """It is started again, and the trial in which it died is made again."""
+    lab = topology(1, [{"name": "box", "kind": "container", "forward": "route"}], name="nbt-box")
+    file = tmp_path / "box.yaml"
+    file.write_text(lab.model_dump_json(exclude_none=True))
+    search = start("search", file, "-o", results, *SHORT, *settings(frame_sizes=64, tolerance="100%"))
+    limit_rate("nb-nbt-box-uut", "nb-in1")
+    wait_for(lambda: stored(results) > 3 and is_measuring(results), timeout_s=60)
+    for pid in pids_in(guest_netns("box"), ""):
+        with suppress(ProcessLookupError):  # the first one takes the others along
+            os.kill(pid, signal.SIGKILL)
+    out, err = search.communicate(timeout=100)
+    assert search.returncode == 0, out + err
+    assert [event["uut"] for event in events(results) if event["kind"] == "uut-ready"] == ["box", "box"]
+    for one in found_in(results):
+        truth = (FPS + BURST / TRIAL_S) / (1 - one["loss_ratio"])
+        assert one["state"] == "found", one
+        # A container loses some more where this machine stands still for a moment, and never fewer.
+        assert 0.85 * truth <= one["lower_fps"] <= one["upper_fps"] <= 1.01 * truth, one
+
+
+def is_measuring(results):
+    kinds = [event["kind"] for event in events(results)]
+    return kinds.count("trial-started") > kinds.count("trial-finished")
+
+
+def limit_rate(netns, device):
+    """Have a NIC of a testbed that is coming up let through no more than the limit."""
+    links = ["ip", "-n", netns, "link", "show", device]
+    wait_for(lambda: subprocess.run(links, capture_output=True, check=False).returncode == 0)
+    rule = f"limit rate over {FPS}/second burst {BURST} packets counter drop"
+    table = f"table netdev x {{ chain c {{ type filter hook ingress device {device} priority 0; {rule}; }} ; }}"
+    subprocess.run(["ip", "netns", "exec", netns, "nft", table], check=True)
+
+
+def guest_netns(uut):
+    (name,) = (path.name for path in Path("/run/netns").iterdir() if path.name.endswith(f"-uut-{uut}"))
+    return name
 
 
 def test_searches_that_cannot_succeed_end(tmp_path):

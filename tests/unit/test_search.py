@@ -315,6 +315,38 @@ def test_a_uut_that_breaks_while_it_is_searched():
     assert "though that is above the bounds" in found["NDR"].unstable
 
 
+def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_doubt():
+    """A machine that stood still in all long trials: whatever its queue, no UUT with that limit does so."""
+    spared, stopped = (SimulatedUut(300_000.0, buffer_frames=250, stalls=part, stall_s=0.005) for part in (0.0, 1.0))
+
+    class InSeconds(SimulatedUut):
+        """Stalls are of seconds: a short trial has none."""
+
+        def measure(self, duration_s, load_fps):
+            return (stopped if duration_s >= 1 else spared).measure(duration_s, load_fps)
+
+    found, _ = followed(schedule(NDR), InSeconds(300_000.0))
+    assert found["NDR"].upper_fps < 51_000, "250 frames within 5 ms are the limit of long trials"
+    assert "frames came out of a trial of 0.2 s at " in found["NDR"].unstable
+    held_back = SimulatedUut(300_000.0, buffer_frames=20_000)
+    found, _ = followed(schedule(NDR | {"width": "20%"}), held_back)
+    assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_guest_that_forwards_less_than_a_thousandth_of_what_the_source_can_is_found(method):
+    """As under VirtualBox whose CPU is emulated."""
+    found, _ = followed(schedule(METHODS[method]), SimulatedUut(700.0, buffer_frames=0))
+    for one in found.values():
+        limit = 700.0 / (1 - one.loss_ratio)
+        assert one.state is SearchState.FOUND
+        assert one.lower_fps <= 1.006 * limit
+        assert one.upper_fps >= 0.994 * limit
+    _, results = followed(schedule(METHODS[method], duration="4s"), SimulatedUut(1.0, buffer_frames=0))
+    tried = [result.spec.load.value for result in results.values() if result.spec.load.kind is not LoadKind.MAX]
+    assert min(tried) == pytest.approx(1 / (0.005 * 4)), "its width is one frame"
+
+
 def test_repeated_searches_that_disagree():
     class Drifting(SimulatedUut):
         def measure(self, duration_s, load_fps):

@@ -1,0 +1,63 @@
+"""Searches have one source and one sink at all loads, unless somebody wants otherwise: that is said."""
+
+import pytest
+
+from netbench.campaign.runner import read_request
+from netbench.config.shipped import PROFILES, TOPOLOGIES, find
+from netbench.model.verdict import WarningKind
+from netbench.plan.steady import held_steady
+from netbench.plan.warnings import expected_warnings
+from netbench.report.page import report_page
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.inputs import profile, topology
+
+SEARCH = {"loads": [], "schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}}
+NOT = {"kind": "auto", "steady": False}
+STEADY = {"steady": True}
+
+
+def asked(*settings, name="quick"):
+    return read_request(find(TOPOLOGIES, "netns"), find(PROFILES, name), settings=settings).profile
+
+
+def test_a_search_with_a_profile_that_says_nothing_has_one_source_and_one_sink():
+    found = asked("schedule.kind=search", "generator=auto", "sink=auto")
+    assert (found.generator.kind, found.generator.options, found.sink.kind, found.sink.options) == (
+        *("auto", STEADY),
+        *("auto", STEADY),
+    )
+    assert asked("schedule.kind=search", "generator=afpacket").generator.options == {}
+    plain = asked("generator=auto", "sink=auto")
+    assert (plain.generator.options, plain.sink.options) == ({}, {}), "a sweep may have two"
+    assert asked(name="ndr") == held_steady(asked(name="ndr"))
+
+
+def test_who_wants_two_gets_two_and_is_told():
+    found = held_steady(profile(**SEARCH, generator=NOT, sink="auto"))
+    assert (found.generator.options, found.sink.options) == ({"steady": False}, STEADY)
+    told = [one.text for one in expected_warnings(topology(), found, 64) if one.kind is WarningKind.TESTER_FOLLOWS_LOAD]
+    (text,) = told
+    assert "The generator auto is not `steady`" in text
+    assert "--set 'generator={kind: auto, steady: true}'" in text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "warned"),
+    [
+        ({**SEARCH, "generator": NOT, "sink": NOT}, 2),
+        ({**SEARCH, "generator": "auto"}, 1),  # as in a campaign that was begun by an earlier version
+        ({**SEARCH, "generator": {"kind": "auto", **STEADY}}, 0),
+        ({**SEARCH, "generator": "afpacket"}, 0),
+        ({"generator": NOT, "sink": NOT}, 0),
+    ],
+)
+def test_only_searches_are_warned_of(wanted, warned):
+    kinds = [one.kind for one in expected_warnings(topology(), profile(**wanted), 64)]
+    assert kinds.count(WarningKind.TESTER_FOLLOWS_LOAD) == warned
+
+
+def test_results_and_their_report_have_the_warning(monkeypatch, tmp_path):
+    campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
+    results = campaign.run(**SEARCH, generator=NOT)
+    assert [one.kind for one in results.warnings].count(WarningKind.TESTER_FOLLOWS_LOAD) == 1
+    assert "tester-follows-load" in report_page(results)
