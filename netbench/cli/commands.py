@@ -203,6 +203,9 @@ def export(
     aggregate: Annotated[
         bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
     ] = False,
+    warm_up_trials: Annotated[
+        bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
     ] = None,
@@ -212,7 +215,8 @@ def export(
     from netbench.results.export import export as write
 
     target = None if output == Path("-") else output
-    write(ResultDirectory(directory).results(counters=False), form.value, aggregate, target)
+    results = ResultDirectory(directory).results(counters=False)
+    write(results, form.value, aggregate, target, warm_ups=warm_up_trials)
 
 
 @app.command()

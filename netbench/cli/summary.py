@@ -194,6 +194,8 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         for place, number in places.most_common(1):
             share = rough_percent(number / places.total())
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
+    if warm_ups := sum(1 for _ in results.warm_ups):
+        yield f"made to warm up, and part of no number: {count(warm_ups, 'trial')}"
     yield from steadiness_remarks(steadiness_of(groups))
     if marked := sum(len(one.marked) for group in groups if (one := outliers_of(group))):
         yield f"apart from the others of their cell, and part of its mean: {count(marked, 'trial')}"

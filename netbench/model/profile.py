@@ -92,6 +92,8 @@ class Profile(BaseModel):
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
     `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
+    `warm_up_trials` are made on each boot before its first trial, and part of no result: so many, or with `auto` until
+    one is no faster and no slower than all before it.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
@@ -115,6 +117,7 @@ class Profile(BaseModel):
     repetitions: Count = 9
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
     warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
+    warm_up_trials: Literal["auto"] | Annotated[int, Field(strict=True, ge=1, le=100)] | None = None
     settle: Settle = Settle()
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None

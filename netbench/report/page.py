@@ -153,7 +153,7 @@ def _result_sections(
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
         *tables.skipped_loads(results.ended_sweeps, looks),
     )
-    yield from steadiness_section(steadiness, groups, looks)
+    yield from steadiness_section(steadiness, groups, list(results.warm_ups), looks)
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
 
@@ -219,6 +219,9 @@ def _verdict_line(results: CampaignResults) -> Html:
     if thrown_away := sum(len(trial.thrown_away) for trial in results.trials):
         link = element("a", f"{count(thrown_away, 'invalid attempt')} thrown away", href="#verdicts")
         remarks.append(join((link, ", and the trials measured again. ")))
+    if measured and (warm_ups := sum(1 for _ in results.warm_ups)):
+        link = element("a", count(warm_ups, "warm-up trial"), href="#steadiness")
+        remarks.append(join((link, ", part of no number. ")))
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         remarks.append(join((element("a", emulation_note(emulated), href="#uuts"), ". ")))
     if saturated := sum(trial.is_saturated for trial in results.trials if trial.verdict is Verdict.VALID):

@@ -1,10 +1,14 @@
 """The section of the report about time: what UUTs forwarded from trial to trial, boots marked; drift and outliers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import islice
 from statistics import fmean
 
+from netbench.model.campaign import WarmUpTrial
+from netbench.model.trial import TrialResult
+from netbench.model.verdict import Verdict
 from netbench.report.chart import Chart, Trace
 from netbench.report.formats import change, count, kfps, mean
 from netbench.report.markup import Column, Html, element, folded, table
@@ -22,6 +26,7 @@ from netbench.report.tables import uut_label
 from netbench.statistics.drift import Residual, Steadiness
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.outliers import FEWEST, Outliers, outliers_of, outlying
+from netbench.statistics.totals import TrialTotals
 
 _MOST_POINTS = 1000  # in a panel: more trials are drawn as means of so many one after the other
 _MOST_BOOTS = 60  # of which the beginnings are drawn
@@ -30,11 +35,13 @@ _S_OF = {"minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 
 
 def steadiness_section(
-    found: Sequence[Steadiness], groups: Sequence[Group], looks: Mapping[str, Style]
+    found: Sequence[Steadiness], groups: Sequence[Group], warm_ups: Sequence[WarmUpTrial], looks: Mapping[str, Style]
 ) -> Iterator[Section]:
-    """Nothing where no cell was measured twice: of single trials nothing can be told."""
+    """Nothing where no cell was measured twice, and nothing to warm up: of single trials nothing can be told."""
     shown = [one for one in found if one.residuals]
     if not shown:
+        if warm_ups:
+            yield section("steadiness", "Along time", *_warm_ups(warm_ups, looks))
         return
     yield section(
         "steadiness",
@@ -54,6 +61,7 @@ def steadiness_section(
             " corrected for the number of UUTs (Holm). None above x: the interval excludes more."
         ),
         *_outliers(groups, looks),
+        *_warm_ups(warm_ups, looks),
     )
 
 
@@ -181,6 +189,39 @@ def _outliers(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[H
     )
     if found:
         yield folded(count(len(found), "cell"), len(found), table(columns, [found]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Warmed:
+    """The warm-up trials of one boot."""
+
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def kfps(self) -> list[str]:
+        return [kfps(TrialTotals.of(one).throughput_fps) for one in self.trials]
+
+
+def _warm_ups(made: Sequence[WarmUpTrial], looks: Mapping[str, Style]) -> Iterator[Html]:
+    """What was made on each boot before its first trial; nothing where that was nothing."""
+    if not made:
+        return
+    boots = [_Warmed(tuple(each.result for each in own)) for own in grouped(made, lambda one: one.result.boot).values()]
+    columns: tuple[Column[_Warmed], ...] = (
+        Column("UUT", lambda one: uut_label(one.trials[0].spec.uut, looks)),
+        Column("Boot", lambda one: f"{one.trials[0].boot:,}", "number"),
+        Column("Frame size", lambda one: f"{one.trials[0].spec.frame_size:,} B", "number"),
+        Column("Load per source", lambda one: str(one.trials[0].spec.load)),
+        Column("Warm-up trials", lambda one: str(len(one.trials)), "number"),
+        Column("Not valid", lambda one: str(sum(each.verdict is not Verdict.VALID for each in one.trials)), "number"),
+        Column("Throughput kfps, one after the other", lambda one: ", ".join(one.kfps)),
+    )
+    yield element("h3", "Warm-up trials")
+    yield note(
+        f"{count(len(made), 'trial')} on {count(len(boots), 'boot')}, made before the first trial of each. They are"
+        " part of nothing else on this page."
+    )
+    yield folded(count(len(boots), "boot"), len(boots), table(columns, [boots]))
 
 
 def _unit(seconds: float) -> tuple[str, float]:

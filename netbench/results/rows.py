@@ -4,11 +4,12 @@ Bandwidths are Mbit/s on the wire (L1) unless named `_l2`. None means unknown. C
 end, never renamed or moved.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from netbench.model.campaign import Boot, CampaignResults
+from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
@@ -50,6 +51,8 @@ class StreamOfTrial:
     boot: Boot | None = None
     facts: Mapping[str, str] = field(default_factory=dict)  # that the UUT and its neighbours told
     outlier: bool | None = None  # None: cannot be told
+    warm_ups: int = 0  # made on its boot before
+    warm_up: int | None = None  # which of those it is; None: it is none
 
     @property
     def of_victim(self) -> bool:
@@ -68,12 +71,16 @@ class StreamOfTrial:
 
 
 def stream_rows(
-    trials: Sequence[TrialResult], boots: Iterable[Boot] = (), facts: Mapping[str, Mapping[str, str]] = {}
+    trials: Sequence[TrialResult],
+    boots: Iterable[Boot] = (),
+    facts: Mapping[str, Mapping[str, str]] = {},
+    warm_ups: Iterable[WarmUpTrial] = (),
 ) -> Iterator[Row]:
     """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour.
 
-    `boots` and `facts`, by UUT, are as of CampaignResults. Trials are gone through twice.
+    `boots`, `warm_ups` and `facts`, by UUT, are as of CampaignResults. Trials are gone through twice.
     """
+    made = Counter(one.result.boot for one in warm_ups)
     outliers = outlier_marks(trials)
     by_number = {boot.number: boot for boot in boots}
     for trial in trials:
@@ -81,7 +88,20 @@ def stream_rows(
         for stream in _streams(trial):
             own = boot if stream.of_victim else None
             outlier = outliers.get(trial.spec.key) if stream.of_victim else None
-            yield _row(STREAM_COLUMNS, replace(stream, boot=own, facts=told, outlier=outlier))
+            warmed = made[trial.boot]
+            yield _row(STREAM_COLUMNS, replace(stream, boot=own, facts=told, outlier=outlier, warm_ups=warmed))
+
+
+def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
+    """The same of the warm-up trials, boot by boot in their order."""
+    by_number = {boot.number: boot for boot in results.boots}
+    for one in results.warm_ups:
+        told, boot = results.facts.get(one.result.spec.uut, {}), by_number.get(one.result.boot)
+        for stream in _streams(one.result):
+            own = boot if stream.of_victim else None
+            yield _row(
+                STREAM_COLUMNS, replace(stream, boot=own, facts=told, warm_ups=one.number - 1, warm_up=one.number)
+            )
 
 
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
@@ -336,6 +356,8 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("memory_mib", float, lambda row: _mib(row.boot)),
     Column("cpu_softirq_s", float, lambda row: row.trial.machine_softirq_s),
     Column("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
+    Column("warm_up_trials", int, lambda row: row.warm_ups),
+    Column("warm_up_trial", int, lambda row: row.warm_up),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
