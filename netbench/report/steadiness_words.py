@@ -105,9 +105,8 @@ def _first(trials: int) -> str:
 
 
 def _none_above(excluded: float) -> str:
-    return (
-        f"none above {percent_limit(max(excluded, _LEAST_SHOWN))} %" if excluded < 1 else "unknown: too few repetitions"
-    )
+    limit = percent_limit(max(excluded, _LEAST_SHOWN)) if excluded < 1 else f"{100 * excluded:,.0f}"
+    return f"none above {limit} %"
 
 
 def _percent(ratio: float) -> str:
