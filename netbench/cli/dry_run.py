@@ -75,6 +75,7 @@ def _trials(request: Request) -> Iterator[str]:
     trials = request.schedule.trials
     if trials is None:
         yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
+        yield from (f"# on each boot before:{line[3:]}" for line in _warm_up(request.profile))
         return
     yield "# trials, in order"
     if in_a_row := request.profile.stop_when_saturated:

@@ -44,14 +44,17 @@ def expected_number(wanted: int | Literal["auto"] | None) -> int:
 
 
 def warm_up_trial(following: TrialSpec, topology: Topology, loads: Sequence[Load]) -> TrialSpec:
-    """What is sent to warm up for the trial that follows: the same, at the highest of these loads if there are any."""
+    """What is sent to warm up for the trial that follows: the same, at the highest of these loads if there are any.
+
+    What a benchmark sends (RFC 2544) stays as it is: its load may change within the trial.
+    """
     link_bps = topology.stream_link(topology.own_streams[0]).rate
 
     def rank(load: Load) -> float:
         fps = load.fps(following.frame_size, link_bps)
         return inf if fps is None else fps
 
-    if not loads:
+    if not loads or following.benchmark:
         return following
     frames = replace(following.frames, load=max(loads, key=rank))
     return replace(following, guests=(replace(following.victim, traffic=frames), *following.neighbours))

@@ -26,7 +26,9 @@ LEAST_DRIFT = 0.01  # of the throughput: what is less is told, but nobody is war
 FEWEST_BOOTS = 5  # of fewer, no order is rarer than 5 % of all orders
 _KEEPS_UP = 0.99  # of the intended load: a cell that forwards more is not limited by its UUT
 _FIRST = 3  # how many trials of a boot may be its first ones
+_LONG = 200  # trials of a boot
 _DRAWN = 999
+_MANY, _DRAWN_OF_MANY = 10_000, 99  # trials: of more, fewer orders are drawn, for time and memory
 _SEED = 1  # the same data has the same p
 
 
@@ -262,7 +264,7 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
 
     own = _over_boots(residuals)
     by_boot = grouped(own, _boot_of)
-    cells = [np.array([place for place, one in enumerate(own) if one.cell == cell]) for cell in {r.cell for r in own}]
+    cells = [np.array(places) for places in grouped(range(len(own)), lambda place: own[place].cell).values()]
     degrees = len(own) - len(cells) - len(by_boot) + 1
     if len(by_boot) < 2 or degrees < 1:
         return None
@@ -271,13 +273,14 @@ def _boot_effects(residuals: Sequence[Residual]) -> BootEffects | None:
     at = np.array([numbers[_boot_of(one)] for one in own])
     sizes = np.bincount(at).astype(float)
     chance = np.random.default_rng(_SEED)
-    sums = np.zeros((_DRAWN, len(by_boot)))
+    drawn = _DRAWN if len(own) <= _MANY else _DRAWN_OF_MANY
+    sums = np.zeros((drawn, len(by_boot)))
     for places in cells:
-        shuffled = chance.permuted(np.tile(values[places], (_DRAWN, 1)), axis=1)
+        shuffled = chance.permuted(np.tile(values[places], (drawn, 1)), axis=1)
         np.add.at(sums.T, at[places], shuffled.T)
     observed = np.bincount(at, values)
     effect, by_chance = float(np.sum(observed**2 / sizes)), np.sum(sums**2 / sizes, axis=1)
-    p = (np.count_nonzero(by_chance >= effect * (1 - 1e-9)) + 1) / (_DRAWN + 1)
+    p = (np.count_nonzero(by_chance >= effect * (1 - 1e-9)) + 1) / (drawn + 1)
     within = max(0.0, float(np.sum((values - (observed / sizes)[at]) ** 2))) / degrees
     usual = (len(own) - float(np.sum(sizes**2)) / len(own)) / (len(by_boot) - 1)
     between = max(0.0, effect / (len(by_boot) - 1) - within) / usual
@@ -308,15 +311,14 @@ def _first_trials(residuals: Sequence[Residual]) -> FirstTrials | None:
     for own in boots:
         values = np.array(_values(own))
         values -= values.mean()
-        drawn = np.vstack([values, chance.permuted(np.tile(values, (_DRAWN, 1)), axis=1)])
+        drawn = np.vstack([values[:_FIRST], _begun_by_chance(values, chance)])
         for number in numbers:
-            first = np.array([one.place <= number for one in own])
+            first = sum(one.place <= number for one in own)
             # Less the mean of the others of the boot.
-            share = len(own) / (len(own) - first.sum())
-            sums[:, number - 1] += drawn[:, first].sum(axis=1) * share
-            counts[number - 1] += first.sum()
+            sums[:, number - 1] += drawn[:, :first].sum(axis=1) * len(own) / (len(own) - first)
+            counts[number - 1] += first
     changes = sums / np.maximum(counts, 1)
-    scatter = _scatter(changes[1:])
+    scatter = changes[1:].std(axis=0)
     standard = np.divide(np.abs(changes), scatter, out=np.zeros_like(changes), where=scatter > 0)
     most = standard.max(axis=1)
     p = (np.count_nonzero(most[1:] >= most[0] * (1 - 1e-9)) + 1) / (_DRAWN + 1)
@@ -324,9 +326,16 @@ def _first_trials(residuals: Sequence[Residual]) -> FirstTrials | None:
     return FirstTrials(best + 1, float(changes[0, best]), float(p))
 
 
-def _scatter(drawn: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    scatter: NDArray[np.float64] = drawn.std(axis=0)
-    return scatter
+def _begun_by_chance(values: "NDArray[np.float64]", chance: "np.random.Generator") -> "NDArray[np.float64]":
+    """What a boot with these values begins with where chance decides it: a row for each time that it does.
+
+    Of a long boot the same value may come twice, which hardly ever happens.
+    """
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if len(values) > _LONG:
+        return values[chance.integers(len(values), size=(_DRAWN, _FIRST))]
+    return chance.permuted(np.tile(values, (_DRAWN, 1)), axis=1)[:, :_FIRST]
 
 
 def _boot(trial: TrialResult) -> int:

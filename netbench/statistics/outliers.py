@@ -98,12 +98,15 @@ def outliers_of(group: Group) -> Outliers | None:
 def outlier_marks(trials: Iterable[TrialResult]) -> dict[str, bool]:
     """By key of each trial that could be marked, whether it is; trials are gone through once, and not kept.
 
-    Those that are not valid, without a throughput, or of cells with fewer than FEWEST that have one, are not there.
+    Those that are not valid, or part of a benchmark (RFC 2544), without a throughput, or of cells with fewer than
+    FEWEST that have one, are not there.
     """
     known = [
         (key_of_cell(trial.spec), trial.spec.key, fps)
         for trial in trials
-        if trial.verdict is Verdict.VALID and (fps := TrialTotals.of(trial).throughput_fps) is not None
+        if trial.verdict is Verdict.VALID
+        and not trial.spec.benchmark
+        and (fps := TrialTotals.of(trial).throughput_fps) is not None
     ]
     marks: dict[str, bool] = {}
     for own in grouped(known, lambda one: one[0]).values():

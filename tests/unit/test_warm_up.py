@@ -76,10 +76,14 @@ def test_it_sends_what_follows_at_the_highest_load_of_the_profile():
     assert warm_up_trial(following, topology(), ()) == following, "a search chooses its loads itself"
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "101", "1.5", "often"])
+@pytest.mark.parametrize("value", [-1, 101, 1.5, "often", "3", True, [3]])
 def test_a_number_that_is_none_is_refused(value):
-    with pytest.raises(ValueError, match="warm_up_trials"):
-        profile(warm_up_trials=value if value == "often" else float(value) if "." in value else int(value))
+    with pytest.raises(ValueError, match=r"warm_up_trials\n.*a number up to 100, or auto"):
+        profile(warm_up_trials=value)
+
+
+def test_0_is_as_nothing_said():
+    assert profile(warm_up_trials=0) == profile()
 
 
 def test_each_boot_is_warmed_up_and_no_number_knows_of_it(campaign):
@@ -192,7 +196,9 @@ def test_the_report_counts_and_shows_them(campaign):
     page = report_page(campaign.run(warm_up_trials=2, repetitions=2))
     assert "4 warm-up trials</a>, part of no number." in page
     assert "4 trials on 2 boots, made before the first trial of each." in page
-    assert "warm-up trials" not in report_page(FakeCampaign.run(_again(campaign)))
+    without = report_page(FakeCampaign.run(_again(campaign)))
+    assert "warm-up trials</a>" not in without
+    assert "made before the first trial of each" not in without
 
 
 def _again(campaign):
