@@ -23,6 +23,8 @@ from netbench.model.selftest_record import Ceilings
 from netbench.model.topology import UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Verdict
+from netbench.plan.warm_up import is_enough, warm_up_trial
+from netbench.statistics.totals import TrialTotals
 from netbench.testbed.active_guests import ActiveGuests
 from netbench.trial.judging import beyond_ceiling
 from netbench.trial.receiving import Recording
@@ -116,11 +118,18 @@ class Boots:
 
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
         """Measure until nothing is left, or the UUT has to be restarted; why, then."""
+        is_warm = self.profile.warm_up_trials is None
         while (trial := progress.next_trial()) is not None:
             neighbours = tuple(one.name for one in trial.neighbours)
             if not self._have_neighbours(guests, neighbours, progress):
                 yield progress.of_this_trial(_unmeasured(trial, ReasonKind.NEIGHBOUR_FAILED, progress.lost[neighbours]))
                 continue
+            if not is_warm:
+                is_warm, failed = True, self._warm_up(guests, boot, trial)
+                if failed:
+                    progress.failures += 1
+                    return failed
+                continue  # the neighbours may have failed
             progress.thrown_away += self.earlier.pop(trial.key, [])
             attempt = len(progress.thrown_away) + 1
             result = replace(self._try(guests, trial, attempt), boot=boot)
@@ -144,6 +153,27 @@ class Boots:
             restarted = trial.restart_at_s is not None  # what follows is measured on a start that was waited for
             if failed or restarted or any(_why(result, kind) for kind in _LINKS_DISTURBED):
                 return failed
+        return ""
+
+    def _warm_up(self, guests: ActiveGuests, boot: int, following: TrialSpec) -> str:
+        """Make and store the warm-up trials of a boot; why the UUT failed in one, else empty.
+
+        They are made once each, whatever their verdict, and end where neighbours fail: the trial that follows has those
+        brought up again.
+        """
+        spec = warm_up_trial(following, self.testbeds.of(guests.name).topology, self.profile.loads)
+        throughputs: list[float | None] = []
+        while not is_enough(self.profile.warm_up_trials, throughputs):
+            result = replace(self._measured(guests, spec, 1, keep_captures=False), boot=boot)
+            self.record.keep_warm_up(len(throughputs) + 1, result)
+            self._remove_captures(spec)
+            throughputs.append(TrialTotals.of(result).throughput_fps if result.verdict is Verdict.VALID else None)
+            if failed := _why(result, ReasonKind.UUT_FAILED):
+                self.record.keep_console(guests.name, guests.active.uut.console())
+                return failed
+            if _why(result, ReasonKind.NEIGHBOUR_FAILED):
+                guests.end_neighbours()
+                break
         return ""
 
     def _have_neighbours(self, guests: ActiveGuests, wanted: tuple[str, ...], progress: _Progress) -> bool:
@@ -187,15 +217,19 @@ class Boots:
 
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
-        wanted = Recording.as_wanted(self.profile, self.captures)
-        place = self.testbeds.place_of(guests.name)
-        tcpdump_holds = self.tcpdump_holds.get(place, Ceilings())
-        recording = replace(wanted, keep=self._keeps_captures, tcpdump_holds=tcpdump_holds)
-        measured = run_trial(guests.setup(spec), spec, recording, attempt)
-        result = _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
+        result = self._measured(guests, spec, attempt, keep_captures=self._keeps_captures)
         reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
         self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
         self._keep_or_remove_captures(result)
+        return result
+
+    def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
+        wanted = Recording.as_wanted(self.profile, self.captures)
+        place = self.testbeds.place_of(guests.name)
+        tcpdump_holds = self.tcpdump_holds.get(place, Ceilings())
+        recording = replace(wanted, keep=keep_captures, tcpdump_holds=tcpdump_holds)
+        measured = run_trial(guests.setup(spec), spec, recording, attempt)
+        result = _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
         if _why(result, ReasonKind.GENERATOR_FAILED):
             testbed = self.testbeds.of(guests.name)
             testbed.renew_endpoints()
@@ -215,9 +249,12 @@ class Boots:
                 return
             self.captures_full.append(result.spec.key)
             self.record.tell(CapturesFull(result.spec.key, limit_mib))
+        self._remove_captures(result.spec)
+
+    def _remove_captures(self, spec: TrialSpec) -> None:
         # Not by glob(), which keeps every pattern it has seen.
         for capture in self.captures.iterdir():
-            if capture.name.startswith(f"trial-{result.spec.index:06d}-"):
+            if capture.name.startswith(f"trial-{spec.index:06d}-"):
                 capture.unlink(missing_ok=True)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.campaign import Boot, EndedSweep
+from netbench.model.campaign import Boot, EndedSweep, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
@@ -14,6 +14,7 @@ from netbench.model.events import (
     SweepEnded,
     TrialRejudged,
     TrialStored,
+    WarmUpTrialStored,
 )
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.tester import Identities
@@ -89,10 +90,20 @@ class Record:
             )
             self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
         self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+        self._note_senders(result, spec.key)
+
+    def keep_warm_up(self, number: int, result: TrialResult) -> None:
+        """Store a warm-up trial, the `number`th of its boot."""
+        self.store.keep_warm_up(WarmUpTrial(number, result))
+        self.tell(WarmUpTrialStored(result.spec.uut, result.boot, number, result.verdict.value))
+        self._note_senders(result, "")  # what of it arrives later was lost in no trial that counts
+
+    def _note_senders(self, result: TrialResult, key: str) -> None:
+        """Rejudge the trials that late frames are of, and note by which addresses this one, of that key, sent."""
         for counts in (counts for guest in result.guests for counts in guest.streams):
             for address, frames in counts.late_from.items():
                 self._rejudge(self.sent_from.get((counts.stream, address)), counts.stream, frames, result)
-            self.sent_from[counts.stream, counts.source_address] = spec.key
+            self.sent_from[counts.stream, counts.source_address] = key
 
     def _rejudge(self, key: str | None, stream: str, frames: int, arrived_in: TrialResult) -> None:
         """Say of an earlier trial that some of what it counts as lost was only late."""

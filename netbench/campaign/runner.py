@@ -35,6 +35,7 @@ from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, Place
 from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
 from netbench.plan.steady import held_steady
+from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
 from netbench.results.directory import ResultDirectory
@@ -117,7 +118,8 @@ def make_request(
     """Plan a topology and a profile that were read already; UsageError when they do not fit together."""
     wanted = choose(topology, profile, uuts, scenarios)
     resolved = resolve(topology, profile, wanted.uuts)
-    schedule = make_schedule(replace(wanted, costs=_costs(topology, resolved.guests)))
+    costs = replace(_costs(topology, resolved.guests), warm_up_trials=expected_number(profile.warm_up_trials))
+    schedule = make_schedule(replace(wanted, costs=costs))
     resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, planned_scenarios(schedule))))
     _check_loads(resolved)
     impossible = refused_loads(topology, profile)

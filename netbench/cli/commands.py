@@ -203,6 +203,9 @@ def export(
     aggregate: Annotated[
         bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
     ] = False,
+    warm_up_trials: Annotated[
+        bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
     ] = None,
@@ -212,7 +215,8 @@ def export(
     from netbench.results.export import export as write
 
     target = None if output == Path("-") else output
-    write(ResultDirectory(directory).results(counters=False), form.value, aggregate, target)
+    results = ResultDirectory(directory).results(counters=False)
+    write(results, form.value, aggregate, target, warm_ups=warm_up_trials)
 
 
 @app.command()
@@ -337,6 +341,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from netbench.cli.summary import rfc2544_table, searches_table, summary_table
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
+    from netbench.report.steadiness_words import steadiness_warnings
+    from netbench.statistics.drift import steadiness_of
+    from netbench.statistics.groups import group_trials
 
     # Whoever was to read it may be gone long before the campaign is over.
     output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
@@ -362,8 +369,11 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     if (tests := rfc2544_table(results)) is not None:
         console.print(tests)
     write_report(results, directory.report)
-    if results.warnings:
-        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in results.warnings))
+    warnings = list(results.warnings)
+    if not results.searches:
+        warnings += steadiness_warnings(steadiness_of(group_trials(results)))
+    if warnings:
+        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
         print(f"read the numbers with these warnings, which the report explains: {kinds}", file=output)
     invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
     if invalid:

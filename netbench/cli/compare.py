@@ -34,10 +34,12 @@ from netbench.report.comparison_words import (
     verdict_words,
 )
 from netbench.report.formats import change, count, mbps, mean, percent
+from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.comparability import Differs, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.comparison import Campaign, Comparison, Difference, Place, compare, why_nothing_compares
+from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group
 from netbench.statistics.search_comparison import SearchComparison, compare_searches
 
@@ -224,6 +226,7 @@ def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Se
     _show_what(console, base, others)
     for each in everything:
         _show_differing(console, f"{each.comparison.base.name} → {each.comparison.new.name}", each.differs)
+    _show_unsteady(console, [everything[0].comparison.base, *(each.comparison.new for each in everything)])
     for each in everything:
         _show_cells(console, each, base.results.emulated | each.results.emulated)
     console.print()
@@ -256,6 +259,15 @@ def _show_differing(console: Console, names: str, differs: Sequence[Differs]) ->
         more = f", and {len(others) - _SHOWN:,} more" if len(others) > _SHOWN else ""
         lead = "  likewise" if matters else f"these differ too, {names}"
         console.print(Text(visible(f"{lead}: {', '.join(others[:_SHOWN])}{more}")))
+
+
+def _show_unsteady(console: Console, campaigns: Sequence[Campaign]) -> None:
+    """What changed within a campaign: what is compared is then when each cell was measured, too."""
+    for one in campaigns:
+        for warning in steadiness_warnings(steadiness_of(one.groups)):
+            console.print()
+            text = f"warning: not steady, {one.name} ({warning.kind.value}): {warning.text}"
+            console.print(Text(visible(text), style="yellow"))
 
 
 def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> None:

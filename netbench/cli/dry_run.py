@@ -11,6 +11,8 @@ from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
+from netbench.plan.warm_up import MOST
+from netbench.report.formats import count
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
@@ -73,6 +75,7 @@ def _trials(request: Request) -> Iterator[str]:
     trials = request.schedule.trials
     if trials is None:
         yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
+        yield from (f"# on each boot before:{line[3:]}" for line in _warm_up(request.profile))
         return
     yield "# trials, in order"
     if in_a_row := request.profile.stop_when_saturated:
@@ -83,12 +86,22 @@ def _trials(request: Request) -> Iterator[str]:
         which = f"  phase {phase} of {phases}" if phases > 1 else ""
         finds = ": finds the maximum that neighbours' loads refer to" if phase < phases else ""
         yield f"  {uut}{which}{finds}"
+        yield from _warm_up(request.profile)
         for trial in on_one_boot:
             what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
     expected_s = request.schedule.expected_s(())
     if expected_s is not None:
         yield f"# expected total time: {_clock(expected_s)} ({expected_s:.0f} s)"
+
+
+def _warm_up(profile: Profile) -> Iterator[str]:
+    """What is made on each boot before its first trial."""
+    wanted = profile.warm_up_trials
+    if isinstance(wanted, str):
+        yield f"    warm-up trials, until one is no faster and no slower than those before, {MOST} at most"
+    elif wanted:
+        yield f"    {count(wanted, 'warm-up trial')}"
 
 
 def _guests(request: Request, uut: str, rings: Sequence[Ring]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from netbench.model.events import (
     TrialStored,
     UutFailed,
     UutReady,
+    WarmUpTrialStored,
 )
 from netbench.model.search import SearchResult, SearchState
 from netbench.report.formats import count
@@ -93,6 +94,8 @@ class _LiveBar:
                 self._progress.console.print(_found(event.found), markup=False, highlight=False, soft_wrap=True)
             case BoundsNarrowed():
                 self._bounds[event.found.goal] = _narrowed(event.found)
+            case WarmUpTrialStored():
+                self._progress.update(self._task, description=_warmed_up(event))
             case TrialStarted():
                 again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
                 self._progress.update(
@@ -134,6 +137,8 @@ class _Lines:
                 self._say(_found(event.found))
             case BoundsNarrowed():
                 self._say(f"  {_narrowed(event.found)}")
+            case WarmUpTrialStored():
+                self._say(_warmed_up(event))
             case TrialStored():
                 self._done += 1
                 number = self._done if self._planned is None else f"{self._done}/{self._planned}"
@@ -144,6 +149,10 @@ class _Lines:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _warmed_up(event: WarmUpTrialStored) -> str:
+    return f"{event.uut}: warm-up trial {event.number} {event.verdict}"
 
 
 def _ended(event: SweepEnded) -> str:

@@ -21,9 +21,12 @@ from netbench.report.rfc2544 import (
     tested,
 )
 from netbench.report.searches import bounds_text, remark, throughput_mbps, what_is_told
+from netbench.report.steadiness_words import steadiness_remarks
 from netbench.report.styles import LEGEND, label
+from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.lost_frames import lost_frames_by_place
+from netbench.statistics.outliers import outliers_of
 
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
@@ -191,6 +194,11 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         for place, number in places.most_common(1):
             share = rough_percent(number / places.total())
             yield f"most lost of {uut}: {place.name}, {share} of {frames(places.total())}"
+    if warm_ups := sum(1 for _ in results.warm_ups):
+        yield f"made to warm up, and part of no number: {count(warm_ups, 'trial')}"
+    yield from steadiness_remarks(steadiness_of(groups))
+    if marked := sum(len(one.marked) for group in groups if (one := outliers_of(group))):
+        yield f"apart from the others of their cell, and part of its mean: {count(marked, 'trial')}"
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")
         yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"

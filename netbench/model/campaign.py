@@ -60,6 +60,14 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUpTrial:
+    """A trial that was made to warm a boot up, and is part of no mean: the `number`th of its boot, from 1."""
+
+    number: int
+    result: TrialResult
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignResults:
     """A campaign as stored, finished or not.
 
@@ -70,6 +78,7 @@ class CampaignResults:
     that are a share of one refer to. `ended_sweeps` left out some of the planned trials. `searches` are what trials
     were made for that no plan had. `trials` need not have what their counters said: `added_up` has trials whose
     counters are those of several with the same ones added up, the verdict and UUT the same too, and of how many.
+    `warm_ups` are not among `trials`.
     """
 
     topology: str
@@ -85,6 +94,7 @@ class CampaignResults:
     searches: tuple[SearchResult, ...] = ()
     added_up: Iterable[tuple[TrialResult, int]] = ()
     boots: tuple[Boot, ...] = ()
+    warm_ups: Iterable[WarmUpTrial] = ()
 
     @property
     def skipped_trials(self) -> int:

@@ -121,6 +121,17 @@ class CapturesFull(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WarmUpTrialStored(Event):
+    """A warm-up trial of a boot was made, and is on disk; numbers are from 1 on each boot."""
+
+    kind = "warm-up-trial-stored"
+    uut: str
+    boot: int
+    number: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialStarted(Event):
     """A trial begins; attempts are counted from 1."""
 

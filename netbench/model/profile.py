@@ -16,6 +16,7 @@ MAX_SECONDS = 86_400.0
 _LONGER_PART = 0.05
 _LONGER_S = 0.1
 _WARM_UP_PART = 0.25
+_MOST_WARM_UP_TRIALS = 100
 
 T = TypeVar("T")
 
@@ -36,6 +37,15 @@ def _differently_named(scenarios: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
 
 def _kind(value: object) -> object:
     return {"kind": value} if isinstance(value, str) else value
+
+
+def _warm_up_trials(value: object) -> object:
+    """None of them is as if nothing had been said, so that a profile that has some can be overridden."""
+    if value is None or value == "auto":
+        return value
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_WARM_UP_TRIALS:
+        raise ValueError(f"a number up to {_MOST_WARM_UP_TRIALS}, or auto")
+    return value or None
 
 
 FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=largest_frame(MAX_MTU))]
@@ -92,6 +102,8 @@ class Profile(BaseModel):
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
     `duration` is that of sending; `warm_up` the first part of it, in which queues fill and nothing is measured yet.
+    `warm_up_trials` are made on each boot before its first trial, and part of no result: so many, or with `auto` until
+    one is no faster and no slower than all before it.
     Captures that `keep_captures` keeps none of are counted while they are made, and on this machine never written to a
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
@@ -115,6 +127,7 @@ class Profile(BaseModel):
     repetitions: Count = 9
     duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 10.0
     warm_up: Annotated[Seconds, Field(le=MAX_SECONDS)] | None = None
+    warm_up_trials: Annotated[Literal["auto"] | int | None, BeforeValidator(_warm_up_trials)] = None
     settle: Settle = Settle()
     drain_limit: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None

@@ -26,7 +26,8 @@ class Costs:
 
     `start_s` is for bringing a testbed up, which is done each time that UUTs in another of the `places` follow (by UUT;
     those left out need no VM). `trial_s` is for arming, draining, analysing and storing, `stream_s` for each further
-    stream in a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that.
+    stream in a trial; `guests` has what each UUT (`NAME`) and neighbour (`UUT.NAME`) takes beside that. On each boot
+    there are `warm_up_trials` before its first one.
     """
 
     start_s: float = 0.0
@@ -34,6 +35,7 @@ class Costs:
     stream_s: float = 0.08
     guests: Mapping[str, Pace] = field(default_factory=dict)
     places: Mapping[str, Place] = field(default_factory=dict)
+    warm_up_trials: int = 0
 
     def expected_s(self, trials: Iterable[TrialSpec]) -> float:
         """How long these trials should take, in that order, in seconds; guests brought up included."""
@@ -44,7 +46,9 @@ class Costs:
         expected = self.start_s + place.start_s
         for (uut, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.boot)):
             expected += self._of(uut).bring_up_s
-            for neighbours, beside in groupby(on_one_boot, key=lambda trial: [one.name for one in trial.neighbours]):
+            own = list(on_one_boot)
+            expected += self.warm_up_trials * self._trial_s(own[0])
+            for neighbours, beside in groupby(own, key=lambda trial: [one.name for one in trial.neighbours]):
                 expected += sum(self._of(f"{uut}.{name}").bring_up_s for name in neighbours)
                 expected += sum(map(self._trial_s, beside))
         return expected

@@ -27,11 +27,13 @@ from netbench.report.comparison_words import (
 from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, html, join, table
 from netbench.report.sections import Option, Section, by_title, drawn_apart, note, picked, section
+from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
-from netbench.report.tables import mean_column, uut_label
+from netbench.report.tables import mean_column, uut_label, warning_list
 from netbench.results.atomic import write_atomically
 from netbench.results.comparability import Differs
-from netbench.statistics.comparison import Comparison, Difference, Place
+from netbench.statistics.comparison import Campaign, Comparison, Difference, Place
+from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
 from netbench.statistics.search_comparison import SearchComparison, SearchDifference
 
@@ -77,6 +79,7 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
     looks = _looks([base, *(one.results for one in compared)])
     sections = [
         *_differing(compared),
+        *_unsteady(campaigns),
         _maxima(compared, looks),
         _by_load(compared, looks),
         *_losses(compared, looks),
@@ -183,6 +186,23 @@ def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Ite
                 "Settings that are not the same in both campaigns. Those that rates are known to depend on are marked."
             ),
             by_title(parts) if len(compared) > 1 else parts[0][1],
+        )
+
+
+def _unsteady(campaigns: Sequence[Campaign]) -> Iterator[Section]:
+    """What changed within each campaign, where anything did."""
+    parts = [
+        (one.name, warning_list(warnings))
+        for one in campaigns
+        if (warnings := list(steadiness_warnings(steadiness_of(one.groups))))
+    ]
+    if parts:
+        yield section(
+            "unsteady",
+            "What changed within a campaign",
+            note("Part of a difference may be when either side was measured, or on which boot."),
+            by_title(parts),
+            link="Not steady",
         )
 
 

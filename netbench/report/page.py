@@ -26,10 +26,13 @@ from netbench.report.rfc2544 import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
+from netbench.report.steadiness_section import steadiness_section
+from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import write_atomically
+from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.lost_frames import uuts_with_guest
 from netbench.statistics.uut_counters import Counted
@@ -60,10 +63,12 @@ def _content(results: CampaignResults) -> dict[str, str]:
     uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
     groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
     looks = styles(uuts, results.settings)
+    steadiness = () if results.searches else steadiness_of(groups)
+    results = replace(results, warnings=(*results.warnings, *steadiness_warnings(steadiness)))
     sections = [
         *searches_section(results, looks),
         *rfc2544_section(results, looks),
-        *(_result_sections(groups, looks, steady, counted) if groups else ()),
+        *(_result_sections(groups, looks, steady, counted, steadiness) if groups else ()),
         *platforms_section(results, looks),
         _verdicts(results, looks),
         section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),
@@ -97,7 +102,11 @@ def _no_collection() -> Iterator[None]:
 
 
 def _result_sections(
-    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults, counted: Counted
+    groups: Sequence[Group],
+    looks: Mapping[str, Style],
+    results: CampaignResults,
+    counted: Counted,
+    steadiness: Sequence[Steadiness],
 ) -> Iterable[Section]:
     choice, paper = views(groups), schlosser2011()
     yield section(
@@ -144,6 +153,7 @@ def _result_sections(
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
         *tables.skipped_loads(results.ended_sweeps, looks),
     )
+    yield from steadiness_section(steadiness, groups, list(results.warm_ups), looks)
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
 
@@ -209,6 +219,9 @@ def _verdict_line(results: CampaignResults) -> Html:
     if thrown_away := sum(len(trial.thrown_away) for trial in results.trials):
         link = element("a", f"{count(thrown_away, 'invalid attempt')} thrown away", href="#verdicts")
         remarks.append(join((link, ", and the trials measured again. ")))
+    if measured and (warm_ups := sum(1 for _ in results.warm_ups)):
+        link = element("a", count(warm_ups, "warm-up trial"), href="#steadiness")
+        remarks.append(join((link, ", part of no number. ")))
     if emulated := [uut for uut in results.uuts if uut in results.emulated]:
         remarks.append(join((element("a", emulation_note(emulated), href="#uuts"), ". ")))
     if saturated := sum(trial.is_saturated for trial in results.trials if trial.verdict is Verdict.VALID):

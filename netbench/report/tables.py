@@ -8,12 +8,13 @@ from netbench.model.campaign import EndedSweep
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
-from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
+from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, html, join, table
 from netbench.report.panels import groups_by_size, size_titles
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
+from netbench.statistics.outliers import FEWEST, outliers_of
 
 Item = TypeVar("Item")
 
@@ -34,6 +35,7 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         mean_column("Loss", lambda group: group.loss_ratio, percent, percent_spread),
         Column("In queues", lambda group: frames(group.buffered_frames), "number"),
         Column("Valid", lambda group: str(len(group.valid)), "number"),
+        Column("Outliers", _outliers, "number"),
         Column("Saturated", lambda group: _marked_count(group.saturated, Verdict.VALID), "number"),
         Column("At first attempt", _valid_at_once, "number"),
         Column("Attempts thrown away", lambda group: str(group.thrown_away), "number"),
@@ -138,6 +140,14 @@ def by_size_title(groups: Iterable[Group]) -> dict[str, list[Group]]:
     """Groups by what panels of their frame size are called, the largest first."""
     by_size = groups_by_size(groups)
     return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))
+
+
+def _outliers(group: Group) -> str:
+    """How many of the valid trials are marked; unknown where they are too few to tell."""
+    if len(group.valid) < FEWEST:
+        return UNKNOWN
+    found = outliers_of(group)
+    return str(len(found.marked)) if found else "0"
 
 
 def _intended(group: Group) -> str:

@@ -19,7 +19,7 @@ from netbench.model.topology import Topology
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
 from netbench.results.manifest import ManifestHead, ended_sweeps_of, searches_of
-from netbench.results.store import Store, StoredCounters, StoredTrials, is_empty
+from netbench.results.store import Store, StoredCounters, StoredTrials, StoredWarmUps, is_empty
 from netbench.statistics.reference_throughput import MaximumSearch
 
 
@@ -223,6 +223,7 @@ class ResultDirectory:
                 searches=searches_of(manifest),
                 added_up=StoredCounters(self.store),
                 boots=store.boots(),
+                warm_ups=StoredWarmUps(self.store),
             )
 
 

@@ -14,15 +14,15 @@ from typing import IO, Any, Literal
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.results.atomic import file_written_atomically
-from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows
+from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, Column, Row, group_rows, stream_rows, warm_up_rows
 
 Format = Literal["csv", "json", "parquet"]
 SCHEMA = 1  # of the JSON document; grows when a reader would have to change
 _ROWS_OF_A_GROUP = 4096  # of a Parquet file: as many are in memory at a time
 
 
-def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | None) -> None:
-    """Write one row per trial and stream, or per group of repetitions (`aggregate`), to `out`.
+def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | None, *, warm_ups: bool = False) -> None:
+    """Write one row per trial and stream, or per group of repetitions (`aggregate`), to `out`; or those of `warm_ups`.
 
     Trials are written as they are read, so that a campaign may be larger than memory. `out` is written whole or not at
     all; None is standard output. Unknown is an empty cell in CSV and null in JSON and Parquet. UsageError for Parquet
@@ -31,10 +31,16 @@ def export(results: CampaignResults, fmt: Format, aggregate: bool, out: Path | N
     if fmt == "parquet" and out is None:
         raise UsageError("Parquet is no text for a terminal; name a file with -o FILE")
     columns: Sequence[Column[Any]] = GROUP_COLUMNS if aggregate else STREAM_COLUMNS
-    rows = group_rows(results) if aggregate else stream_rows(results.trials, results.boots, results.facts)
+    if warm_ups and aggregate:
+        raise UsageError("warm-up trials are part of no mean; leave out --aggregate or --warm-up-trials")
+    rows = group_rows(results) if aggregate else warm_up_rows(results) if warm_ups else _of_trials(results)
     encode = _ENCODERS[fmt]
     with _standard_output() if out is None else file_written_atomically(out) as file:
         encode(columns, rows, file)
+
+
+def _of_trials(results: CampaignResults) -> Iterable[Row]:
+    return stream_rows(results.trials, results.boots, results.facts, results.warm_ups)
 
 
 def _csv(columns: Sequence[Column[Any]], rows: Iterable[Row], file: IO[bytes]) -> None:

@@ -4,11 +4,12 @@ Bandwidths are Mbit/s on the wire (L1) unless named `_l2`. None means unknown. C
 end, never renamed or moved.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from netbench.model.campaign import Boot, CampaignResults
+from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
@@ -18,6 +19,7 @@ from netbench.model.verdict import Reason
 from netbench.statistics.delay_percentiles import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import Interval
+from netbench.statistics.outliers import FEWEST, outlier_marks, outliers_of
 from netbench.statistics.totals import LOAD, cpu_of_victim, observed_s
 
 Cell = str | int | float | None
@@ -48,6 +50,9 @@ class StreamOfTrial:
     counts: StreamCounts | None
     boot: Boot | None = None
     facts: Mapping[str, str] = field(default_factory=dict)  # that the UUT and its neighbours told
+    outlier: bool | None = None  # None: cannot be told
+    warm_ups: int = 0  # made on its boot before
+    warm_up: int | None = None  # which of those it is; None: it is none
 
     @property
     def of_victim(self) -> bool:
@@ -66,17 +71,37 @@ class StreamOfTrial:
 
 
 def stream_rows(
-    trials: Iterable[TrialResult], boots: Iterable[Boot] = (), facts: Mapping[str, Mapping[str, str]] = {}
+    trials: Sequence[TrialResult],
+    boots: Iterable[Boot] = (),
+    facts: Mapping[str, Mapping[str, str]] = {},
+    warm_ups: Iterable[WarmUpTrial] = (),
 ) -> Iterator[Row]:
     """One row of `STREAM_COLUMNS` per trial and stream, in plan order: the victim's, then those of each neighbour.
 
-    `boots` and `facts`, by UUT, are as of CampaignResults.
+    `boots`, `warm_ups` and `facts`, by UUT, are as of CampaignResults. Trials are gone through twice.
     """
+    made = Counter(one.result.boot for one in warm_ups)
+    outliers = outlier_marks(trials)
     by_number = {boot.number: boot for boot in boots}
     for trial in trials:
         told, boot = facts.get(trial.spec.uut, {}), by_number.get(trial.boot)
         for stream in _streams(trial):
-            yield _row(STREAM_COLUMNS, replace(stream, boot=boot if stream.of_victim else None, facts=told))
+            own = boot if stream.of_victim else None
+            outlier = outliers.get(trial.spec.key) if stream.of_victim else None
+            warmed = made[trial.boot]
+            yield _row(STREAM_COLUMNS, replace(stream, boot=own, facts=told, outlier=outlier, warm_ups=warmed))
+
+
+def warm_up_rows(results: CampaignResults) -> Iterator[Row]:
+    """The same of the warm-up trials, boot by boot in their order."""
+    by_number = {boot.number: boot for boot in results.boots}
+    for one in results.warm_ups:
+        told, boot = results.facts.get(one.result.spec.uut, {}), by_number.get(one.result.boot)
+        for stream in _streams(one.result):
+            own = boot if stream.of_victim else None
+            yield _row(
+                STREAM_COLUMNS, replace(stream, boot=own, facts=told, warm_ups=one.number - 1, warm_up=one.number)
+            )
 
 
 def _streams(trial: TrialResult) -> Iterator[StreamOfTrial]:
@@ -215,6 +240,20 @@ def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Colu
     return Column(name, float, mean), Column(f"{name}_ci95", float, half_width)
 
 
+def _outlier_trials(group: Group) -> int | None:
+    if len(group.valid) < FEWEST:
+        return None
+    found = outliers_of(group)
+    return len(found.marked) if found else 0
+
+
+def _without_outliers(group: Group) -> float | None:
+    found = outliers_of(group)
+    if found is None:
+        return None if len(group.valid) < FEWEST or group.throughput_mbps is None else group.throughput_mbps.mean
+    return l1_mbps(found.mean_without, group.frame_size)
+
+
 def _percent(name: str, whose: str) -> tuple[Column[Group], Column[Group]]:
     def percent(group: Group) -> Interval | None:
         share = group.cpu_share(whose)
@@ -316,6 +355,9 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("start_s", float, lambda row: row.boot.start_s if row.boot else None),
     Column("memory_mib", float, lambda row: _mib(row.boot)),
     Column("cpu_softirq_s", float, lambda row: row.trial.machine_softirq_s),
+    Column("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
+    Column("warm_up_trials", int, lambda row: row.warm_ups),
+    Column("warm_up_trial", int, lambda row: row.warm_up),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -355,4 +397,6 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("thrown_away_attempts", int, lambda group: group.thrown_away),
     Column("counts_as_maximum", str, lambda group: "yes" if group.counts_as_maximum else "no"),
     Column("saturated_trials", int, lambda group: group.saturated),
+    Column("outlier_trials", int, _outlier_trials),
+    Column("throughput_mbps_without_outliers", float, _without_outliers),
 )

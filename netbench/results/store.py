@@ -10,7 +10,7 @@ from typing import overload
 from pydantic import TypeAdapter, ValidationError
 
 from netbench.errors import TestbedError, UsageError
-from netbench.model.campaign import Boot
+from netbench.model.campaign import Boot, WarmUpTrial
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.counters import Counters, added_up, without_counters
@@ -34,6 +34,13 @@ CREATE TABLE warnings (kind TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (kind
 CREATE TABLE uuts (name TEXT NOT NULL, fact TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (name, fact)) STRICT;
 CREATE TABLE boots (number INTEGER PRIMARY KEY, uut TEXT NOT NULL, start_s REAL, memory_bytes INTEGER) STRICT;
 PRAGMA user_version = {SCHEMA_VERSION};
+"""
+# Made with the first of them: a store without any has no such table, nor has one of before there were any.
+_WARM_UPS = """
+CREATE TABLE IF NOT EXISTS warm_up_trials (
+    boot INTEGER NOT NULL, number INTEGER NOT NULL, uut TEXT NOT NULL, document TEXT NOT NULL,
+    PRIMARY KEY (boot, number)
+) STRICT
 """
 _WHOLE = "document, places, growths FROM trials JOIN counters ON id = counted"
 _TRIAL = TypeAdapter(TrialResult)
@@ -151,6 +158,22 @@ class Store:
             rows = db.execute("SELECT kind, text FROM warnings ORDER BY rowid")
             return tuple(Warning(WarningKind(kind), text) for kind, text in rows)
 
+    def keep_warm_up(self, warm_up: WarmUpTrial) -> None:
+        """Commit a warm-up trial, without counters; TestbedError when it cannot be written."""
+        result = warm_up.result
+        with self._writing() as db:
+            db.execute(_WARM_UPS)
+            values = result.boot, warm_up.number, result.spec.uut, _document(result.without_counters)
+            db.execute("INSERT INTO warm_up_trials VALUES (?, ?, ?, ?)", values)
+
+    def warm_ups(self) -> Iterator[WarmUpTrial]:
+        """All warm-up trials, boot by boot in their order, one in memory at a time; UsageError as of `trials`."""
+        with self._reading() as db:
+            if _has_warm_ups(db):
+                query = "SELECT number, document FROM warm_up_trials ORDER BY boot, number"
+                for number, document in db.execute(query):
+                    yield WarmUpTrial(number, _TRIAL.validate_json(document, strict=True))
+
     def keys(self) -> set[str]:
         """The keys of the trials that are done."""
         with self._reading() as db:
@@ -167,10 +190,11 @@ class Store:
             return int(db.execute("SELECT count(*) FROM trials").fetchone()[0])
 
     def last_boot(self) -> int:
-        """The highest number of a boot that trials were measured on; 0 for none."""
+        """The highest number of a boot that trials, or warm-up trials, were measured on; 0 for none."""
         with self._reading() as db:
-            ((boot,),) = db.execute("SELECT coalesce(max(boot), 0) FROM trials")
-            return int(boot)
+            tables = ["trials", *(["warm_up_trials"] if _has_warm_ups(db) else [])]
+            found = [db.execute(f"SELECT coalesce(max(boot), 0) FROM {table}").fetchone()[0] for table in tables]
+            return int(max(found))
 
     def trial(self, key: str) -> TrialResult:
         """One trial; UsageError when it is not there, or the file does not hold what it should."""
@@ -229,6 +253,11 @@ class Store:
             raise TestbedError(f"{self._path}: this trial is already stored: {error}") from error
         except sqlite3.DatabaseError as error:
             raise TestbedError(f"{self._path}: cannot be written: {error}; is the disk full?") from error
+
+
+def _has_warm_ups(db: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'warm_up_trials'"
+    return db.execute(query).fetchone() is not None
 
 
 def _wrong(error: ValidationError) -> str:
@@ -339,3 +368,14 @@ class StoredCounters(Iterable[tuple[TrialResult, int]]):
     def __iter__(self) -> Iterator[tuple[TrialResult, int]]:
         with closing(Store.read(self.path)) as store:
             yield from store.added_up()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWarmUps(Iterable[WarmUpTrial]):
+    """What `Store.warm_ups` has, read anew each time; UsageError as of `Store.read` and `Store.trials`."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[WarmUpTrial]:
+        with closing(Store.read(self.path)) as store:
+            yield from store.warm_ups()

@@ -285,7 +285,7 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
 
 def gathered(trials: Iterable[TrialTotals]) -> list[Group]:
     """The groups of some trials, in the order these come."""
-    return [_group(own) for own in grouped(trials, lambda one: _key(one.trial.spec)).values()]
+    return [_group(own) for own in grouped(trials, lambda one: key_of_cell(one.trial.spec)).values()]
 
 
 def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
@@ -305,7 +305,8 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     return tuple(group for _, group in best.values())
 
 
-def _key(spec: TrialSpec) -> tuple[str, str, int, int, Load]:
+def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, int, Load]:
+    """What the repetitions of a measurement have in common."""
     return (spec.uut, spec.scenario, len(spec.streams), spec.frame_size, spec.load)
 
 

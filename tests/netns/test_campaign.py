@@ -1,6 +1,8 @@
 """Whole campaigns on real traffic, and everything that can happen to them."""
 
 import contextlib
+import csv
+import io
 import json
 import random
 import shlex
@@ -171,6 +173,37 @@ def test_killed_at_random_moments_nothing_is_lost_or_measured_twice(results, sta
         assert len(found) == 18
         assert len({row["trial"] for row in found}) == 18
         assert {row["sent_frames"] for row in found} == {str(FEW_FRAMES)}
+
+
+def test_boots_are_warmed_up_and_so_is_the_one_that_goes_on_after_a_kill(results, start):
+    """On real traffic: at the highest load, stored apart, on each boot; and what is killed in between goes on."""
+    more = settings(repetitions=2, loads="1000fps,2000fps", warm_up_trials=2)
+    campaign = start("run", "netns", "quick", "-o", results, *FEW, *more)
+    wait_for(lambda: '"warm-up-trial-stored"' in _events(results))
+    campaign.kill()
+    campaign.communicate(timeout=20)
+    done = netbench("resume", results)
+    assert done.returncode == 0, done.stderr
+    assert "made to warm up, and part of no number: " in done.stdout
+    found = rows(results)
+    assert len(found) == len({row["trial"] for row in found}) == 3 * 2 * 2
+    assert {row["warm_up_trials"] for row in found} == {"2"}
+    assert {row["warm_up_trial"] for row in found} == {""}
+    apart = list(csv.DictReader(io.StringIO(netbench("export", results, "--warm-up-trials").stdout)))
+    assert {row["load"] for row in apart} == {"2000fps"}
+    assert {row["sent_frames"] for row in apart} == {str(FEW_FRAMES)}
+    by_boot: dict[str, list[str]] = {}
+    for row in apart:
+        by_boot.setdefault(row["lifetime"], []).append(row["warm_up_trial"])
+    measured = {row["lifetime"] for row in found}
+    assert measured <= by_boot.keys(), "what was killed may have had no trial yet"
+    assert all(by_boot[boot] == ["1", "2"] for boot in measured)
+    assert list((results / "captures").iterdir()) == []
+
+
+def _events(results):
+    log = results / "events.jsonl"
+    return log.read_text() if log.exists() else ""
 
 
 def test_clean_undoes_what_a_killed_run_left(results, start):

@@ -15,6 +15,7 @@ from tests.unit.comparison_factory import exact_campaign, made_up, stored, trial
 from tests.unit.inputs import topology
 from tests.unit.report_page import Page
 from tests.unit.results_factory import MANIFEST, campaign
+from tests.unit.steadiness_factory import Made
 
 
 @pytest.fixture
@@ -47,6 +48,22 @@ def test_two_campaigns_of_the_same_thing_do_not_differ(compare, base, tmp_path):
     assert "new against base: no difference in 4 cells" in out
     assert "warning" not in out
     assert "no regression by more than 2 %" in out
+
+
+def test_a_campaign_that_drifts_is_warned_of_wherever_it_is_compared(compare, tmp_path):
+    steady, drifting = (
+        stored(tmp_path / name, Made(uuts=("one",), drift=drift).campaign(seed))
+        for name, drift, seed in (("steady", 0.0, 2), ("drifting", -0.04, 1))
+    )
+    for pair in ((steady, drifting), (drifting, steady)):
+        page = tmp_path / "page.html"
+        code, out, err = compare(*pair, "--html", page)
+        assert (code, err) == (0, "")
+        said = " ".join(out.split())
+        assert "warning: not steady, drifting (drift): UUT one: what it forwards drifted by −" in said
+        assert "not steady, steady" not in said
+        assert "What changed within a campaign" in page.read_text()
+    assert "not steady" not in compare(steady, stored(tmp_path / "other", Made(uuts=("one",)).campaign(3)))[1]
 
 
 def test_a_slower_one_is_a_regression_only_beyond_what_is_allowed(compare, base, tmp_path):

@@ -166,6 +166,9 @@ FIRST = {
     "start_s": None,
     "memory_mib": None,
     "cpu_softirq_s": 0.75,
+    "outlier": None,
+    "warm_up_trials": 0,
+    "warm_up_trial": None,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
@@ -245,7 +248,7 @@ def test_unknown_stays_unknown() -> None:
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
-    of_machine |= of_the_uut
+    of_machine |= {*of_the_uut, "outlier", "warm_up_trial"}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 

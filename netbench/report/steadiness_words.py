@@ -1,0 +1,113 @@
+"""What is said of how steady UUTs were, on the console and on the pages alike."""
+
+from collections.abc import Iterable, Iterator
+
+from netbench.model.verdict import Warning, WarningKind
+from netbench.report.formats import UNKNOWN, change, percent_limit
+from netbench.statistics.drift import BootEffects, Drift, FirstTrials, Steadiness
+
+_AN_HOUR_FROM_S = 1800.0  # of a shorter campaign, what it would be in an hour is only guessed
+_LEAST_SHOWN = 1e-6
+
+
+def drift_words(drift: Drift) -> str:
+    """`−4.1 % (−5.2 … −3.0 %)`; `none above 0.8 %`, where there is none that is significant; why it is unknown."""
+    if drift.change is None:
+        return f"unknown: {drift.unknown}"
+    if drift.significant:
+        limits = (
+            UNKNOWN if drift.low is None or drift.high is None else f"{change(drift.low)[:-2]} … {change(drift.high)}"
+        )
+        return f"{change(drift.change)} ({limits})"
+    if drift.excluded is None:
+        return "unknown: too few repetitions"
+    return _none_above(drift.excluded)
+
+
+def drift_an_hour_words(drift: Drift) -> str:
+    """The same an hour; of campaigns shorter than half an hour nothing."""
+    if drift.change is None or drift.excluded is None or drift.over_s < _AN_HOUR_FROM_S:
+        return ""
+    part = 3600 / drift.over_s
+    return change(drift.change * part) if drift.significant else _none_above(drift.excluded * part)
+
+
+def boots_words(boots: BootEffects | None) -> str:
+    """`differ by 2.1 % (standard deviation)`; `alike within 0.4 %`, of what trials on one boot scatter."""
+    if boots is None:
+        return UNKNOWN
+    if not boots.significant:
+        return f"{len(boots.boots):,}, no difference"
+    before, after = boots.largest_step
+    step = change(after.mean - before.mean)
+    return (
+        f"{len(boots.boots):,}, differ by {_percent(boots.between)} (standard deviation; within a boot "
+        f"{_percent(boots.within)}); the largest step is {step}, from boot {before.number} to boot {after.number}"
+    )
+
+
+def first_trials_words(first: FirstTrials | None) -> str:
+    """`the first 2: −3.1 %`; `no difference`."""
+    if first is None:
+        return UNKNOWN
+    return f"{_first(first.trials)}: {change(first.change)}" if first.significant else "no difference"
+
+
+def p_of(one: Drift | BootEffects | FirstTrials | None) -> str:
+    """Its p with all UUTs considered, to three decimals."""
+    if one is None or one.corrected is None:
+        return UNKNOWN
+    return "<0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}"
+
+
+def steadiness_remarks(found: Iterable[Steadiness]) -> Iterator[str]:
+    """The same in a line each, for those whom warnings are about."""
+    for one in found:
+        if one.drift.is_large:
+            yield f"drift of {one.uut} over the campaign: {drift_words(one.drift)}"
+        if one.boots and one.boots.is_large:
+            yield f"boots of {one.uut}: {boots_words(one.boots)}"
+        if one.first and one.first.is_large:
+            yield f"{one.uut}, {first_trials_words(one.first)} against the others of each boot"
+
+
+def steadiness_warnings(found: Iterable[Steadiness]) -> Iterator[Warning]:
+    """What readers of means must know: what changed while they were measured by more than a percent."""
+    for one in found:
+        drift, boots, first = one.drift, one.boots, one.first
+        if drift.is_large:
+            hourly = drift_an_hour_words(drift)
+            yield Warning(
+                WarningKind.DRIFT,
+                f"UUT {one.uut}: what it forwards drifted by {drift_words(drift)} from its first trial to its last"
+                f"{f', {hourly} an hour' if hourly else ''} (p {p_of(drift)}). Means are of all of that time. Look for "
+                "what changed (CPU frequency, temperature, other load on this machine, memory of the UUT), and measure "
+                "again before small differences are believed.",
+            )
+        if boots and boots.is_large:
+            yield Warning(
+                WarningKind.BOOTS_DIFFER,
+                f"UUT {one.uut}: its boots differ by more than its trials do: {boots_words(boots)} (p {p_of(boots)}). "
+                "Repetitions on one boot say nothing of the next: measure on more boots (order: interleaved, or "
+                "reboot: trial).",
+            )
+        if first and first.is_large:
+            yield Warning(
+                WarningKind.FIRST_TRIALS_DIFFER,
+                f"UUT {one.uut}: {_first(first.trials)} of each boot differ from those after them by "
+                f"{change(first.change)} (p {p_of(first)}). Have them made before, apart from the results: "
+                f"warm_up_trials: {first.trials}, or auto.",
+            )
+
+
+def _first(trials: int) -> str:
+    return "the first trial" if trials == 1 else f"the first {trials} trials"
+
+
+def _none_above(excluded: float) -> str:
+    limit = percent_limit(max(excluded, _LEAST_SHOWN)) if excluded < 1 else f"{100 * excluded:,.0f}"
+    return f"none above {limit} %"
+
+
+def _percent(ratio: float) -> str:
+    return change(ratio).lstrip("+")

@@ -1,0 +1,175 @@
+"""Whether something rises or falls along time: the seasonal Kendall test, and the slope that belongs to it.
+
+Mann 1945 and Kendall 1938 count, of all pairs, how many more rise than fall: nothing is supposed of how values scatter.
+Hirsch, Slack and Smith 1982 ("Techniques of trend analysis for monthly water quality data") add that up over series
+that must not be compared with each other, months there and cells here, and take the median slope of all pairs within a
+series (Theil 1950, Sen 1968). Its interval is by the ranks of those slopes (Gilbert 1987, "Statistical Methods for
+Environmental Pollution Monitoring", section 16.4.2).
+
+Trials of the same boot have in common whatever that boot made, so that values of different cells depend on each other:
+then the same is computed over pairs of different boots alone, and chance orders whole boots, as Hirsch and Slack 1984
+("A nonparametric trend test for seasonal data with serial dependence") do by whole years.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from math import erfc, factorial, floor, sqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MOST = 100  # values in a series; those of longer ones are averaged in so many batches, as pairs grow by the square
+_MOST_BLOCKS = 60  # that chance orders; of more boots those one after the other are one
+_ENUMERATED = 720  # orders: those of six boots
+_DRAWN = 999  # of more, so many are drawn
+_SEED = 1  # the same data has the same p
+_Z = 1.959964  # of a normal distribution, which leaves 2.5 % above it
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values, with their times in rising order, and from 0 on in the order of time the boots they are of."""
+
+    times: Sequence[float]
+    values: Sequence[float]
+    boots: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A median slope with its 95 % interval, in values per time; None where so few pairs do not bound it.
+
+    `p` is two-sided. `smallest_p` is what it would be if every pair rose.
+    """
+
+    slope: float
+    low: float | None
+    high: float | None
+    p: float
+    smallest_p: float
+
+
+def trend(series: Sequence[Series]) -> Trend | None:
+    """The common trend of some series whose values are independent; None where no two times of any differ."""
+    import numpy as np  # noqa: PLC0415 - what needs no trend need not wait for it
+
+    score = variance = 0.0
+    highest = 0
+    slopes = []
+    for one in series:
+        x, y = _in_batches(np.array(one.times, dtype=float), np.array(one.values, dtype=float))
+        earlier, later = np.triu_indices(len(x), 1)
+        apart, change = x[later] - x[earlier], y[later] - y[earlier]
+        differ = apart != 0
+        score += float(np.sum(np.sign(apart) * np.sign(change)))
+        variance += _variance(x, y)
+        highest += int(np.count_nonzero(differ & (change != 0)))
+        slopes.append(change[differ] / apart[differ])
+    return _found(slopes, variance, _p(score, variance), _p(highest, variance))
+
+
+def trend_over_boots(series: Sequence[Series]) -> Trend | None:
+    """The same of series whose values depend on the boots that they share; None where no series has two boots."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    boots = max((boot for one in series for boot in one.boots), default=-1) + 1
+    blocks = min(boots, _MOST_BLOCKS)
+    if blocks < 2:
+        return None
+    rising = np.zeros((blocks, blocks))  # of pairs of a value in the one and in the other, how many more rise than fall
+    untied = np.zeros((blocks, blocks))
+    slopes = []
+    for one in series:
+        x, y = np.array(one.times, dtype=float), np.array(one.values, dtype=float)
+        of = np.array(one.boots, dtype=int) * blocks // boots
+        if len(x) > _MOST:
+            x, y, of = _by_block(x, y, of)
+        earlier, later = np.triu_indices(len(x), 1)
+        apart, change = x[later] - x[earlier], y[later] - y[earlier]
+        np.add.at(rising, (of[earlier], of[later]), np.sign(change))
+        np.add.at(untied, (of[earlier], of[later]), change != 0)
+        differ = (of[earlier] != of[later]) & (apart != 0)
+        slopes.append(change[differ] / apart[differ])
+    rising, untied = np.triu(rising, 1), np.triu(untied, 1)
+    places = _orders(blocks)
+    first = places[:, :, None] < places[:, None, :]
+    by_chance = np.tensordot(first, rising - rising.T, axes=([1, 2], [0, 1]))
+    score, enumerated = abs(float(rising.sum())), len(places) < _DRAWN
+    as_far = int(np.count_nonzero(np.abs(by_chance) >= score - 1e-9))
+    p = as_far / len(places) if enumerated else (as_far + 1) / (len(places) + 1)
+    smallest = 2 / factorial(blocks) if enumerated else 1 / (_DRAWN + 1)
+    return _found(slopes, float(np.var(by_chance)), p, smallest if untied.any() else 1.0)
+
+
+def _found(slopes: "Sequence[NDArray[np.float64]]", variance: float, p: float, smallest_p: float) -> Trend | None:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    every = np.sort(np.concatenate(slopes)) if slopes else np.array([])
+    if not len(every):
+        return None
+    beyond = floor((len(every) - _Z * sqrt(variance)) / 2)
+    low, high = (float(every[beyond - 1]), float(every[-beyond])) if beyond >= 1 else (None, None)
+    return Trend(float(np.median(every)), low, high, p, smallest_p)
+
+
+def _orders(blocks: int) -> "NDArray[np.intp]":
+    """Places that chance gives to so many blocks: a row for each order."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if factorial(blocks) <= _ENUMERATED:
+        return np.array(list(permutations(range(blocks))), dtype=np.intp)
+    chance = np.random.default_rng(_SEED)
+    return chance.permuted(np.tile(np.arange(blocks), (_DRAWN, 1)), axis=1)
+
+
+def _p(score: float, variance: float) -> float:
+    """By the normal distribution with a correction for continuity, whose errors are to the safe side for few values."""
+    return 1.0 if variance <= 0 else erfc(max(abs(score) - 1, 0) / sqrt(2 * variance))
+
+
+def _variance(x: "NDArray[np.float64]", y: "NDArray[np.float64]") -> float:
+    """That of the number of rising less falling pairs if there is no trend, ties counted (Kendall 1970, chapter 4)."""
+    n = len(x)
+    if n < 2:
+        return 0.0
+    ties_x, ties_y = _ties(x), _ties(y)
+    whole = n * (n - 1) * (2 * n + 5)
+    found = (whole - sum(t * (t - 1) * (2 * t + 5) for t in (*ties_x, *ties_y))) / 18
+    pairs = [sum(t * (t - 1) for t in ties) for ties in (ties_x, ties_y)]
+    found += pairs[0] * pairs[1] / (2 * n * (n - 1))
+    if n > 2:
+        triples = [sum(t * (t - 1) * (t - 2) for t in ties) for ties in (ties_x, ties_y)]
+        found += triples[0] * triples[1] / (9 * n * (n - 1) * (n - 2))
+    return found
+
+
+def _ties(values: "NDArray[np.float64]") -> list[int]:
+    import numpy as np  # noqa: PLC0415 - as above
+
+    return [int(number) for number in np.unique(values, return_counts=True)[1] if number > 1]
+
+
+def _in_batches(
+    x: "NDArray[np.float64]", y: "NDArray[np.float64]"
+) -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+    import numpy as np  # noqa: PLC0415 - as above
+
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    if len(x) <= _MOST:
+        return x, y
+    return tuple(np.array([part.mean() for part in np.array_split(values, _MOST)]) for values in (x, y))  # type: ignore[return-value]  # two
+
+
+def _by_block(
+    x: "NDArray[np.float64]", y: "NDArray[np.float64]", of: "NDArray[np.intp]"
+) -> "tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]":
+    """The means of each block, and which these are."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    there = np.unique(of)
+    means = [np.array([values[of == block].mean() for block in there]) for values in (x, y)]
+    return means[0], means[1], there

@@ -1,0 +1,75 @@
+"""The section of the report about time, and what the console says of it."""
+
+import io
+import json
+import re
+from dataclasses import replace
+
+from rich.console import Console
+
+from netbench.cli.summary import summary_table
+from netbench.report.page import report_page
+from netbench.report.steadiness_section import residuals_in_time
+from netbench.report.styles import styles
+from netbench.statistics.drift import steadiness_of
+from netbench.statistics.groups import group_trials
+from tests.unit.results_factory import campaign, stream_counts, trial
+from tests.unit.steadiness_factory import Made, exact
+
+DRIFTING = Made(drift=-0.05)
+
+
+def drawn(results):
+    found = steadiness_of(group_trials(results))
+    return residuals_in_time(found, styles(results.uuts))
+
+
+def summary(results):
+    text = io.StringIO()
+    Console(file=text, width=200).print(summary_table(results))
+    return text.getvalue()
+
+
+def test_drift_is_told_in_the_section_in_the_warnings_and_on_the_console():
+    results = DRIFTING.campaign()
+    page = report_page(results)
+    assert "<h2>Along time</h2>" in page
+    assert "<b>drift</b>: UUT one: what it forwards drifted by −" in page
+    assert "UUT other: what it forwards drifted" not in page
+    assert "drift of one over the campaign: −" in summary(results)
+    assert "drift of other" not in summary(results)
+
+
+def test_a_steady_campaign_says_what_can_be_excluded_and_warns_of_nothing():
+    page = report_page(Made().campaign())
+    section = page[page.index('id="steadiness"') :]
+    assert re.search(r"none above \d", section)
+    assert "what it forwards drifted" not in page
+
+
+def test_a_campaign_of_single_trials_has_no_such_section():
+    assert "Along time" not in report_page(campaign([trial(stream_counts())]))
+    assert "Along time" not in report_page(campaign())
+
+
+def test_each_trial_is_a_point_boots_are_lines_and_outliers_hollow():
+    made = replace(DRIFTING, drift=0.0, scatter=exact, uuts=("one",), sizes=(64,), loads=(100_000,))
+    trials = made.trials()
+    slow = stream_counts(sent=100_000, received=60_000, intended_fps=1e5, intended_frames=100_000)
+    trials[4] = replace(trials[4], guests=(replace(trials[4].victim, streams=(slow,)),))
+    results = campaign(trials, uuts=made.uuts)
+    boots, points = drawn(results).data
+    assert [x for x in boots["x"] if x is not None] == [x for x in points["x"] for _ in (0, 1)]
+    assert points["marker"]["symbol"] == ["circle"] * 4 + ["circle-open"] + ["circle"] * 4
+    assert "outlier" in points["hovertext"][4]
+    page = report_page(results)
+    assert "1 valid trial in 1 cell, of 1 with 5 valid trials or more" in page
+    assert "apart from the others of their cell, and part of its mean: 1 trial" in summary(results)
+
+
+def test_very_many_trials_are_drawn_as_means():
+    made = Made(one_boot=True, repetitions=700, uuts=("one",), sizes=(64,), loads=(100_000, 120_000))
+    (points,) = drawn(made.campaign()).data
+    assert len(points["x"]) == 700
+    assert points["hovertext"][0].startswith("mean of 2 trials")
+    json.dumps(points, allow_nan=False)
