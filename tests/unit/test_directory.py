@@ -118,7 +118,8 @@ def test_results_are_what_was_stored(directory):
     results = directory.results()
     facts = {"bridge": {"emulated": "no KVM"}}
     told = CampaignResults("lab", "one", 3, ("bridge",), results.trials, (warning,), MANIFEST, facts)
-    assert results == replace(told, added_up=results.added_up)
+    assert results == replace(told, added_up=results.added_up, warm_ups=results.warm_ups)
+    assert list(results.warm_ups) == []
     assert tuple(results.trials) == (other, one)
     assert results.emulated == {"bridge"}
     assert results.scenarios == ("dedicated",)
