@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netbench.linux.running import Other
-from netbench.model.campaign import Boot, EndedSweep, WarmUpTrial
+from netbench.model.campaign import Boot, EndedSweep, Maximum, WarmUpTrial
 from netbench.model.events import (
     BoundsNarrowed,
     CampaignDisturbed,
@@ -30,6 +30,7 @@ from netbench.results.manifest import (
     with_searches,
 )
 from netbench.results.store import Store
+from netbench.statistics.reference_throughput import maximum_of
 
 
 class Results(Mapping[str, TrialResult]):
@@ -164,6 +165,8 @@ class Record:
                 if _bounds(self.searches.get(one.key)) != _bounds(one):
                     self.tell(BoundsNarrowed(one))
                 self.searches[one.key] = one
+                if one.for_maxima and (found := maximum_of(one)) and found.limited_by:
+                    self.store.keep_warnings([_of_lower_bound(found)])
         over = [one for one in searches if one.state is not SearchState.SEARCHING]
         if over != list(searches_of(self.manifest)):
             self.manifest.update(with_searches(self.manifest, over))
@@ -186,6 +189,15 @@ class Record:
     def keep_console(self, guest: str, text: str) -> None:
         """Keep what a guest wrote to its console before it failed."""
         self.directory.keep_console(guest, text)
+
+
+def _of_lower_bound(found: Maximum) -> Warning:
+    text = (
+        f"The maximum of UUT {found.uut} in shared-idle, with frames of {found.frame_size} bytes, is at least "
+        f"{found.fps:,.0f} frames/s, limited by {found.limited_by}: loads of neighbours that are a share of it are one "
+        "of this lower bound. With a source that reaches more it can be found."
+    )
+    return Warning(WarningKind.MAXIMUM_IS_LOWER_BOUND, text)
 
 
 def _bounds(found: SearchResult | None) -> tuple[object, ...]:

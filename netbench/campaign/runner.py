@@ -25,15 +25,16 @@ from netbench.model.events import (
     Observer,
     UutFailed,
 )
-from netbench.model.profile import Profile, SinkSpec
+from netbench.model.profile import LOADS, MaximaSpec, Profile, SinkSpec
 from netbench.model.scenario import Stress
 from netbench.model.selftest_record import Ceilings, SelftestRecord
 from netbench.model.topology import Topology, UutSpec
-from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.trial import TrialResult, TrialSpec, key_finds_maximum
 from netbench.model.verdict import Warning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.costs import Costs, Place
-from netbench.plan.schedule import Schedule, make_schedule, planned_scenarios
+from netbench.plan.making import make_schedule
+from netbench.plan.schedule import Schedule
 from netbench.plan.steady import held_steady
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
@@ -93,9 +94,14 @@ class Request:
         return None if self.schedule.trials is None else len(self.schedule.trials)
 
     @property
+    def planned_after_search(self) -> int | None:
+        """How many are known beforehand where others come first, as many as results ask for; None where none are."""
+        return len(self.schedule.planned) or None if self.schedule.trials is None else None
+
+    @property
     def planned_scenarios(self) -> tuple[str, ...]:
         """Those of all trials: the chosen ones, and what is measured for them."""
-        return planned_scenarios(self.schedule)
+        return self.schedule.scenarios
 
 
 def read_request(
@@ -120,7 +126,7 @@ def make_request(
     resolved = resolve(topology, profile, wanted.uuts)
     costs = replace(_costs(topology, resolved.guests), warm_up_trials=expected_number(profile.warm_up_trials))
     schedule = make_schedule(replace(wanted, costs=costs))
-    resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, planned_scenarios(schedule))))
+    resolved = replace(resolved, activities=activities_of(topology, map(profile.scenario, schedule.scenarios)))
     _check_loads(resolved)
     impossible = refused_loads(topology, profile)
     if impossible:
@@ -165,6 +171,7 @@ def start(
             uuts=request.uuts,
             scenarios=request.scenarios,
             planned_trials=request.planned,
+            planned_after_search=request.planned_after_search,
             environment=read_environment(testbed.interfaces()),
             revision=git_revision(),
             selftest=latest_record(own),
@@ -185,10 +192,11 @@ def resume(
     manifest = directory.read_manifest()
     topology = load_topology(directory.topology, option_models(UUTS))
     profile = load_profile(directory.profile, profile_kinds())
-    request = make_request(topology, profile, manifest["uuts"], manifest["scenarios"])
+    request = make_request(topology, _as_planned(profile, manifest), manifest["uuts"], manifest["scenarios"])
     with directory.complete_store(Store.read) as store:
         done, following = store.keys(), request.schedule.next(Results(store))
-    planned = None if request.schedule.trials is None else {trial.key for trial in request.schedule.trials}
+    planned = {trial.key for trial in request.schedule.planned}
+    done = {key for key in done if not key_finds_maximum(key)}
     for file, digest in digests(topology, profile).items():
         key = first_difference(manifest["digests"][file], digest)
         if key is not None:
@@ -196,7 +204,8 @@ def resume(
                 f"{directory.path}/{file}.yaml: {key} is not what this campaign was started with; put it back, or "
                 "start a new campaign with -o"
             )
-    if request.planned != manifest["planned_trials"] or not (planned is None or done <= planned):
+    numbers = manifest["planned_trials"], manifest.get("planned_after_search")
+    if (request.planned, request.planned_after_search) != numbers or (planned and not done <= planned):
         raise UsageError(
             f"{directory.path}: netbench, or a plug-in, plans other trials than when this campaign was started; go on "
             "with the version that manifest.json names, or start a new campaign with -o"
@@ -212,6 +221,13 @@ def resume(
             # It may have been waited for whoever was at work here.
             _walk(request, testbeds, testbed, directory, resumed(directory.read_manifest(), command), observers)
     return request
+
+
+def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
+    """The profile of a campaign that may be from when all maxima were found among the loads, and planned so."""
+    if manifest["planned_trials"] is None or profile.maxima is not None:
+        return profile
+    return profile.model_copy(update={"maxima": MaximaSpec(kind=LOADS)})
 
 
 def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Testbeds:

@@ -365,7 +365,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
             raise type(error)(f"{error}\n{hint}") from error
         raise
     results = directory.results()
-    console.print(searches_table(results) if results.searches else summary_table(results))
+    if results.maxima_searches:
+        console.print(searches_table(results, results.maxima_searches))
+    console.print(searches_table(results, results.searches) if results.searches else summary_table(results))
     if (tests := rfc2544_table(results)) is not None:
         console.print(tests)
     write_report(results, directory.report)
@@ -375,9 +377,9 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
         print(f"read the numbers with these warnings, which the report explains: {kinds}", file=output)
-    invalid = sum(1 for trial in results.trials if trial.verdict.value == "invalid")
-    if invalid:
-        print(f"{invalid} of {len(results.trials)} trials stayed invalid; the report says why", file=errors)
+    verdicts = [trial.verdict.value for trial in results.wanted_trials]
+    if invalid := verdicts.count("invalid"):
+        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)
     print(visible(f"report: {directory.report}"), file=output)
     output.flush()
     # Searches try loads that the tester cannot do: what counts is whether they came to an end.

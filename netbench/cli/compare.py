@@ -1,7 +1,7 @@
 """`netbench compare`: campaigns side by side, what differs between their machines first."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EPIPE
 from os import strerror
 from pathlib import Path
@@ -33,7 +33,7 @@ from netbench.report.comparison_words import (
     searches_verdict,
     verdict_words,
 )
-from netbench.report.formats import change, count, mbps, mean, percent
+from netbench.report.formats import at_least, change, count, mbps, mean, percent
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.comparability import Differs, what_differs, what_was_asked_differs
@@ -183,8 +183,9 @@ def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
         yield Differs("campaign", before, after, matters=True)
 
 
-def _searches_table(comparison: SearchComparison, emulated: Collection[str]) -> Table:
-    title = "Highest loads, kfps of each stream"
+def _searches_table(
+    comparison: SearchComparison, emulated: Collection[str], title: str = "Highest loads, kfps of each stream"
+) -> Table:
     several = len({one.what.scenario for one in comparison.differences}) > 1
     sources = len({one.what.sources for one in comparison.differences}) > 1
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -229,6 +230,7 @@ def _show(console: Console, base: _Read, others: Sequence[_Read], everything: Se
     _show_unsteady(console, [everything[0].comparison.base, *(each.comparison.new for each in everything)])
     for each in everything:
         _show_cells(console, each, base.results.emulated | each.results.emulated)
+        _show_maxima(console, base, each)
     console.print()
     for line in how_tested([one.comparison for one in everything]):
         console.print(Text(line))
@@ -288,6 +290,17 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
         console.print(Text(visible(f"not compared: {line}")))
 
 
+def _show_maxima(console: Console, base: _Read, new: Compared) -> None:
+    """What the shares of neighbours' loads refer to, where either searched for that."""
+    before, after = (replace(one, searches=one.maxima_searches) for one in (base.results, new.results))
+    comparison = compare_searches(base.name, before, new.name, after)
+    if comparison.differences:
+        console.print(_searches_table(comparison, before.emulated | after.emulated, _REFERRED_TO))
+
+
+_REFERRED_TO = "Maxima that neighbours' loads are a share of, kfps of each stream"
+
+
 def _lost(one: Difference) -> bool:
     return any(mean(group.loss_ratio) for group in (one.base, one.new))
 
@@ -303,7 +316,7 @@ class _Columns:
 
 
 _THROUGHPUT = _Columns(
-    lambda group: mbps(mean(group.throughput_mbps)),
+    lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by),
     change_words,
     lambda one: p_words(one.throughput_test),
     lambda one: one.change,

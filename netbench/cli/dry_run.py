@@ -11,6 +11,7 @@ from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Stamps, Traffic
+from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
 from netbench.report.formats import count
 from netbench.testbed.base_changes import base_changes
@@ -25,8 +26,11 @@ from netbench.trial.setup import Endpoints
 
 def describe(request: Request) -> Iterator[str]:
     """The lines of `--dry-run`."""
-    topology, profile, trials = request.topology, request.profile, request.schedule.trials
-    number = "as many trials as results ask for" if trials is None else f"{len(trials)} trials"
+    topology, profile, planned = request.topology, request.profile, len(request.schedule.planned)
+    if request.schedule.trials is not None:
+        number = f"{planned} trials"
+    else:
+        number = "as many trials as results ask for" + (f", and {planned} more" if planned else "")
     yield f"# {topology.name} × {profile.name}: {number}, seed {profile.seed}"
     places = dict.fromkeys(topology.uut(name).on for name in request.uuts)
     for place in places:
@@ -72,12 +76,23 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
 
 def _trials(request: Request) -> Iterator[str]:
     """All trials in order, boot by boot."""
-    trials = request.schedule.trials
-    if trials is None:
+    trials, announced = request.schedule.planned, request.schedule.announced
+    if announced:
+        yield "# searched for first, in trials that are chosen one by one by what was measured so far"
+        yield from (f"  {line}" for line in announced)
+    if not trials:
         yield f"# trials: chosen one by one by what was measured so far ({request.profile.schedule.kind})"
         yield from (f"# on each boot before:{line[3:]}" for line in _warm_up(request.profile))
-        return
-    yield "# trials, in order"
+    else:
+        yield from _in_order(request, trials)
+    expected_s = request.schedule.expected_s(())
+    if trials and expected_s is not None:
+        about = "" if request.schedule.trials is not None else ", about"
+        yield f"# expected total time{about}: {_clock(expected_s)} ({expected_s:.0f} s)"
+
+
+def _in_order(request: Request, trials: Sequence[TrialSpec]) -> Iterator[str]:
+    yield "# then trials, in order" if request.schedule.announced else "# trials, in order"
     if in_a_row := request.profile.stop_when_saturated:
         in_words = "a load is" if in_a_row == 1 else f"{in_a_row} loads in a row are"
         yield f"  # loads of a sweep go upwards; once {in_words} saturated, what is above is skipped"
@@ -90,9 +105,6 @@ def _trials(request: Request) -> Iterator[str]:
         for trial in on_one_boot:
             what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
-    expected_s = request.schedule.expected_s(())
-    if expected_s is not None:
-        yield f"# expected total time: {_clock(expected_s)} ({expected_s:.0f} s)"
 
 
 def _warm_up(profile: Profile) -> Iterator[str]:

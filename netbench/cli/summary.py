@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
-from netbench.report.formats import count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
+from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.rfc2544 import (
     buffer_text,
     bursts_text,
@@ -25,6 +26,7 @@ from netbench.report.steadiness_words import steadiness_remarks
 from netbench.report.styles import LEGEND, label
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
 from netbench.statistics.outliers import outliers_of
 
@@ -45,7 +47,7 @@ def summary_table(results: CampaignResults) -> Table:
     All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and neighbours have
     columns only where they tell something, the latter in place of others. With several scenarios UUTs are headings.
     """
-    groups = group_trials(results)
+    groups = with_limits(group_trials(results))
     scenarios = len({group.scenario for group in groups}) > 1
     columns = list(_columns(groups))
     table = Table(
@@ -70,9 +72,8 @@ def summary_table(results: CampaignResults) -> Table:
     return table
 
 
-def searches_table(results: CampaignResults) -> Table:
+def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Table:
     """A row per search and goal for the console; remarks follow."""
-    rows = results.searches
     remarks = {text: None for one in rows if (text := remark(one))}
     numbers = {text: number for number, text in enumerate(remarks, start=1)}
     scenarios = len({one.scenario for one in rows}) > 1
@@ -140,7 +141,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
     yield _Column("Intended\nMbit/s", _intended)
     if not neighbours:
         yield _Column("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
-    yield _Column("Throughput\nMbit/s", lambda group: mbps(mean(group.throughput_mbps)))
+    yield _Column("Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by))
     if not neighbours:
         yield _Column("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
     yield _Column("Loss\n%", _loss)
@@ -183,13 +184,16 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
 
     The most frequent reasons come first.
     """
+    limits = dict.fromkeys(group.limited_by.partition(":")[0] for group in groups if group.limited_by)
+    if limits:
+        yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"
     if any(_loss(group).startswith("<") for group in groups):
         yield "loss <: no frame was lost, and at 95 % confidence the loss is less than this"
     if results.emulated:
         yield LEGEND
     for uut in results.uuts:
         places = lost_frames_by_place(
-            trial for trial in results.trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID
+            trial for trial in results.wanted_trials if trial.spec.uut == uut and trial.verdict is Verdict.VALID
         )
         for place, number in places.most_common(1):
             share = rough_percent(number / places.total())
@@ -202,13 +206,15 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
     if results.ended_sweeps:
         sweeps = count(len(results.ended_sweeps), "sweep")
         yield f"skipped, saturated: {count(results.skipped_trials, 'trial')} of {sweeps}, as of stop_when_saturated"
-    kinds = Counter(kind for trial in results.trials for kind in {reason.kind for reason in trial.reasons})
+    kinds = Counter(kind for trial in results.wanted_trials for kind in {reason.kind for reason in trial.reasons})
     for kind, trials in kinds.most_common():
         if kind is ReasonKind.SATURATED:
             yield f"saturated, which counts for the load that was offered: {count(trials, 'trial')}"
+        elif kind is ReasonKind.SHARE_OF_LOWER_BOUND:
+            yield f"neighbours' load a share of no more than a lower bound of the maximum: {count(trials, 'trial')}"
         else:
             yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
-    earlier = (reasons for trial in results.trials for reasons in trial.thrown_away)
+    earlier = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
     thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
     for kind, attempts in thrown_away.most_common():
         yield f"thrown away and measured again for {kind.value}: {count(attempts, 'attempt')}"

@@ -19,7 +19,8 @@ Kinds = Mapping[str, type[BaseModel]]
 
 TOPOLOGY_PREFIX = "topology."
 _MOST_TOLD = 20
-_KIND_ALONE = ("generator", "schedule", "sink", "channel")  # keys for which the kind will do where it has no options
+# Keys for which the kind will do where it has no options.
+_KIND_ALONE = ("generator", "schedule", "sink", "maxima", "channel")
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -80,6 +81,8 @@ def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str
         generator, schedule, sink = profile.generator, profile.schedule, profile.sink
         problems.check_kind("generator", generator.kind, generator.options, kinds["generator"], ("generator",))
         problems.check_kind("schedule", schedule.kind, schedule.options, kinds["schedule"], ("schedule",))
+        if maxima := profile.maxima:
+            problems.check_kind("maxima", maxima.kind, maxima.options, kinds["maxima"], ("maxima",))
         model = kinds["sink"].get(sink.kind)
         if sink.kind != generator.kind or model is not kinds["generator"].get(sink.kind):
             problems.check_kind("sink", sink.kind, sink.options, kinds["sink"], ("sink",))

@@ -4,6 +4,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from netbench.errors import MissingError, UsageError
+from netbench.model.profile import LOADS, NoOptions
 
 GENERATORS = "netbench.generators"
 SCHEDULES = "netbench.schedules"
@@ -40,4 +41,10 @@ def option_models(group: str) -> dict[str, Any]:
 
 def profile_kinds() -> dict[str, dict[str, Any]]:
     """The same for all that a profile chooses, by its key."""
-    return {"generator": option_models(GENERATORS), "schedule": option_models(SCHEDULES), "sink": option_models(SINKS)}
+    finding = {name: kind.MaximaOptions for name, kind in plugins(SCHEDULES).items() if kind.MaximaOptions}
+    return {
+        "generator": option_models(GENERATORS),
+        "schedule": option_models(SCHEDULES),
+        "sink": option_models(SINKS),
+        "maxima": {LOADS: NoOptions, **finding},
+    }

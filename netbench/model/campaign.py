@@ -1,6 +1,6 @@
 """Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from netbench.model.search import SearchResult
@@ -13,14 +13,18 @@ from netbench.model.virtualisation import Setting
 class Maximum:
     """The highest throughput of one stream of a UUT at one frame size while its neighbours were idle.
 
-    What neighbours are made to forward is a share of it (Schlosser et al. 2011, section 3.4).
+    What neighbours are made to forward is a share of it (Schlosser et al. 2011, section 3.4). With `limited_by` it is a
+    lower bound of that, for this reason. `goal` is that of the search by which it was found; empty: it was found among
+    the loads of the profile.
     """
 
     uut: str
     frame_size: int  # bytes with FCS
     fps: float  # frames per second per stream, the mean over `repetitions`
     load: str  # the load per stream it was reached at, as the profile has it
-    repetitions: int
+    repetitions: int  # of a search its trials
+    limited_by: str = ""
+    goal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +76,12 @@ class CampaignResults:
     """A campaign as stored, finished or not.
 
     `trials` are the kept attempts in plan order, which may be read from a disk each time somebody goes through them;
-    `planned_trials` tells how many there should be.
-    `manifest` is manifest.json: the environment before and after, versions, seed, command line. `facts` are
-    what each UUT said of itself once it was ready; none of a UUT that never was. `maxima` are what loads of neighbours
-    that are a share of one refer to. `ended_sweeps` left out some of the planned trials. `searches` are what trials
-    were made for that no plan had. `trials` need not have what their counters said: `added_up` has trials whose
-    counters are those of several with the same ones added up, the verdict and UUT the same too, and of how many.
+    `planned_trials` tells how many there should be. `manifest` is manifest.json: the environment before and after,
+    versions, seed, command line. `facts` are what each UUT said of itself once it was ready; none of a UUT that never
+    was. `maxima` are what loads of neighbours that are a share of one refer to, and `maxima_searches` how these were
+    searched for. `ended_sweeps` left out some of the planned trials. `searches` are what trials were made for that no
+    plan had. `trials` need not have what their counters said: `added_up` has trials whose counters are those of several
+    with the same ones added up, the verdict and UUT the same too, and of how many.
     `warm_ups` are not among `trials`.
     """
 
@@ -92,9 +96,15 @@ class CampaignResults:
     maxima: tuple[Maximum, ...] = ()
     ended_sweeps: tuple[EndedSweep, ...] = ()
     searches: tuple[SearchResult, ...] = ()
+    maxima_searches: tuple[SearchResult, ...] = ()
     added_up: Iterable[tuple[TrialResult, int]] = ()
     boots: tuple[Boot, ...] = ()
     warm_ups: Iterable[WarmUpTrial] = ()
+
+    @property
+    def wanted_trials(self) -> Iterator[TrialResult]:
+        """The trials that were asked for, without those that only found what neighbours' loads are a share of."""
+        return (trial for trial in self.trials if not trial.spec.finds_maximum)
 
     @property
     def skipped_trials(self) -> int:

@@ -96,6 +96,19 @@ class ScheduleSpec(KindSpec):
     kind: Name = "plan"
 
 
+class MaximaSpec(KindSpec):
+    """How the maxima are found that neighbours' loads are a share of: by a search, or by the profile's `loads`.
+
+    `duration` is that of a trial which counts, in seconds; left out, 1 s, or that of the profile where it is shorter.
+    """
+
+    kind: Name = "search"
+    duration: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = None
+
+
+LOADS = "loads"  # the kind of maxima that are found without a search
+
+
 class Profile(BaseModel):
     """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS.
 
@@ -108,7 +121,7 @@ class Profile(BaseModel):
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
     sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
-    needs no `loads`.
+    needs no `loads`. `maxima` says how those are found that neighbours' loads are a share of, where any is.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -143,6 +156,7 @@ class Profile(BaseModel):
     generator: Annotated[GeneratorSpec, BeforeValidator(_kind)] = GeneratorSpec()
     sink: Annotated[SinkSpec, BeforeValidator(_kind)] = SinkSpec()
     schedule: Annotated[ScheduleSpec, BeforeValidator(_kind)] = ScheduleSpec()
+    maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
 
     def scenario(self, name: str) -> Scenario:
         """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""

@@ -6,6 +6,9 @@ from enum import StrEnum
 from netbench.model.distributions import Spread
 from netbench.model.rfc2544 import Rfc2544Tests
 
+# Why a search ended at the highest load that it may try, where that is a rate which somebody wrote.
+THE_HIGHEST_ASKED = "the highest load asked for"
+
 
 class SearchState(StrEnum):
     """How far a search for one goal has come; the value is what results and reports show.
@@ -48,7 +51,8 @@ class SearchResult:
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
     bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
-    of RFC 2544, where they were asked for.
+    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound. One that is
+    `for_maxima` found what loads of neighbours are a share of.
     """
 
     uut: str
@@ -71,6 +75,8 @@ class SearchResult:
     why: str = ""
     delays: tuple[LoadedDelay, ...] = ()
     tests: Rfc2544Tests | None = None
+    overload_fps: float | None = None
+    for_maxima: bool = False
 
     @property
     def is_failed(self) -> bool:

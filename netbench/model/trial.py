@@ -11,6 +11,8 @@ from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 
+_FINDS_MAXIMUM = "/maximum"  # the end of the keys of trials that do
+
 
 @dataclass(frozen=True, slots=True)
 class Frames:
@@ -29,7 +31,8 @@ class GuestTask:
     `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds, of which the first
     `warm_up_s` are not measured; None where it forwards nothing, and while nobody knows the maximum that its load is
     a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left of all frames after
-    that: the load is the mean.
+    that: the load is the mean. `share_of_less` says why what it is a share of is only a lower bound of that maximum;
+    mostly empty.
     """
 
     name: str
@@ -40,6 +43,7 @@ class GuestTask:
     warm_up_s: float = 0.0
     first_fps: float | None = None
     first_s: float = 0.0
+    share_of_less: str = ""
 
     @property
     def load(self) -> Stress | None:
@@ -53,6 +57,14 @@ class GuestTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """What loads are a share of: a maximum in frames/s of each stream, or less, where `limited_by` says why."""
+
+    fps: float
+    limited_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TrialSpec:
     """One measurement, complete: UUT × scenario × what each guest does × repetition, and how it is made and judged.
 
@@ -60,7 +72,8 @@ class TrialSpec:
     fails; those of a `phase` need what earlier ones found. `benchmark` names the test of RFC 2544 that it is for, where
     its load is not a steady one, so that it is no repetition of any other. `tolerance` is how far the offered load of
     the victim may be from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind. At
-    `restart_at_s` seconds after their start the victim is ended and started again, while they go on.
+    `restart_at_s` seconds after their start the victim is ended and started again, while they go on. One that
+    `finds_maximum` is made for nothing but to find what neighbours' loads are a share of.
     """
 
     index: int  # position in the campaign, from 0
@@ -77,6 +90,7 @@ class TrialSpec:
     max_lateness_s: float = 0.05
     benchmark: str = ""
     restart_at_s: float | None = None
+    finds_maximum: bool = False
 
     @property
     def victim(self) -> GuestTask:
@@ -122,11 +136,22 @@ class TrialSpec:
     def key(self) -> str:
         """What identifies this trial within its campaign, whatever the order."""
         streams = "+".join(self.streams)
-        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}"
+        what_for = _FINDS_MAXIMUM if self.finds_maximum else ""
+        return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}{what_for}"
 
-    def with_maxima(self, fps: Mapping[int, float]) -> "TrialSpec":
-        """The trial with loads that are a share of a maximum in frames/s; `fps` has the maxima by frame size."""
-        return replace(self, guests=tuple(_resolved(guest, fps, self.frames) for guest in self.guests))
+    @property
+    def unknown_sizes(self) -> frozenset[int]:
+        """The frame sizes of those maxima that loads of neighbours are a share of, and that are not known yet."""
+        return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
+
+    def with_maxima(self, maxima: Mapping[int, Reference]) -> "TrialSpec":
+        """The trial with loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
+        return replace(self, guests=tuple(_resolved(guest, maxima, self.frames) for guest in self.guests))
+
+
+def key_finds_maximum(key: str) -> bool:
+    """Whether a trial of this key finds a maximum, and nothing else."""
+    return key.endswith(_FINDS_MAXIMUM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +241,11 @@ class TrialResult:
         return self.guests[1:]
 
 
-def _resolved(guest: GuestTask, fps: Mapping[int, float], of_victim: Frames) -> GuestTask:
+def _resolved(guest: GuestTask, maxima: Mapping[int, Reference], of_victim: Frames) -> GuestTask:
     activity = guest.unknown_share
-    if activity is None or activity.share is None or activity.frame_size not in fps:
+    if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest
-    load = Load.of_fps(fps[activity.frame_size] * activity.share / 100)
-    return replace(guest, traffic=replace(of_victim, size=activity.frame_size, load=load))
+    found = maxima[activity.frame_size]
+    load = Load.of_fps(found.fps * activity.share / 100)
+    traffic = replace(of_victim, size=activity.frame_size, load=load)
+    return replace(guest, traffic=traffic, share_of_less=found.limited_by)

@@ -15,7 +15,8 @@ class Verdict(Enum):
 class ReasonKind(Enum):
     """What is to be said of a trial, mostly why it is not simply valid. The value is what results and reports show.
 
-    One that is saturated is valid at the load that was offered: the link pushed back, so it was less than intended.
+    One that is saturated is valid at the load that was offered: the link pushed back, so it was less than intended. So
+    is one whose neighbours' load is a share of a lower bound, at the load that they were offered.
     """
 
     SATURATED = "saturated"
@@ -40,6 +41,7 @@ class ReasonKind(Enum):
     NEIGHBOUR_STOPPED_EARLY = "neighbour-stopped-early"
     SOURCES_APART = "sources-apart"
     MAXIMUM_UNKNOWN = "maximum-unknown"
+    SHARE_OF_LOWER_BOUND = "share-of-lower-bound"
     FOREIGN_FRAMES = "foreign-frames"
     LATE_FRAMES = "late-frames"
     DUPLICATE_FRAMES = "duplicate-frames"
@@ -50,7 +52,7 @@ class ReasonKind(Enum):
     @property
     def verdict(self) -> Verdict:
         """The verdict this reason alone leads to."""
-        if self is ReasonKind.SATURATED:
+        if self in (ReasonKind.SATURATED, ReasonKind.SHARE_OF_LOWER_BOUND):
             return Verdict.VALID
         return Verdict.SUSPICIOUS if self in _ONLY_SUSPICIOUS else Verdict.INVALID
 
@@ -107,6 +109,7 @@ class WarningKind(Enum):
     CEILING_UNKNOWN = "ceiling-unknown"
     SELFTEST_FAILED = "selftest-failed"
     NOT_AS_RFC_2544 = "not-as-rfc-2544"
+    MAXIMUM_IS_LOWER_BOUND = "maximum-is-lower-bound"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Wanted:
     uuts: tuple[str, ...]
     scenarios: tuple[Scenario, ...]
     costs: Costs = field(default_factory=Costs)
+    finds_maximum: bool = False  # and nothing else: as TrialSpec has it
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -86,6 +87,7 @@ class Wanted:
             max_lateness_s=profile.max_lateness,
             benchmark=benchmark,
             restart_at_s=restart_at_s,
+            finds_maximum=self.finds_maximum,
         )
 
 
@@ -94,6 +96,8 @@ class Schedule(ABC):
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how a profile describes this kind of schedule
     wants_steady: ClassVar[bool] = False  # sources and sinks that could choose by the load are to be the same at all
+    # How it describes one of it that finds maxima, as `searches` with one goal for each UUT and frame size; None: none.
+    MaximaOptions: ClassVar[type[BaseModel] | None] = None
 
     def __init__(self, wanted: Wanted, options: BaseModel) -> None:
         """UsageError when it cannot measure what is wanted."""
@@ -115,6 +119,25 @@ class Schedule(ABC):
         return None
 
     @property
+    def planned(self) -> Sequence[TrialSpec]:
+        """Those that are known beforehand, in order: all of `trials`, or what follows those that results decide on.
+
+        In the campaign they are numbered from where these end.
+        """
+        return self.trials or ()
+
+    @property
+    def announced(self) -> Sequence[str]:
+        """What is measured before the planned trials, in words, a line each; mostly nothing."""
+        return ()
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """The names of the scenarios of all trials, where these are known beforehand; else of those that are wanted."""
+        known = [trial.scenario for trial in self.planned]
+        return tuple(dict.fromkeys(known or (case.name for case in self.wanted.scenarios)))
+
+    @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
         """The sweeps of which next() has left out the trials that were to come, so far; mostly none."""
         return ()
@@ -134,18 +157,6 @@ class Schedule(ABC):
         if self.trials is None:
             return None
         return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
-
-
-def planned_scenarios(schedule: Schedule) -> tuple[str, ...]:
-    """The names of the scenarios of all trials, where they are known beforehand; else of those that are wanted."""
-    known = [trial.scenario for trial in schedule.trials or ()]
-    return tuple(dict.fromkeys(known or (case.name for case in schedule.wanted.scenarios)))
-
-
-def make_schedule(wanted: Wanted) -> Schedule:
-    """The schedule that a profile describes; UsageError when it cannot measure what is wanted."""
-    kind = schedule_kind(wanted.profile)
-    return kind(wanted, kind.Options.model_validate(wanted.profile.schedule.options))
 
 
 def schedule_kind(profile: Profile) -> type[Schedule]:

@@ -1,27 +1,24 @@
 """The schedule of a profile's own lists: every scenario, frame size and load, known before the first frame is sent."""
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from pydantic import BaseModel
 
 from netbench.errors import UsageError
-from netbench.model.campaign import EndedSweep
-from netbench.model.scenario import SHARED_IDLE, Network, Scenario
-from netbench.model.trial import TrialResult, TrialSpec
-from netbench.model.verdict import Reason, ReasonKind
+from netbench.model.campaign import EndedSweep, Maximum
+from netbench.model.profile import LOADS
+from netbench.model.scenario import SHARED_IDLE, Scenario
+from netbench.model.trial import Reference, TrialResult, TrialSpec
 from netbench.plan.choice import source_numbers
+from netbench.plan.maxima_first import fewest_sources, sizes_referred_to, without_maximum
 from netbench.plan.order import Cell, Order
 from netbench.plan.saturation import EarlyEnds
 from netbench.plan.schedule import Schedule, Wanted
-from netbench.statistics.reference_throughput import find_maximum
+from netbench.statistics.limits import THE_LOAD_ASKED
+from netbench.statistics.reference_throughput import find_maximum, why_none_among_loads
 
 MAX_TRIALS = 1_000_000
-_NO_MAXIMUM = (
-    "the neighbours' load is a share of the maximum in shared-idle, and none was found: at no load there were frames "
-    "forwarded and two thirds of the repetitions valid at the first attempt"
-)
 
 
 class StaticPlan(Schedule):
@@ -30,8 +27,9 @@ class StaticPlan(Schedule):
     `interleaved` measures every UUT in each repetition, in shuffled order; on each boot, the scenarios that need the
     same neighbours beside the UUT are shuffled together, so that drift of the machine spreads over all of them.
     `sequential` finishes one UUT before the next, as written. `random` shuffles everything. Where neighbours forward a
-    share of a maximum, the trials that find it come first. With `stop_when_saturated` the loads of each sweep go
-    upwards in any order, and those above so many that were saturated are left out.
+    share of a maximum that is to be found among the loads, the trials that find it come first; where it is found
+    otherwise, what such a load is stays open. With `stop_when_saturated` the loads of each sweep go upwards in any
+    order, and those above so many that were saturated are left out.
     """
 
     def __init__(self, wanted: Wanted, options: BaseModel | None = None) -> None:
@@ -39,7 +37,8 @@ class StaticPlan(Schedule):
         super().__init__(wanted, options or self.Options())
         self._planned = tuple(_planned(wanted))
         self._at = 0
-        self._maxima: dict[tuple[str, int], float] = {}
+        self._finds_maxima = _finds_maxima(wanted)
+        self._maxima: dict[tuple[str, int], Maximum] = {}
         in_a_row = wanted.profile.stop_when_saturated
         self._early = None if in_a_row is None else EarlyEnds(self._planned, in_a_row)
 
@@ -55,12 +54,15 @@ class StaticPlan(Schedule):
         if self._at == len(self._planned):
             return None
         trial = self._planned[self._at]
-        sizes = {share.frame_size for guest in trial.guests if (share := guest.unknown_share)}
-        maxima = {size: self._maximum(trial.uut, size, results) for size in sizes}
-        if None in maxima.values():
-            reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", _NO_MAXIMUM)
-            return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
-        return trial.with_maxima({size: fps for size, fps in maxima.items() if fps is not None})
+        if not self._finds_maxima:
+            return trial
+        maxima = {}
+        for size in sorted(trial.unknown_sizes):
+            found = self._maximum(trial.uut, size, results)
+            if found is None or found.limited_by == THE_LOAD_ASKED:
+                return without_maximum(trial, why_none_among_loads(found))
+            maxima[size] = Reference(found.fps, found.limited_by)
+        return trial.with_maxima(maxima)
 
     @property
     def ended_sweeps(self) -> tuple[EndedSweep, ...]:
@@ -75,7 +77,7 @@ class StaticPlan(Schedule):
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))
 
-    def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> float | None:
+    def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> Maximum | None:
         """What was found while the neighbours were idle: all of that was planned to be measured by now."""
         if (uut, frame_size) not in self._maxima:
             finding = [
@@ -86,7 +88,7 @@ class StaticPlan(Schedule):
             found = find_maximum((results[key] for key in finding if key in results), uut, frame_size)
             if found is None:
                 return None
-            self._maxima[uut, frame_size] = found.fps
+            self._maxima[uut, frame_size] = found
         return self._maxima[uut, frame_size]
 
 
@@ -133,10 +135,12 @@ def _cells(wanted: Wanted, case: Scenario) -> list[Cell]:
 
 def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
     """What finds the maxima that any of the scenarios refers to, with as few sources as `shared-idle` ever has."""
-    topology, profile = wanted.topology, wanted.profile
-    activities = [
-        topology.activity(case, neighbour.name) for case in wanted.scenarios for neighbour in topology.neighbours
-    ]
-    sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
-    fewest = min(source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
-    return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
+    if not _finds_maxima(wanted):
+        return ()
+    sizes, fewest = sizes_referred_to(wanted), fewest_sources(wanted)
+    return [Cell(SHARED_IDLE, fewest, size, load) for size in sizes for load in wanted.profile.loads]
+
+
+def _finds_maxima(wanted: Wanted) -> bool:
+    """Whether they are to be found among the loads of the profile."""
+    return wanted.profile.maxima is not None and wanted.profile.maxima.kind == LOADS

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from netbench.report.formats import UNKNOWN, change, change_limits, count, kfps, percent, percent_limit
+from netbench.report.formats import UNKNOWN, bounded, change, change_limits, count, kfps, percent, percent_limit
 from netbench.statistics.comparison import (
     LEAST_CHANGE,
     LEAST_DIFFERENCE,
@@ -25,7 +25,7 @@ def change_words(one: Difference) -> str:
         return throughput.unknown.value if throughput.unknown else UNKNOWN
     if one.change is None and one.throughput_test.p is not None and one.excluded is not None:
         return f"none above {_limit(max(one.excluded, LEAST_CHANGE))} %"
-    return f"{change(throughput.change)} ({change_limits(throughput) or UNKNOWN})"
+    return f"{bounded(change(throughput.change), throughput)} ({change_limits(throughput) or UNKNOWN})"
 
 
 def search_words(one: SearchDifference) -> str:

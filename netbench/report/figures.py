@@ -23,7 +23,17 @@ from netbench.report.axes import (
     uneven_error_bars,
 )
 from netbench.report.chart import Chart, Trace
-from netbench.report.formats import count, kfps, kfps_interval, mbps, mbps_interval, percent, percent_interval
+from netbench.report.formats import (
+    at_least,
+    bounded,
+    count,
+    kfps,
+    kfps_interval,
+    mbps,
+    mbps_interval,
+    percent,
+    percent_interval,
+)
 from netbench.report.panels import (
     GREY,
     HOVER,
@@ -252,7 +262,9 @@ def _category(group: Group, by_scenario: bool) -> str:
 def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> Bar:
     if group is not None and (throughput := group.throughput_mbps):
         hover = f"most throughput of<br>{_group_hover(group, style)}"
-        return Bar(throughput.mean, f"{throughput.mean:,.0f}", hover)
+        if group.limited_by:
+            hover += f"<br><b>≥</b>: limited by {escape(group.limited_by)}"
+        return Bar(throughput.mean, at_least(f"{throughput.mean:,.0f}", group.limited_by), hover)
     # A bar of no height carries the note that there is nothing to show.
     why = "too few valid trials" if any(one.valid for one in tried) else "no valid trial"
     return Bar(0 if tried else None, why if tried else "", why)
@@ -261,7 +273,9 @@ def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> B
 def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:
     ratio = None if one is None else one.ratio.ratio
     height = None if ratio is None else 100 * ratio
-    return Bar(height, "" if height is None else f"{height:.0f}", "" if one is None else _change_hover(one, style))
+    if one is None or height is None:
+        return Bar(height, "", "" if one is None else _change_hover(one, style))
+    return Bar(height, bounded(f"{height:.0f}", one.ratio), _change_hover(one, style))
 
 
 def _reach_of_change(one: RelativeMaximum | None) -> tuple[float, float] | None:
@@ -335,7 +349,8 @@ def _change_hover(one: RelativeMaximum, style: Style) -> str:
 
 
 def _at(group: Group) -> str:
-    return f"{mbps_interval(group.throughput_mbps)} Mbit/s at {escape(str(group.load))}"
+    what = f"{mbps_interval(group.throughput_mbps)} Mbit/s at {escape(str(group.load))}"
+    return f"{at_least(what, group.limited_by)}, limited by {escape(group.limited_by)}" if group.limited_by else what
 
 
 def _curve_hover(curve: Curve, point: CurvePoint, style: Style) -> str:

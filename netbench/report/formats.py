@@ -8,6 +8,7 @@ from netbench.statistics.intervals import Interval, RatioOfMeans
 UNKNOWN = "–"
 _TENTHS_FROM = 0.95  # smaller values would lose digits that matter
 _MOST_DECIMALS = 6
+_OF_LOWER_BOUND = "of a lower bound"
 
 
 def mbps(value: float | None) -> str:
@@ -55,8 +56,20 @@ def change(relative: float | None) -> str:
     return UNKNOWN if relative is None else f"{_signed(100 * relative, 1)} %"
 
 
+def bounded(text: str, ratio: RatioOfMeans) -> str:
+    """What is made of a ratio, with its sign where it is a bound."""
+    return f"{ratio.bound} {text}" if ratio.bound else text
+
+
+def at_least(text: str, limited_by: str | None) -> str:
+    """A maximum, with its sign where something else than the UUT was the limit."""
+    return f"≥ {text}" if limited_by else text
+
+
 def change_limits(ratio: RatioOfMeans) -> str:
     """The limits of a relative change in percent, those of a significant one never 0; why, where unknown."""
+    if ratio.bound:
+        return _OF_LOWER_BOUND
     if ratio.change_low is None or ratio.change_high is None:
         return ratio.unknown.value if ratio.unknown else ""
     limits = (100 * ratio.change_low, 100 * ratio.change_high)
@@ -71,6 +84,8 @@ def index(value: float | None) -> str:
 
 def index_limits(ratio: RatioOfMeans) -> str:
     """The limits of a ratio that serves as an index, those of a significant one never 1; empty where unknown."""
+    if ratio.bound:
+        return _OF_LOWER_BOUND
     if ratio.low is None or ratio.high is None:
         return ""
     limits = (ratio.low, ratio.high)

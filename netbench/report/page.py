@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report import figures, tables
 from netbench.report.chart import Chart, plotly_js
@@ -34,6 +35,7 @@ from netbench.report.uut_sections import counters_section, cpu_section, facts_se
 from netbench.results.atomic import write_atomically
 from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, group_trials, grouped
+from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import uuts_with_guest
 from netbench.statistics.uut_counters import Counted
 
@@ -56,8 +58,12 @@ def _content(results: CampaignResults) -> dict[str, str]:
     for one, times in results.added_up:
         counted.add(one, times)
     with _no_collection():
-        results = replace(results, trials=tuple(trial.without_counters for trial in results.trials))
-        groups = group_trials(results)
+        trials = tuple(trial.without_counters for trial in results.trials)
+        finding = [trial for trial in trials if trial.spec.finds_maximum]
+        planned = results.planned_trials - len(finding)
+        results = replace(results, trials=trials, planned_trials=planned)
+        results = replace(results, trials=tuple(results.wanted_trials))
+        groups = with_limits(group_trials(results))
     counted.guests |= uuts_with_guest(results.trials)
     steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
     uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
@@ -65,12 +71,14 @@ def _content(results: CampaignResults) -> dict[str, str]:
     looks = styles(uuts, results.settings)
     steadiness = () if results.searches else steadiness_of(groups)
     results = replace(results, warnings=(*results.warnings, *steadiness_warnings(steadiness)))
+    searched = list(searches_section(results, looks))
     sections = [
-        *searches_section(results, looks),
+        *(searched if results.searches else ()),
         *rfc2544_section(results, looks),
         *(_result_sections(groups, looks, steady, counted, steadiness) if groups else ()),
+        *(() if results.searches else searched),
         *platforms_section(results, looks),
-        _verdicts(results, looks),
+        _verdicts(results, looks, finding),
         section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),
         tester_section(results),
         *facts_section(results.facts, looks),
@@ -127,9 +135,11 @@ def _result_sections(
         note(
             "As Figure 4 of the paper. The highest mean throughput at any load, all sources added up, from valid trials"
             " only. It is not always reached at the highest load. A load counts only where at least two thirds of its"
-            f" repetitions were valid at the first attempt{_left_out(groups)}."
+            f" repetitions were valid at the first attempt{_left_out(groups)}. ≥: something else than the UUT was the"
+            " limit."
         ),
         _maxima(groups, looks),
+        *tables.lower_bounds(groups, looks),
         _found_by(paper, 4),
         link="Most throughput",
     )
@@ -251,7 +261,7 @@ def _byline(manifest: Mapping[str, object]) -> Html:
     return html(f"Started {_moment(manifest.get('started'))}, {until}; measured by {version}")
 
 
-def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
+def _verdicts(results: CampaignResults, looks: Mapping[str, Style], finding: Sequence[TrialResult]) -> Section:
     scenarios = {trial.spec.scenario for trial in results.trials}
     content = [note("A trial with several reasons is listed under each of them.")]
     if not results.trials:
@@ -266,7 +276,16 @@ def _verdicts(results: CampaignResults, looks: Mapping[str, Style]) -> Section:
             note("Invalid attempts at trials that were then made again. They are part of nothing else on this page."),
             tables.verdict_list(thrown_away, looks, scenarios),
         ]
+    if any(trial.reasons for trial in finding):
+        content += [
+            element("h3", "Trials that searched for maxima"),
+            note("They try loads that nobody can do. What was found is under ", _HIGHEST_LOADS, "."),
+            tables.verdict_list(tables.against_trials(finding), looks, scenarios),
+        ]
     return section("verdicts", "Verdicts and reasons", *content, link="Verdicts")
+
+
+_HIGHEST_LOADS = element("a", "Highest loads", href="#searches")
 
 
 def _moment(value: object) -> str:

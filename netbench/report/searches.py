@@ -66,8 +66,14 @@ def throughput_mbps(found: SearchResult) -> float | None:
 
 def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> Iterable[Section]:
     """A row per search and goal, by scenario; nothing where nothing was searched for."""
-    if not results.searches:
+    rows = (*results.searches, *results.maxima_searches)
+    if not rows:
         return
+    refer = (
+        " A maximum is what came out there, beside idle neighbours: loads of neighbours that are a share refer to it."
+        if results.maxima_searches
+        else ""
+    )
     columns: tuple[Column[SearchResult], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Sources", lambda one: str(len(one.streams))),
@@ -90,12 +96,12 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
             " says. Frames that were"
             " still in queues when sending ended count as not forwarded where they are more than half the width. ≥: the"
             " UUT's own limit was not reached. Throughput is what came out at the lower bound. "
-            + what_is_told(results.searches)
-            + "."
+            + what_is_told(rows)
+            + f".{refer}"
         ),
-        *_drawn(results.searches, looks),
-        _by_scenario(results.searches, columns),
-        *_delays(results.searches, looks),
+        *_drawn(rows, looks),
+        _by_scenario(rows, columns),
+        *_delays(rows, looks),
         link="Highest loads",
     )
 

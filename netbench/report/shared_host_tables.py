@@ -6,6 +6,8 @@ from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
 from netbench.report.formats import (
     UNKNOWN,
+    at_least,
+    bounded,
     change,
     change_limits,
     count,
@@ -91,7 +93,7 @@ def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) ->
     """Of each UUT its lowest isolation index, and where it was found."""
     columns: tuple[Column[RelativeMaximum], ...] = (
         Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
-        Column("Isolation index", lambda one: element("b", index(one.isolation_index)), "number"),
+        Column("Isolation index", lambda one: element("b", bounded(index(one.isolation_index), one.ratio)), "number"),
         Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
         Column("In scenario", lambda one: one.scenario),
         Column("Frame size", lambda one: _size(one.victim), "number"),
@@ -122,12 +124,19 @@ def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Maximum], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Frame size", lambda one: f"{one.frame_size:,} B", "number"),
-        Column("Maximum, kfps a stream", lambda one: kfps(one.fps), "number"),
-        Column("Mbit/s", lambda one: mbps(l1_mbps(one.fps, one.frame_size)), "number"),
+        Column("Maximum, kfps a stream", lambda one: at_least(kfps(one.fps), one.limited_by), "number"),
+        Column("Mbit/s", lambda one: at_least(mbps(l1_mbps(one.fps, one.frame_size)), one.limited_by), "number"),
+        Column("Limited by", lambda one: one.limited_by or "the UUT"),
         Column("Reached at a load of", lambda one: one.load),
-        Column("Repetitions", lambda one: f"{one.repetitions:,}", "number"),
+        Column("Found by", _found_by),
     )
     return table(columns, [maxima])
+
+
+def _found_by(one: Maximum) -> str:
+    if one.goal:
+        return f"a search, {one.goal}, {count(one.repetitions, 'trial')}"
+    return f"the loads of the profile, {count(one.repetitions, 'repetition')}"
 
 
 def _table_of_paper(
@@ -159,7 +168,7 @@ def _change(ratio: RatioOfMeans) -> Html:
     """A relative change in percent, its interval below it, and what may be said of it when pointed at."""
     css = {True: "number change", False: "number no-change", None: "number"}[ratio.significant]
     limits = element("small", change_limits(ratio))
-    return element("td", change(ratio.change), limits, css=css, title=statement(ratio))
+    return element("td", bounded(change(ratio.change), ratio), limits, css=css, title=statement(ratio))
 
 
 def _rate(interval: Interval | None) -> Html:
@@ -170,15 +179,16 @@ def _rate(interval: Interval | None) -> Html:
 
 def _matrix_cell(one: RelativeMaximum | None) -> Html:
     if one is None or one.isolation_index is None:
-        return element("td", UNKNOWN)
+        return element("td", UNKNOWN, title="" if one is None else statement(one.ratio))
     lost = 1 - one.isolation_index
     colour = f"rgba({_LOST if lost > 0 else _GAINED}, {_STRONGEST * min(1.0, abs(lost)):.3f})"
     if one.ratio.unknown is not None:
         words = one.ratio.unknown.value
     else:
-        words = index_limits(one.ratio) if one.ratio.significant else "not significant"
+        words = index_limits(one.ratio) if one.ratio.significant or one.ratio.bound else "not significant"
     title = f"{statement(one.ratio)}; relative to {one.baseline}"
-    return element("td", index(one.isolation_index), element("small", words), style=f"background:{colour}", title=title)
+    shown = bounded(index(one.isolation_index), one.ratio)
+    return element("td", shown, element("small", words), style=f"background:{colour}", title=title)
 
 
 def _neighbour_shares(one: Fairness) -> str:

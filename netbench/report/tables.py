@@ -11,6 +11,7 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
 from netbench.report.formats import UNKNOWN, count, frames, kfps, mbps, mbps_spread, mean, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, html, join, table
 from netbench.report.panels import groups_by_size, size_titles
+from netbench.report.sections import note
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.intervals import Interval
@@ -59,6 +60,27 @@ def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> It
     if ended:
         yield element("h3", "Skipped, saturated")
         yield table(columns, [ended])
+
+
+def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[Html]:
+    """The maxima that something else than the UUT limited; nothing where there are none."""
+    columns: tuple[Column[Group], ...] = (
+        Column("UUT", lambda group: uut_label(group.uut, looks)),
+        Column("Scenario", lambda group: group.scenario),
+        Column("Sources", lambda group: str(group.sources), "number"),
+        Column("Frame size", lambda group: f"{group.frame_size:,} B", "number"),
+        Column("Most throughput", most_words),
+    )
+    if limited := [group for group in groups if group.limited_by]:
+        yield element("h3", "Lower bounds")
+        yield note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")
+        yield table(columns, [limited])
+
+
+def most_words(group: Group) -> str:
+    """`≥ 97.0 Mbit/s, limited by the load asked`, or just the number where the UUT was the limit."""
+    most = f"{mbps(mean(group.throughput_mbps))} Mbit/s"
+    return f"≥ {most}, limited by {group.limited_by}" if group.limited_by else most
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,12 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.profile import Profile
 from netbench.model.scenario import SHARED_IDLE
 from netbench.model.topology import Topology
+from netbench.model.trial import key_finds_maximum
 from netbench.results.atomic import is_temporary, remove_temporary_files, write_atomically
 from netbench.results.event_log import told_of
 from netbench.results.manifest import ManifestHead, ended_sweeps_of, searches_of
 from netbench.results.store import Store, StoredCounters, StoredTrials, StoredWarmUps, is_empty
-from netbench.statistics.reference_throughput import MaximumSearch
+from netbench.statistics.reference_throughput import MaximumSearch, maximum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,22 +206,28 @@ class ResultDirectory:
         manifest = self.read_manifest()
         trials = StoredTrials(self.store, counters)
         with self.complete_store(Store.read) as store:
+            planned, searches, done = manifest["planned_trials"], searches_of(manifest), store.keys()
             maxima = MaximumSearch()
-            if any(store.trials(scenario=SHARED_IDLE, counters=False)):  # nothing else is a maximum
+            # Where a search is among the trials, it found them; and nothing but shared-idle has one.
+            if planned is not None and any(store.trials(scenario=SHARED_IDLE, counters=False)):
                 for trial in trials:
                     maxima.add(trial)
+            found = [maximum_of(one) for one in searches if one.for_maxima]
+            if planned is None and (after := manifest.get("planned_after_search")):
+                planned = after + sum(map(key_finds_maximum, done))
             return CampaignResults(
                 topology=manifest["topology"],
                 profile=manifest["profile"],
-                planned_trials=manifest["planned_trials"] or len(trials),
+                planned_trials=planned or len(trials),
                 uuts=tuple(manifest["uuts"]),
                 trials=trials,
                 warnings=store.warnings(),
                 manifest=manifest,
                 facts=store.facts(),
-                maxima=maxima.referred_to(),
+                maxima=(*maxima.referred_to(), *(one for one in found if one is not None)),
                 ended_sweeps=ended_sweeps_of(manifest),
-                searches=searches_of(manifest),
+                searches=tuple(one for one in searches if not one.for_maxima),
+                maxima_searches=tuple(one for one in searches if one.for_maxima),
                 added_up=StoredCounters(self.store),
                 boots=store.boots(),
                 warm_ups=StoredWarmUps(self.store),

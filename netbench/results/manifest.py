@@ -31,6 +31,7 @@ class ManifestHead(BaseModel):
     topology: str
     profile: str
     planned_trials: Annotated[int, Field(strict=True, ge=1)] | None  # None: as many as results ask for
+    planned_after_search: Annotated[int, Field(strict=True, ge=1)] | None = None
     uuts: Annotated[tuple[str, ...], Field(min_length=1)]
     scenarios: Annotated[tuple[str, ...], Field(min_length=1)]
     before: dict[str, object]
@@ -47,12 +48,14 @@ def begin_manifest(
     uuts: Sequence[str],
     scenarios: Sequence[str],
     planned_trials: int | None,
+    planned_after_search: int | None = None,
     environment: dict[str, object],
     revision: str | None,
     selftest: SelftestRecord | None = None,
 ) -> dict[str, Any]:
     """The manifest of a campaign about to start; `uuts` and `scenarios` are those chosen, all of them listed.
 
+    `planned_after_search` trials are known beforehand, and follow those that find what loads are a share of.
     `revision` is the commit that netbench runs from. `selftest` is the latest one of its testbed: results refer to
     that, whatever later ones find.
     """
@@ -66,6 +69,7 @@ def begin_manifest(
         "uuts": list(uuts),
         "scenarios": list(scenarios),
         "planned_trials": planned_trials,
+        "planned_after_search": planned_after_search,
         "digests": digests(topology, profile),
         "started": _now(),
         "finished": None,

@@ -19,6 +19,7 @@ from netbench.model.verdict import Reason
 from netbench.statistics.delay_percentiles import ReadSpread, ReadTime, delay_of, ipdv_of, pdv_of, time_of
 from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import Interval
+from netbench.statistics.limits import with_limits
 from netbench.statistics.outliers import FEWEST, outlier_marks, outliers_of
 from netbench.statistics.totals import LOAD, cpu_of_victim, observed_s
 
@@ -118,7 +119,7 @@ def group_rows(results: CampaignResults) -> Iterator[Row]:
 
     `_ci95` is the half width of the 95 % interval: None for a single valid trial.
     """
-    return (_row(GROUP_COLUMNS, group) for group in group_trials(results))
+    return (_row(GROUP_COLUMNS, group) for group in with_limits(group_trials(results)))
 
 
 def reason_kinds(reasons: Iterable[Reason], between: str = ";") -> str:
@@ -358,6 +359,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
     Column("warm_up_trials", int, lambda row: row.warm_ups),
     Column("warm_up_trial", int, lambda row: row.warm_up),
+    Column("finds_maximum", str, lambda row: "yes" if row.trial.spec.finds_maximum else "no"),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
@@ -399,4 +401,6 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("saturated_trials", int, lambda group: group.saturated),
     Column("outlier_trials", int, _outlier_trials),
     Column("throughput_mbps_without_outliers", float, _without_outliers),
+    # Empty in all rows but those of a maximum.
+    Column("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
 )

@@ -1,5 +1,6 @@
 """What a trial tells a search."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from netbench.model.counts import StreamCounts
@@ -58,6 +59,7 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
             (one.last_missing_frame for one in streams if one.last_missing_frame is not None), default=None
         ),
         longest_missing=max((run for one in streams if (run := one.longest_loss_run_frames) is not None), default=None),
+        throughput_fps=_throughput(streams),
     )
 
 
@@ -69,6 +71,11 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
     held_up = (counts.link_s or 0.0) > width / 2 * counts.duration_s
     short = wanted - counts.sent_frames > width / 2 * wanted
     return wanted if saturated or (held_up and short) else counts.sent_frames
+
+
+def _throughput(streams: Sequence[StreamCounts]) -> float | None:
+    known = [counts.throughput_fps for counts in streams if counts.throughput_fps is not None]
+    return fmean(known) if known and len(known) == len(streams) else None
 
 
 def _told(reason: Reason) -> str:

@@ -82,7 +82,8 @@ class SearchOptions(_Strict):
     thousandth of the highest, or where that is less the load of which `width` is a frame in a trial. `initial` and
     `duration_sum` are of mlrsearch: how long its first trials are, and for how long a load is measured in all, of which
     `exceed` may have more loss. Once the search is over, delays are measured at these parts, `delay_at`, of the load
-    that was found for the first of `loss`, and the other `tests` of RFC 2544 are made, in the order of the RFC.
+    that was found for the first of `loss`, and the other `tests` of RFC 2544 are made, in the order of the RFC; and
+    what comes out under overload is measured, at the part `overload` of the upper bound, which is more than all of it.
     """
 
     method: Literal["mlrsearch", "rfc2544", "tst009", "loss-rate", "sweep"] = "mlrsearch"
@@ -104,6 +105,7 @@ class SearchOptions(_Strict):
     back_to_back: BackToBackOptions = BackToBackOptions()
     recovery: RecoveryOptions = RecoveryOptions()
     reset: ResetOptions = ResetOptions()
+    overload: Annotated[Percent, Field(gt=1, le=100)] | None = None
 
     @model_validator(mode="after")
     def _goes_together(self) -> "SearchOptions":
@@ -155,6 +157,31 @@ class SearchOptions(_Strict):
         """
         lowest = None if self.lowest is None else self.lowest.fps(frame_size, link_bps)
         return min(lowest or min(highest * _LOWEST_PART, 1 / (self.width * trial_s)), highest / 2)
+
+
+class MaximaOptions(SearchOptions):
+    """How a search finds the maximum that neighbours' loads are a share of: in seconds, coarsely, with one loss ratio.
+
+    What counts is the most that comes out, at the highest load of which no more is lost, or under overload. Where a UUT
+    breaks down there, that is at most by that ratio less than what it forwards without loss. RFC 2544's methods have a
+    ratio of 0.
+    """
+
+    loss: Annotated[
+        tuple[Annotated[Percent, Field(lt=1)], ...], BeforeValidator(listed), Field(min_length=1, max_length=1)
+    ] = (0.05,)
+    width: Annotated[Percent, Field(ge=0.0001, le=0.5)] = 0.02
+    duration_sum: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] | None = 2.0
+    delay_at: Annotated[tuple[float, ...], Field(max_length=0)] = ()
+    tests: Annotated[tuple[Test, ...], Field(max_length=0)] = ()
+    overload: Annotated[Percent, Field(gt=1, le=100)] | None = 1.5
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_loss_by_rfc_2544(cls, data: object) -> object:
+        if isinstance(data, dict) and data.get("method") in ("rfc2544", "loss-rate"):
+            return {"loss": ["0%"], **data}
+        return data
 
 
 def goal_name(method: str, loss_ratio: float) -> str:

@@ -8,8 +8,7 @@ from statistics import fmean
 
 from netbench.errors import UsageError
 from netbench.model.rfc2544 import Rfc2544Tests
-from netbench.model.scenario import Network
-from netbench.model.search import LoadedDelay, SearchResult, SearchState
+from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind, Warning, WarningKind
@@ -17,7 +16,7 @@ from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.search.measured import unmeasured, what_it_tells
 from netbench.search.method import GivenUpError, Goal, Measured, Method
-from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, SearchOptions
+from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, MaximaOptions, SearchOptions
 from netbench.search.rfc2544 import Throughput, deviations, expected_of_tests, measure_tests
 from netbench.statistics.groups import grouped
 
@@ -58,19 +57,12 @@ class Search(Schedule):
 
     Options = SearchOptions
     wants_steady = True  # what changes with them at some load would be taken for a limit of the UUT
+    MaximaOptions = MaximaOptions
 
     def __init__(self, wanted: Wanted, options: SearchOptions) -> None:
-        """UsageError for scenarios whose loads are shares of a maximum, and where the lowest load is no lower one."""
+        """UsageError where the lowest load is no lower one."""
         super().__init__(wanted, options)
         self._asked = options
-        for case in wanted.scenarios:
-            for neighbour in wanted.topology.neighbours:
-                does = wanted.topology.activity(case, neighbour.name)
-                if isinstance(does, Network) and does.share is not None:
-                    raise UsageError(
-                        f"profile {wanted.profile.name}: scenario {case.name}: the load of neighbour {neighbour.name} "
-                        "is a share of a maximum, which a search does not know beforehand; give it as a rate"
-                    )
         self._refuse_nothing_between()
         self._cells = tuple(_cells(wanted))
         self._told: dict[str, TrialResult] = {}
@@ -117,22 +109,34 @@ class Search(Schedule):
 
     def expected_s(self, done: Collection[str]) -> float:
         """How long the searches that are not over should take, in seconds, about: what they find decides."""
-        return self.wanted.costs.start_s + sum(
-            self._expected_s(cell) for cell in self._cells if not self._is_over(cell)
-        )
+        alike = []
+        for cell in self._cells:
+            if not self._is_over(cell):
+                trials, traffic_s = self._expected(cell)
+                alike += [self._alike(cell, traffic_s / trials)] * trials
+        return self.wanted.costs.expected_s(alike)
 
-    def _expected_s(self, cell: _Cell) -> float:
-        profile, costs = self.wanted.profile, self.wanted.costs
+    def _expected(self, cell: _Cell) -> tuple[int, float]:
+        """How many trials a search is, and how many seconds of traffic."""
+        profile = self.wanted.profile
         trials, traffic_s = self._asked.method_of(profile.duration).expected()
         more, more_s = expected_of_tests(self._asked, profile.duration, is_smallest=self.is_smallest(cell))
-        trials += 1 + len(self._asked.delay_at) + more
-        traffic_s += len(self._asked.delay_at) * profile.duration + more_s
-        each_s = profile.settle.before + profile.settle.after + costs.trial_s + (cell.sources - 1) * costs.stream_s
-        return traffic_s + trials * each_s
+        afterwards = len(self._asked.delay_at) + (self._asked.overload is not None)
+        trials += 1 + afterwards + more
+        traffic_s += afterwards * profile.duration + more_s
+        return trials, traffic_s
 
     def is_smallest(self, cell: _Cell) -> bool:
         """Whether its frames are the smallest ones of the profile."""
         return cell.frame_size == min(self.wanted.profile.frame_sizes)
+
+    def _alike(self, cell: _Cell, seconds: float) -> TrialSpec:
+        """A trial that stands for all of a search, by how long it takes."""
+        case = self.wanted.profile.scenario(cell.scenario)
+        load = self._asked.highest
+        return self.wanted.trial(
+            cell.uut, case, cell.frame_size, load, 1, index=0, sources=cell.sources, duration_s=seconds
+        )
 
     def _refuse_nothing_between(self) -> None:
         """UsageError where the loads that may be tried are none."""
@@ -176,6 +180,7 @@ class _Walk:
         self._trials: list[Measured] = []
         self._delays: list[LoadedDelay] = []
         self._tests: Rfc2544Tests | None = None
+        self._overload_fps: float | None = None
         self._unmeasured = 0
         self._why = ""
         self._highest: float | None = None
@@ -190,6 +195,7 @@ class _Walk:
             self._method.search(lowest, highest, self._measure_at)
             self._measure_delays()
             self._measure_tests(highest)
+            self._measure_overload(highest)
         except _MissingTrialError as missing:
             return missing.spec
         except GivenUpError as why:
@@ -269,6 +275,24 @@ class _Walk:
         """A steady load, while the UUT is ended and started again after so many seconds."""
         return self._measure(seconds, Load.of_fps(_round(fps)), benchmark=RESET, restart_at_s=restart_at_s)
 
+    def _measure_overload(self, highest: float) -> None:
+        """Above the upper bound of the first goal, where that is the UUT's: this trial is none of the search either."""
+        found, searched, times = (
+            self._found_for(self._method.goals[0]),
+            list(self._trials),
+            self._search._asked.overload,
+        )
+        if times is None or found.upper_fps is None or found.limited_by:
+            return
+        try:
+            one = self._measure_at(self._search.wanted.profile.duration, min(times * found.upper_fps, highest))
+            if not (one.limited_by or one.failed):
+                self._overload_fps = one.throughput_fps
+        except GivenUpError:
+            pass  # what was found stands without it
+        finally:
+            self._trials = searched
+
     def _measure_at(self, seconds: float, fps: float) -> Measured:
         return self._measure(seconds, Load.of_fps(_round(fps)))
 
@@ -329,7 +353,7 @@ class _Walk:
         fails = next((one.failed for one in at_upper if one.failed), "")
         state = self._state(lower, upper, limited_by, is_done=is_done or self._is_done)
         if state is SearchState.AT_LEAST and not limited_by:
-            limited_by = "the highest load asked for"
+            limited_by = THE_HIGHEST_ASKED
             if self._search._asked.highest.kind is LoadKind.MAX:
                 limited_by = f"the source, which can be paced at {self._highest or 0:,.0f} frames/s"
         cell = self._cell
@@ -354,6 +378,7 @@ class _Walk:
             why=self._why or (fails and f"at the upper bound: {fails}"),
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
+            overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
         )
 
     def _state(self, lower: float | None, upper: float | None, limited_by: str, *, is_done: bool) -> SearchState:

@@ -23,6 +23,7 @@ from netbench.statistics.intervals import (
     difference_of_intervals,
     ratio_of_intervals,
 )
+from netbench.statistics.limits import with_limits
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_p, smallest_p, welch_p
 
 # What is less than this is called no difference, whatever the p: repetitions of a campaign resemble each other more
@@ -235,7 +236,7 @@ def place_of(group: Group) -> Place:
 
 def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place, Group]:
     """The groups with the most throughput over these cells of loads, by the cell of the maximum."""
-    best = best_groups(group for group in groups if place_of(group) in loads)
+    best = best_groups(with_limits(group for group in groups if place_of(group) in loads))
     return {place_of(group).of_maximum: group for group in best}
 
 
@@ -322,6 +323,8 @@ def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterabl
             before,
             base_load_counts=place_of(best) not in uncounted[1],
             new_load_counts=place_of(other) not in uncounted[0],
+            base_is_limit=not best.limited_by,
+            new_is_limit=not other.limited_by,
         )
         yield Difference(place, best, other, ratio, _NOT_YET, None, None)
 

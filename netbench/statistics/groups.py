@@ -144,7 +144,8 @@ class Victim:
 class Group(Repetitions):
     """All repetitions of one measurement: same UUT, scenario, number of sources, frame size and load.
 
-    It is itself what the victim did; its neighbours are beside it.
+    It is itself what the victim did; its neighbours are beside it. Where it is a maximum, `limited_by` says what was in
+    the way of a higher one if that was not the UUT, nor its links; with_limits() looks that up.
     """
 
     frame_size: int
@@ -155,6 +156,7 @@ class Group(Repetitions):
     scenario: str
     sources: int
     load: Load
+    limited_by: str | None = None  # None: nobody has looked, or it is no maximum
 
     @property
     def victim(self) -> Victim:
@@ -258,11 +260,12 @@ class Group(Repetitions):
 def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     """The groups of a campaign, gathered in one pass over its trials; counters are not among what is kept of those.
 
-    Trials without a steady load, which are for a test of RFC 2544, are in none.
+    Trials without a steady load, which are for a test of RFC 2544, are in none, nor are those that only find a maximum:
+    their loads are nobody's.
 
     UUTs come in the order of the topology, scenarios in that of the profile, then sources, sizes and loads rise.
     """
-    steady = (trial for trial in results.trials if not trial.spec.benchmark)
+    steady = (trial for trial in results.wanted_trials if not trial.spec.benchmark)
     groups = gathered(TrialTotals.of(trial.without_counters) for trial in steady)
     uuts = [*results.uuts, *(group.uut for group in groups)]
     scenarios = [*results.scenarios, *(group.scenario for group in groups)]

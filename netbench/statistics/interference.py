@@ -5,7 +5,7 @@ isolation index; the matrix of victims and scenarios; curves over what the neigh
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
 from netbench.model.units import Load
@@ -96,7 +96,8 @@ def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
 
     What has no baseline, or no maximum, is left out. Where the lower of the two maxima is at another load than the
-    higher one because that load does not count there, there is nothing to compare: the ratio is unknown.
+    higher one because that load does not count there, there is nothing to compare: the ratio is unknown. Likewise where
+    neither of the two was the limit of the UUT, as with_limits() has it; where one was not, the ratio is a bound.
     """
     everything = tuple(groups)
     best = best_groups(everything)
@@ -113,15 +114,27 @@ def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
             most_of_base,
             base_load_counts=(group.victim, group.scenario, base.load) not in uncounted,
             new_load_counts=(group.victim, base.scenario, group.load) not in uncounted,
+            base_is_limit=not base.limited_by,
+            new_is_limit=not group.limited_by,
         )
         found.append(RelativeMaximum(group, base, ratio))
     return tuple(found)
 
 
-def ratio_of_maxima(new: Interval, base: Interval, *, base_load_counts: bool, new_load_counts: bool) -> RatioOfMeans:
+def ratio_of_maxima(
+    new: Interval,
+    base: Interval,
+    *,
+    base_load_counts: bool,
+    new_load_counts: bool,
+    base_is_limit: bool = True,
+    new_is_limit: bool = True,
+) -> RatioOfMeans:
     """One maximum ÷ another; unknown where the lower one was not looked for at the load of the higher one.
 
     `base_load_counts`: whether the load of the base's maximum counts in what is new; `new_load_counts` the other way.
+    Where one is no limit of the UUT (`base_is_limit`, `new_is_limit`) it may be higher, and the ratio is a bound; where
+    both are none, it is unknown.
     """
     ratio = ratio_of_intervals(new, base)
     unknown = None
@@ -129,7 +142,13 @@ def ratio_of_maxima(new: Interval, base: Interval, *, base_load_counts: bool, ne
         unknown = Unknown.NOT_MEASURED
     if ratio.ratio is not None and ratio.ratio > 1 and not new_load_counts:
         unknown = Unknown.BASE_NOT_MEASURED
-    return ratio if unknown is None else RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, unknown)
+    if not (base_is_limit or new_is_limit):
+        unknown = Unknown.BOTH_AT_LEAST
+    if unknown is not None:
+        return RatioOfMeans(None, None, None, ratio.n_new, ratio.n_base, unknown)
+    if not base_is_limit:
+        return replace(ratio, low=None, bound="≤")
+    return ratio if new_is_limit else replace(ratio, high=None, bound="≥")
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:

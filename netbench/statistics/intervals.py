@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor, fsum, log, log10, sqrt
+from typing import Literal
 
 CONFIDENCE = 0.95
 _MOST_DECIMALS = 6
@@ -78,6 +79,7 @@ class Unknown(Enum):
     BASE_MAY_BE_ZERO = "the baseline may be 0"
     NOT_MEASURED = "too few valid trials at the load of the baseline's maximum"
     BASE_NOT_MEASURED = "too few valid trials in the baseline at the load of this maximum"
+    BOTH_AT_LEAST = "neither was offered as much as it could not forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class RatioOfMeans:
     """The mean of `n_new` repetitions ÷ the mean of `n_base` others, and the limits of its 95 % interval.
 
     The limits are None when they are unknown, and `unknown` says why; `ratio` is None when the baseline is 0, or
-    when there is nothing that could be compared to it.
+    when there is nothing that could be compared to it. With a `bound` the true ratio is as large as the ratio or less
+    (≤), where the base is at least so much, or as large or more (≥), where what is new is; the interval has one limit.
     """
 
     ratio: float | None
@@ -94,6 +97,7 @@ class RatioOfMeans:
     n_new: int
     n_base: int
     unknown: Unknown | None = None
+    bound: Literal["", "≤", "≥"] = ""
 
     @property
     def change(self) -> float | None:
@@ -112,7 +116,10 @@ class RatioOfMeans:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the interval leaves out "no change"; None when there is none."""
+        """Whether the interval leaves out "no change"; None when there is none, or it is open on that side."""
+        if self.bound:
+            known = self.high if self.bound == "≤" else self.low
+            return True if known is not None and (known < 1 if self.bound == "≤" else known > 1) else None
         return None if self.low is None or self.high is None else not self.low <= 1 <= self.high
 
     @property
@@ -187,6 +194,9 @@ def statement(ratio: RatioOfMeans) -> str:
     if ratio.unknown is not None:
         measured = "" if ratio.change is None else f" ({_signed(ratio.change, _decimals(ratio.change))} % measured)"
         return f"unknown: {ratio.unknown.value}{measured}"
+    if ratio.bound and ratio.change is not None:
+        which = "the baseline" if ratio.bound == "≤" else "this maximum"
+        return f"{ratio.bound} {_signed(ratio.change, _decimals(ratio.change))} %: {which} is at least what was offered"
     if ratio.excluded is None:
         changes = [one for one in (ratio.change, ratio.change_low, ratio.change_high) if one is not None]
         change, low, high = (_signed(one, _decimals(*changes)) for one in changes)

@@ -1,12 +1,58 @@
-"""The maxima that neighbours' loads refer to: the most throughput measured while the neighbours were idle."""
+"""The maxima that neighbours' loads refer to: what a search found while they were idle, or the most at any load."""
 
 from collections.abc import Iterable
 
 from netbench.model.campaign import Maximum
 from netbench.model.scenario import SHARED_IDLE, Network
+from netbench.model.search import THE_HIGHEST_ASKED, SearchResult, SearchState
 from netbench.model.trial import TrialResult
+from netbench.model.units import Load
 from netbench.statistics.groups import best_groups, gathered
+from netbench.statistics.limits import limit_of
 from netbench.statistics.totals import TrialTotals
+
+
+def maximum_of(found: SearchResult) -> Maximum | None:
+    """The maximum that a search found: what came out at its lower bound, or under overload; None where it is none.
+
+    Where no more could be offered it is a lower bound, and says so. Where no more was asked for, it is none: somebody
+    only has to ask.
+    """
+    if found.throughput_fps is None or found.lower_fps is None or not found.throughput_fps:
+        return None
+    if found.state not in (SearchState.FOUND, SearchState.AT_LEAST) or found.limited_by == THE_HIGHEST_ASKED:
+        return None
+    fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
+    if found.overload_fps is not None and found.overload_fps > fps:
+        fps, load = found.overload_fps, "overload"
+    return Maximum(found.uut, found.frame_size, fps, load, found.trials, found.limited_by, goal=found.goal)
+
+
+def why_no_maximum(found: SearchResult | None) -> str:
+    """Why a search found none, and what to do."""
+    if found is None:
+        return "nothing was searched for; choose a schedule that searches (maxima)"
+    if found.limited_by == THE_HIGHEST_ASKED:
+        return (
+            f"it is at least {found.lower_fps or 0:,.0f} frames/s, the highest load that the search may try; raise "
+            "maxima.highest, or leave it out"
+        )
+    if found.state is SearchState.AT_MOST:
+        return (
+            f"even at {found.upper_fps or 0:,.0f} frames/s more was lost than the search allows; allow more "
+            "(maxima.loss), or have it looked for among the loads (maxima=loads)"
+        )
+    return f"the search for it failed: {found.why or found.limited_by or 'no trial says anything of the UUT'}"
+
+
+def why_none_among_loads(found: Maximum | None) -> str:
+    """Why there is none among the loads of a profile, or only what they are the limit of, and what to do."""
+    if found is None:
+        return "none was found: at no load there were frames forwarded and two thirds of the repetitions valid at once"
+    return (
+        f"it is at least {found.fps:,.0f} frames/s a stream, limited by the load asked ({found.load}, of which nothing "
+        "was lost); add higher loads (loads=…,max), or have it searched for (maxima=search)"
+    )
 
 
 class MaximumSearch:
@@ -33,11 +79,12 @@ class MaximumSearch:
         """The maximum of a UUT for frames of this size; None while no load that counts has found one."""
         groups = gathered(self._idle.get((uut, frame_size), ()))
         fewest = min((group.sources for group in groups), default=0)
-        best = next(iter(best_groups(group for group in groups if group.sources == fewest)), None)
+        there = [group for group in groups if group.sources == fewest]
+        best = next(iter(best_groups(there)), None)
         fps = best.throughput_fps if best else None
         if best is None or fps is None or fps.mean == 0:
             return None
-        return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n)
+        return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit_of(best, there))
 
     def referred_to(self) -> tuple[Maximum, ...]:
         """The maxima of which loads of neighbours were a share."""

@@ -90,6 +90,13 @@ def _judged(
                 yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(one))
     for counts in guests[0].streams:
         yield from buffered(counts)
+    for task in spec.neighbours:
+        if task.share_of_less:
+            detail = (
+                f"neighbour {task.name} is offered a share of a lower bound of the maximum in shared-idle, which is "
+                f"limited by {task.share_of_less}"
+            )
+            yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:
             detail = f"neighbour {guest.name}: its load used no CPU time during the trial"

@@ -47,6 +47,7 @@ class FakeTestbed:
         self.trials = 0
         self.before_trial: Callable[[int], None] = lambda number: None
         self.fates: dict[str, list[Fate]] = {}
+        self.usual = Fate()  # where none is told
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.company: list[Other] = []
@@ -146,7 +147,7 @@ class FakeTestbed:
         if self.fakes.log[-1].endswith("armed?"):  # a trial begins
             self.trials += 1
             self.before_trial(self.trials)
-            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, []), Fate())
+            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, []), self.usual)
             for name in self._beside:
                 fate = _next(self.fates.get(f"{self._present}.{name}", []), Fate())
                 for wire in self._wires[name]:

@@ -94,6 +94,7 @@ class Fate:
     sent: int | None = None  # None: as intended
     source_error: str = ""
     link_fps: float | None = None  # what the link takes at most
+    capacity_fps: float | None = None  # what the UUT forwards at most, whatever else it loses
     away_s: float = 0.0
     begins_ms: int = 0  # after its time
     apart_s: float = 0.0
@@ -168,6 +169,9 @@ class FakeSource(Source):
         link_s = None
         if fate.link_fps is not None and traffic.fps is not None and traffic.fps > fate.link_fps:
             frames, duration_s, link_s = round(fate.link_fps * traffic.duration_s), traffic.duration_s, duration_s
+        if fate.capacity_fps is not None:
+            lost = max(0, frames - round(fate.capacity_fps * duration_s))
+            self._wire.fate = replace(fate, lost_in_uut=lost)
         self._wire.carry(frames)
         at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
         sent = Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error, apart_s=fate.apart_s)

@@ -247,6 +247,8 @@ def test_what_was_measured_is_kept_and_the_rest_is_measured_later(campaign, erro
 def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(campaign, stop):
     order = ("interleaved", "random")[stop % 2]
     more = {"scenarios": ["dedicated", "shared-idle", {"network": ["50%"]}], "order": order, "seed": stop}
+    more["maxima"] = "loads"
+    campaign.testbed.usual = Fate(capacity_fps=900)
     campaign.stopped_at(stop, **more)
     results = campaign.resume()
     assert [trial.spec.key for trial in results.trials] == [one.key for one in campaign.request(**more).schedule.trials]
@@ -407,9 +409,10 @@ def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_d
 @with_neighbours
 def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
     scenarios = ["shared-idle", {"network": ["50%", "95%"]}]
-    results = campaign.run(scenarios=scenarios, loads=["1000fps", "4000fps", "2000fps"])
+    campaign.testbed.usual = Fate(capacity_fps=4000)
+    results = campaign.run(scenarios=scenarios, loads=["1000fps", "5000fps", "2000fps"], maxima="loads")
     assert [(one.uut, one.frame_size, one.fps, one.load) for one in results.maxima] == [
-        (uut, 64, 4000.0, "4000fps") for uut in ("bridge", "route")
+        (uut, 64, 4000.0, "5000fps") for uut in ("bridge", "route")
     ]
     intended = {
         (trial.spec.scenario, trial.neighbours[0].streams[0].intended_fps)
@@ -421,7 +424,9 @@ def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
 
 @with_neighbours
 def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(campaign):
-    campaign.stopped_at(3, scenarios=["shared-idle", {"network": ["50%", "80%"]}])
+    campaign.testbed.usual = Fate(capacity_fps=1000)
+    scenarios = ["shared-idle", {"network": ["50%", "80%"]}]
+    campaign.stopped_at(3, scenarios=scenarios, loads=["2000fps"], maxima="loads")
     results = campaign.resume()
     found = by_scenario(results)
     shares = [found[name].neighbours[0].streams[0].intended_fps for name in ("network-50", "network-80")]
@@ -441,10 +446,12 @@ def test_attempts_of_a_killed_run_are_thrown_away_too(campaign):
 @with_neighbours
 def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign):
     """Three repetitions at each of two loads: of the second, which forwards more, two are valid only later."""
-    campaign.testbed.fates["bridge"] = [FINE, FINE, FINE, FINE, UNREAD, FINE, UNREAD, FINE]
-    results = campaign.run(
-        scenarios=["shared-idle", {"network": ["50%"]}], loads=["1000fps", "4000fps"], repetitions=3, order="sequential"
-    )
+    full = Fate(capacity_fps=1000)
+    campaign.testbed.usual = Fate(capacity_fps=4000)
+    campaign.testbed.fates["bridge"] = [full, full, full, FINE, UNREAD, FINE, UNREAD, FINE]
+    scenarios = ["shared-idle", {"network": ["50%"]}]
+    loads = ["2000fps", "8000fps"]
+    results = campaign.run(scenarios=scenarios, loads=loads, repetitions=3, order="sequential", maxima="loads")
     idle = [one for one in results.trials if (one.spec.uut, one.spec.scenario) == ("bridge", "shared-idle")]
     assert [one.attempt for one in idle] == [1, 1, 1, 1, 2, 2]
     assert {one.verdict for one in results.trials} == {Verdict.VALID}
@@ -457,11 +464,31 @@ def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign)
 def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, fate):
     campaign.testbed.fates["bridge"] = [fate]
     scenarios = ["dedicated", "shared-idle", {"network": ["50%", "500fps"]}]
-    found = by_scenario(campaign.run(scenarios=scenarios, retries=0))
+    found = by_scenario(campaign.run(scenarios=scenarios, retries=0, maxima="loads"))
     assert found["shared-idle"].verdict is (Verdict.INVALID if fate is UNREAD else Verdict.VALID)
     assert [reason.kind for reason in found["network-50"].reasons] == [ReasonKind.MAXIMUM_UNKNOWN]
     assert found["network-50"].streams == ()
     assert [found[name].verdict for name in ("dedicated", "network-500fps")] == [Verdict.VALID] * 2
+
+
+@with_neighbours
+@pytest.mark.parametrize(
+    ("more", "load", "limited_by"),
+    [
+        ({"loads": ["1000fps", "4000fps"]}, None, "limited by the load asked (4000fps"),
+        ({"loads": ["1000fps", "max"]}, 500.0, "limited by the source"),
+    ],
+)
+def test_a_list_of_loads_that_ends_too_early_has_no_maximum(campaign, more, load, limited_by):
+    """Nothing was lost at the highest: a share of what nobody knows, or, where the source was the limit, of less."""
+    found = by_scenario(campaign.run(scenarios=["shared-idle", {"network": ["50%"]}], maxima="loads", **more))
+    trial = found["network-50"]
+    kind = ReasonKind.MAXIMUM_UNKNOWN if load is None else ReasonKind.SHARE_OF_LOWER_BOUND
+    [reason] = trial.reasons
+    assert reason.kind is kind
+    assert limited_by in reason.detail
+    if load is not None:
+        assert (trial.verdict, trial.neighbours[0].streams[0].intended_fps) == (Verdict.VALID, load)
 
 
 @on_a_vm

@@ -136,6 +136,14 @@ def test_the_shared_host_is_told_with_phases_and_what_the_neighbours_do():
         "network-95: second forwards 64-byte frames at 95% of the maximum",
         "shared-idle: second idle",
     ]
+    begun = "# searched for first, in trials that are chosen one by one by what was measured so far"
+    assert section(lines, begun) == ["virtio  shared-idle  s1  64 B: the maximum that neighbours' loads refer to"]
+    trials = section(lines, "# then trials, in order")
+    assert (trials[0], len(trials)) == ("virtio", 1 + 6 * 4 * 3)
+
+
+def test_maxima_among_the_loads_are_told_as_a_phase():
+    lines = told("netns-vmm", "repetitions=1", "maxima=loads", uuts=["virtio"], profile="schlosser2011-short")
     trials = section(lines, "# trials, in order")
     assert trials[0] == "virtio  phase 1 of 2: finds the maximum that neighbours' loads refer to"
     assert all("shared-idle  s1  64 B" in line for line in trials[1:4])

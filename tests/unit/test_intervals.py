@@ -152,7 +152,7 @@ def test_where_only_one_side_varies_it_alone_makes_the_interval(constant):
 )
 def test_what_has_no_interval_says_why(new, base, ratio, unknown):
     found = ratio_of_means(new, base)
-    assert astuple(found) == (pytest.approx(ratio), None, None, len(new), len(base), unknown)
+    assert astuple(found) == (pytest.approx(ratio), None, None, len(new), len(base), unknown, "")
     assert (found.change_low, found.change_high, found.significant, found.excluded) == (None, None, None, None)
 
 

@@ -175,7 +175,8 @@ NEIGHBOURS = ({"name": "second", "streams": ["s2"]},)
 
 
 def shared_plan(uuts=UUTS, scenarios=(), costs=None, **more):
-    wanted = profile(**{"scenarios": SHARED, "frame_sizes": [64, 1500], "loads": ["1fps", "2fps"], **more})
+    data = {"scenarios": SHARED, "frame_sizes": [64, 1500], "loads": ["1fps", "2fps"], "maxima": "loads"}
+    wanted = profile(**{**data, **more})
     there = topology(2, uuts, neighbours=NEIGHBOURS)
     return make_plan(there, wanted, scenarios=scenarios, costs=costs or Costs())
 

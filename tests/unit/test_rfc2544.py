@@ -16,7 +16,8 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.plan.choice import choose
-from netbench.plan.schedule import Schedule, make_schedule
+from netbench.plan.making import make_schedule
+from netbench.plan.schedule import Schedule
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.options import SearchOptions
 from netbench.search.rfc2544 import deviations

@@ -169,6 +169,7 @@ FIRST = {
     "outlier": None,
     "warm_up_trials": 0,
     "warm_up_trial": None,
+    "finds_maximum": "no",
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
@@ -281,6 +282,7 @@ def test_a_group_row_has_means_half_widths_and_verdict_counts() -> None:
     assert (row["valid_trials"], row["suspicious_trials"], row["invalid_trials"]) == (2, 0, 1)
     assert (row["throughput_fps"], row["cpu_host_s"], row["reasons"]) == (850, 8.5, "link-down")
     assert (row["trials_valid_at_once"], row["thrown_away_attempts"], row["counts_as_maximum"]) == (2, 0, "yes")
+    assert row["limited_by"] == "the UUT", "it lost frames"
     # t(0.975; 1) = 12.7062 times s / √2 = 50.
     assert row["throughput_fps_ci95"] == pytest.approx(635.31, abs=0.005)
     assert row["cpu_host_s_ci95"] == pytest.approx(6.3531, abs=0.00005)

@@ -15,7 +15,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.choice import choose
-from netbench.plan.schedule import make_schedule
+from netbench.plan.making import make_schedule
 from netbench.results.manifest import searches_of
 from netbench.search.options import SearchOptions
 from netbench.search.simulated import SimulatedUut
@@ -416,9 +416,12 @@ def test_options_that_make_no_sense(options, said):
         SearchOptions.model_validate(options)
 
 
-def test_shares_of_a_maximum_are_refused():
-    with pytest.raises(UsageError, match="neighbour second is a share of a maximum, which a search does not know"):
-        schedule(NDR, shared_topology(), scenarios=[{"network": ["50%"], "frame_size": 64}])
+def test_shares_of_a_maximum_among_loads_are_refused():
+    """A search has no list of loads, in which there could be one."""
+    scenarios = [{"network": ["50%"], "frame_size": 64}]
+    with pytest.raises(UsageError, match=r"maxima: loads: schedule search measures no list .* \(--set maxima=search\)"):
+        schedule(NDR, shared_topology(), scenarios=scenarios, maxima="loads")
+    schedule(NDR, shared_topology(), scenarios=scenarios)
 
 
 def test_loads_with_nothing_between_are_refused():

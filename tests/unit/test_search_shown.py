@@ -61,7 +61,7 @@ def searched(*found: SearchResult) -> CampaignResults:
 def shown(results: CampaignResults, width: int) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
-        console.print(searches_table(results))
+        console.print(searches_table(results, results.searches))
     return capture.get()
 
 

@@ -49,6 +49,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     float: seconds,
     float | None: st.none() | seconds,
     str: words,
+    bool: st.booleans(),
     Where: st.sampled_from(Where),
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),

@@ -1,0 +1,185 @@
+"""A schedule in two phases: the maxima that neighbours' loads are a share of are found first, and then used."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pydantic import BaseModel
+
+from netbench.errors import UsageError
+from netbench.model.campaign import EndedSweep
+from netbench.model.profile import MaximaSpec
+from netbench.model.scenario import SHARED_IDLE, Network
+from netbench.model.search import SearchResult
+from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
+from netbench.model.verdict import Reason, ReasonKind, Warning
+from netbench.plan.choice import source_numbers
+from netbench.plan.schedule import Schedule, Wanted
+from netbench.statistics.reference_throughput import maximum_of, why_no_maximum
+
+_USUAL_S = 1.0
+
+
+class MaximaFirst(Schedule):
+    """What `finding` looks for, beside idle neighbours, and then `main`, in whose trials shares of it become rates.
+
+    `finding` is of what wanted_for_maxima() makes. Each of the two sees its own results only, numbered from 0.
+    """
+
+    def __init__(self, finding: Schedule, main: Schedule) -> None:
+        """Never refuses."""
+        super().__init__(main.wanted, main.options)
+        self._finding, self._main = finding, main
+        self._found: dict[tuple[str, int], SearchResult] | None = None  # once all is found
+        self._trials_before = self._boots_before = 0
+
+    def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
+        """Those that find maxima, and then the others; where there is no maximum, why."""
+        if self._found is None:
+            following = self._finding.next(_Part(results, finding=True))
+            if following is not None:
+                return following
+            self._begin_main(_Part(results, finding=True))
+        following = self._main.next(_Part(results, finding=False))
+        if following is None:
+            return None
+        if isinstance(following, TrialResult):
+            return replace(following, spec=self._in_its_place(following.spec))
+        return self._with_maxima(self._in_its_place(following))
+
+    @property
+    def planned(self) -> Sequence[TrialSpec]:
+        """The trials of the main part, as far as they are known: how many come before nobody knows."""
+        return self._main.planned
+
+    @property
+    def announced(self) -> Sequence[str]:
+        """What is searched for, a line each."""
+        there = self._finding.wanted
+        streams = "+".join(there.streams[: fewest_sources(there)])
+        return [
+            f"{uut}  {SHARED_IDLE}  {streams}  {size} B: the maximum that neighbours' loads refer to"
+            for uut in there.uuts
+            for size in there.profile.frame_sizes
+        ]
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        """Those of both parts."""
+        return tuple(dict.fromkeys((*self._main.scenarios, SHARED_IDLE)))
+
+    @property
+    def ended_sweeps(self) -> Sequence[EndedSweep]:
+        """Those of the main part."""
+        return self._main.ended_sweeps
+
+    @property
+    def remarks(self) -> Sequence[Warning]:
+        """Those of the main part."""
+        return self._main.remarks
+
+    @property
+    def searches(self) -> Sequence[SearchResult]:
+        """Those for maxima, and those of the main part."""
+        found = (
+            replace(one, for_maxima=True, goal=f"maximum ({one.goal})", delays=()) for one in self._finding.searches
+        )
+        return (*found, *self._main.searches)
+
+    def expected_s(self, done: Collection[str]) -> float | None:
+        """Of both parts, of which the testbed is brought up once."""
+        finding = None if self._found is not None else self._finding.expected_s(done)
+        main = self._main.expected_s([key for key in done if not key_finds_maximum(key)])
+        if main is None or finding is None:
+            return main if self._found is not None else None
+        return finding + main - self.wanted.costs.start_s
+
+    def _begin_main(self, found: Mapping[str, TrialResult]) -> None:
+        self._found = {(one.uut, one.frame_size): one for one in self._finding.searches}
+        self._trials_before = len(found)
+        self._boots_before = max((result.spec.boot for result in found.values()), default=0)
+
+    def _in_its_place(self, trial: TrialSpec) -> TrialSpec:
+        return replace(
+            trial,
+            index=trial.index + self._trials_before,
+            boot=trial.boot + self._boots_before,
+            phase=trial.phase + 1,
+        )
+
+    def _with_maxima(self, trial: TrialSpec) -> TrialSpec | TrialResult:
+        maxima = {}
+        for size in sorted(trial.unknown_sizes):
+            found = (self._found or {}).get((trial.uut, size))
+            maximum = None if found is None else maximum_of(found)
+            if maximum is None:
+                return without_maximum(trial, why_no_maximum(found))
+            maxima[size] = Reference(maximum.fps, maximum.limited_by)
+        return trial.with_maxima(maxima)
+
+
+def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
+    """What is stored of a trial whose neighbours' load is a share of something that was not found."""
+    reason = Reason(
+        ReasonKind.MAXIMUM_UNKNOWN, "", f"the neighbours' load is a share of the maximum in shared-idle: {why}"
+    )
+    return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
+
+
+def sizes_referred_to(wanted: Wanted) -> list[int]:
+    """The frame sizes, upwards, at which loads of neighbours are a share of a maximum."""
+    there = wanted.topology
+    activities = (there.activity(case, one.name) for case in wanted.scenarios for one in there.neighbours)
+    return sorted({does.frame_size for does in activities if isinstance(does, Network) and does.share is not None})
+
+
+def fewest_sources(wanted: Wanted) -> int:
+    """As many sources as `shared-idle` has where it has the fewest: a maximum is that of one stream of these."""
+    return min(source_numbers(wanted.topology, wanted.profile, wanted.profile.scenario(SHARED_IDLE)))
+
+
+def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
+    """The same UUTs beside idle neighbours, once at each frame size that something is a share of the maximum at."""
+    profile, fewest = wanted.profile, fewest_sources(wanted)
+    seconds = spec.duration or min(_USUAL_S, profile.duration)
+    idle = profile.scenario(SHARED_IDLE).model_copy(update={"streams": (fewest,)})
+    update = {
+        "frame_sizes": tuple(sizes_referred_to(wanted)),
+        "loads": (),
+        "streams": (fewest,),
+        "scenarios": (idle,),
+        "repetitions": 1,
+        "duration": seconds,
+        "warm_up": profile.warm_up and profile.warm_up * seconds / profile.duration,
+        "stop_when_saturated": None,
+    }
+    return replace(wanted, profile=profile.model_copy(update=update), scenarios=(idle,), finds_maximum=True)
+
+
+def finding_maxima(wanted: Wanted, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:
+    """The schedule of that kind that finds the maxima; UsageError where it finds none, and as that schedule has it."""
+    if kind.MaximaOptions is None:
+        raise UsageError(f"profile {wanted.profile.name}: maxima: {spec.kind} finds no maxima")
+    options: BaseModel = kind.MaximaOptions.model_validate(spec.options)
+    return kind(wanted_for_maxima(wanted, spec), options)
+
+
+class _Part(Mapping[str, TrialResult]):
+    """The results of trials that find maxima, or of all others."""
+
+    def __init__(self, results: Mapping[str, TrialResult], *, finding: bool) -> None:
+        self._results, self._is_finding = results, finding
+
+    def __getitem__(self, key: str) -> TrialResult:
+        if key not in self:
+            raise KeyError(key)
+        return self._results[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key_finds_maximum(str(key)) is self._is_finding and key in self._results
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._results if key_finds_maximum(key) is self._is_finding)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

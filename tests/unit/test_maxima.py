@@ -1,0 +1,240 @@
+"""The maxima that neighbours' loads are a share of: searched for first, stored, resumed, told; and what is none."""
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from netbench.cli.dry_run import describe
+from netbench.cli.progress import ConsoleProgress
+from netbench.cli.summary import searches_table
+from netbench.config.loading import load_profile
+from netbench.config.plugins import profile_kinds
+from netbench.config.shipped import PROFILES, shipped
+from netbench.errors import TestbedError, UsageError
+from netbench.model.profile import LOADS
+from netbench.model.search import SearchState
+from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.plan.choice import choose
+from netbench.plan.making import make_schedule
+from netbench.report.page import report_page
+from netbench.results.rows import stream_rows
+from netbench.search.options import MaximaOptions
+from tests.unit.fake_campaign import FakeCampaign
+from tests.unit.fakes import Fate
+from tests.unit.inputs import profile, shared_topology
+
+TWO = [{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}]
+SHARES = {"scenarios": ["dedicated", {"network": ["50%", "95%"]}], "loads": ["500fps", "800fps"]}
+CAPACITY = 4321.0  # frames/s; the fake source sends 10,000
+
+
+@pytest.fixture
+def campaign(monkeypatch, tmp_path):
+    """Of two UUTs that forward as much, beside a neighbour each."""
+    made = FakeCampaign.on(shared_topology(uuts=TWO), tmp_path / "results", monkeypatch)
+    made.testbed.usual = Fate(capacity_fps=CAPACITY)
+    return made
+
+
+def offered(results):
+    """The loads of neighbours that forward, by UUT and scenario."""
+    return {
+        (trial.spec.uut, trial.spec.scenario): trial.neighbours[0].streams[0].intended_fps
+        for trial in results.trials
+        if trial.spec.scenario.startswith("network")
+    }
+
+
+def test_shares_are_of_what_a_search_finds_though_the_list_of_loads_ends_far_below(campaign):
+    results = campaign.run(**SHARES, repetitions=2)
+    shares = offered(results)
+    assert set(shares) == {(uut, name) for uut in ("bridge", "route") for name in ("network-50", "network-95")}
+    for (_, scenario), fps in shares.items():
+        assert fps == pytest.approx(CAPACITY * int(scenario[-2:]) / 100, rel=0.01)
+    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
+    finding = [trial.spec for trial in results.trials if trial.spec.finds_maximum]
+    planned = [trial.spec for trial in results.wanted_trials]
+    assert {(one.scenario, one.frame_size, one.phase) for one in finding} == {("shared-idle", 64, 1)}
+    assert {one.phase for one in planned} == {2}
+    assert len(planned) == 2 * 3 * 2 * 2
+    assert [one.index for one in (*finding, *planned)] == list(range(len(results.trials)))
+    assert results.planned_trials == len(results.trials)
+    assert results.manifest["planned_trials"] is None
+    assert [(one.uut, one.state, one.scenario) for one in results.maxima_searches] == [
+        (uut, SearchState.FOUND, "shared-idle") for uut in ("bridge", "route")
+    ]
+    assert results.searches == ()
+    assert [(one.uut, one.limited_by) for one in results.maxima] == [("bridge", ""), ("route", "")]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 6, 9, 10, 17, 18, 20, 27])
+def test_stopped_anywhere_and_resumed_it_is_the_same_campaign(campaign, tmp_path, monkeypatch, stop):
+    """In the first search or the second, between these and the plan, in the plan."""
+    whole = FakeCampaign.on(campaign.lab, tmp_path / "whole", monkeypatch)
+    whole.testbed.usual = campaign.testbed.usual
+    expected = whole.run(**SHARES, repetitions=2)
+    again = FakeCampaign.on(campaign.lab, tmp_path / "stopped", monkeypatch)
+    again.testbed.usual = campaign.testbed.usual
+    first = again.stopped_at(stop, TestbedError("x"), **SHARES, repetitions=2)
+    kept = first.trials[:]
+    assert first.planned_trials > len(kept)
+    results = again.resume()
+    assert [one.spec for one in results.trials] == [one.spec for one in expected.trials]
+    assert results.trials[: len(kept)] == kept
+    assert offered(results) == offered(expected)
+    assert results.maxima == expected.maxima
+    assert results.manifest["finished"]
+    again.resume()
+    assert again.testbed.trials == 0, "nothing is left"
+
+
+def test_one_search_serves_all_shares_of_a_frame_size_and_each_size_has_its_own(campaign):
+    scenarios = [{"network": ["50%", "90%"]}, {"name": "large", "network": "50%", "frame_size": 1500}]
+    wanted = profile(scenarios=scenarios, frame_sizes=[500])
+    lines = list(describe(campaign.request(scenarios=scenarios, frame_sizes=[500])))
+    begun = lines.index("# searched for first, in trials that are chosen one by one by what was measured so far")
+    end = lines.index("# then trials, in order")
+    assert [line.split(":")[0].split() for line in lines[begun + 1 : end]] == [
+        [uut, "shared-idle", "s1", size, "B"] for uut in ("bridge", "route") for size in ("64", "1500")
+    ]
+    schedule = make_schedule(choose(campaign.lab, wanted))
+    assert schedule.trials is None
+    assert "shared-idle" in schedule.scenarios, "the neighbour is needed for it"
+    alone = make_schedule(choose(campaign.lab, profile(loads=["500fps"])))
+    search_s = (schedule.expected_s(()) or 0) - sum(one.duration_s for one in schedule.planned)
+    assert search_s > 4 * 2 * 2.0, "each of four takes twice its duration_sum, or so"
+    assert alone.expected_s(()) is not None
+
+
+def test_rates_need_no_search(campaign):
+    results = campaign.run(scenarios=["shared-idle", {"network": ["100fps"]}])
+    assert not any(trial.spec.finds_maximum for trial in results.trials)
+    assert results.manifest["planned_trials"] == len(results.trials)
+
+
+def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_so(campaign):
+    campaign.testbed.usual = Fate()  # nothing is lost
+    results = campaign.run(**SHARES)
+    assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
+    for trial in results.wanted_trials:
+        kinds = [reason.kind for reason in trial.reasons]
+        shares = trial.spec.scenario.startswith("network")
+        assert kinds == ([ReasonKind.SHARE_OF_LOWER_BOUND] if shares else [])
+        assert trial.verdict is Verdict.VALID
+    assert set(offered(results).values()) == {4900.0, 9310.0}
+    texts = [one.text for one in results.warnings if one.kind is WarningKind.MAXIMUM_IS_LOWER_BOUND]
+    assert len(texts) == 2
+    assert "is at least 9,800 frames/s, limited by the source, which can be paced at 9,800 frames/s" in texts[0]
+    assert "≥ 9.8" in report_page(results)
+
+
+@pytest.mark.parametrize(
+    ("options", "fate", "why"),
+    [
+        (
+            {"highest": "2kfps"},
+            Fate(),
+            "at least 2,000 frames/s, the highest load that the search may try; raise",
+        ),
+        ({}, Fate(capacity_fps=0.0), "more was lost than the search allows; allow more"),
+        ({}, Fate(source_error="broken"), "the search for it failed: generator-failed"),
+    ],
+)
+def test_what_is_no_maximum_costs_what_refers_to_it_and_says_what_to_do(campaign, options, fate, why):
+    campaign.testbed.usual = fate
+    results = campaign.run(**SHARES, maxima=options, retries=0)
+    for trial in results.wanted_trials:
+        if trial.spec.scenario.startswith("network"):
+            [reason] = trial.reasons
+            assert reason.kind is ReasonKind.MAXIMUM_UNKNOWN
+            assert why in reason.detail
+            assert trial.streams == ()
+    assert results.maxima == ()
+
+
+def test_trials_that_search_are_in_no_mean_and_marked_in_the_export(campaign):
+    results = campaign.run(**{**SHARES, "scenarios": ["shared-idle", {"network": ["50%"]}]}, repetitions=2)
+    rows = list(stream_rows(results.trials))
+    marked = [row for row in rows if row["finds_maximum"] == "yes"]
+    assert len(marked) == sum(1 + one.trials + 1 for one in results.maxima_searches), "the source's rate, and overload"
+    page = report_page(results)
+    assert "Highest loads" in page
+    assert "maximum (PDR 5 %)" in page
+    measured = results.planned_trials - len(marked)
+    assert f"{measured:,} of {measured:,} trials valid" in page
+    console = Console(width=100, record=True)
+    console.print(searches_table(results, results.maxima_searches))
+    assert "maximum (PDR 5 %)" in console.export_text()
+
+
+def test_the_console_tells_bounds_as_they_narrow(campaign, capsys):
+    from netbench.campaign import runner
+
+    observer = ConsoleProgress(Console(width=200))
+    runner.start(campaign.request(**SHARES), campaign.directory, ["netbench"], [observer])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("as many trials to measure as results ask for, about ")
+    assert any(line.startswith("  maximum (PDR 5 %): ") for line in lines)
+    found = [line for line in lines if line.startswith("bridge/shared-idle/s1/64/1/maximum (PDR 5 %): ")]
+    assert len(found) == 1
+
+
+def test_a_search_may_have_neighbours_with_shares_too(campaign):
+    """First what the neighbours' loads are a share of, then what was asked for."""
+    scenarios = ["shared-idle", {"network": ["50%"]}]
+    options = {"kind": "search", "method": "tst009", "width": "5%"}
+    results = campaign.run(scenarios=scenarios, loads=[], schedule=options)
+    assert len(results.searches) == 2 * 2
+    assert {one.state for one in results.searches} == {SearchState.FOUND}
+    assert len(results.maxima_searches) == 2
+    assert all(fps == pytest.approx(CAPACITY / 2, rel=0.01) for fps in offered(results).values())
+    assert [trial.spec.index for trial in results.trials] == list(range(len(results.trials)))
+    keys = [trial.spec.key for trial in results.trials]
+    assert len(set(keys)) == len(keys), "both search in shared-idle"
+
+
+def test_options():
+    assert MaximaOptions().loss == (0.05,)
+    assert MaximaOptions().width == 0.02
+    assert MaximaOptions.model_validate({"method": "rfc2544"}).loss == (0.0,)
+    with pytest.raises(ValidationError):
+        MaximaOptions.model_validate({"loss": ["0%", "1%"]})
+    with pytest.raises(ValidationError):
+        MaximaOptions.model_validate({"delay_at": "50%"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("maxima=plan", "'plan' is no kind of maxima; there are loads, search"),
+        ("maxima.wdith=2%", "did you mean 'width'"),
+        ("maxima=[1]", "maxima"),
+        ("maxima={kind: loads, width: 2%}", "unknown key"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_is_allowed(setting, words):
+    with pytest.raises(UsageError, match="--set maxima") as refused:
+        load_profile(shipped(PROFILES)["quick"], profile_kinds(), [setting])
+    assert words in str(refused.value)
+
+
+def test_the_papers_own_profile_keeps_the_papers_way():
+    found = load_profile(shipped(PROFILES)["schlosser2011"], profile_kinds())
+    assert found.maxima is not None
+    assert found.maxima.kind == LOADS
+    for name in ("schlosser2011-short", "interference"):
+        assert load_profile(shipped(PROFILES)[name], profile_kinds()).maxima is None
+
+
+def test_a_campaign_from_before_there_were_such_searches_goes_on_as_it_was_planned(campaign):
+    campaign.testbed.usual = Fate(capacity_fps=600)
+    campaign.stopped_at(5, TestbedError("x"), **SHARES, maxima="loads")
+    text = campaign.directory.profile.read_text()  # it knew nothing of the key, nor did the manifest
+    campaign.directory.profile.write_text(text.replace("maxima:\n  kind: loads\n", ""))
+    manifest = campaign.directory.read_manifest()
+    del manifest["digests"]["profile"]["maxima.kind"], manifest["planned_after_search"]
+    campaign.directory.write_manifest(manifest)
+    results = campaign.resume()
+    assert not any(trial.spec.finds_maximum for trial in results.trials)
+    assert results.planned_trials == len(results.trials)
+    assert set(offered(results).values()) == {300.0, 570.0}
