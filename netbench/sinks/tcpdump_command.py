@@ -54,7 +54,7 @@ def tcpdump_command(
     ours = f"udp and src net {incoming.path.src_network} and dst host {traffic.dst_ip}"
     aside = _LINK_LOCAL
     if incoming.path.has_reverse:
-        # What redirects all frames brings flush frames of the sink at the other end, whose times are of another capture.
+        # What redirects all frames brings flush frames of the sink at the other end, which tell nothing of this one.
         own = incoming.path.sink.mac or "MAC"  # known once the testbed is up
         aside = f"({_LINK_LOCAL} and not ({_FLUSH} and not ether src {own}))"
     wanted = f"({ours}) or {aside} or ether proto 0x88cc"

@@ -53,6 +53,16 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
     return path.ingress, path.egress
 
 
+def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> None:
+    """UsageError where an option that is about ways back is given, and none of some paths is one."""
+    if given is not None and paths and not any(path.reverse_of for path in paths):
+        names = ", ".join(path.name for path in paths)
+        raise UsageError(
+            f"{key}: it is about the way back of a stream, and none of {names} is one; "
+            "leave it out, or give the topology one (`{name: back, reverse: " + paths[0].name + "}` under streams)"
+        )
+
+
 def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "") -> None:
     """Return once all these NICs have a carrier and forward; TestbedError names those that do not in time.
 
