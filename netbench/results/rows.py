@@ -358,6 +358,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("outlier", str, lambda row: None if row.outlier is None else "yes" if row.outlier else "no"),
     Column("warm_up_trials", int, lambda row: row.warm_ups),
     Column("warm_up_trial", int, lambda row: row.warm_up),
+    _counted("reverse_of", str, lambda counts: counts.reverse_of),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

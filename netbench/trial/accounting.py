@@ -61,6 +61,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         late_from=dict(received.late_from),
         source_address=evidence.traffic.src_ip,
         control_frames=received.control,
+        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
         link_s=sent.link_s,
         away_s=sent.away_s,
         capture_dropped_frames=dropped,
