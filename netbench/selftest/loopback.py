@@ -32,7 +32,8 @@ _LAG_PART, _LAG_S = 1.0, 0.5
 def loopback(topology: Topology, *, cabled: bool) -> Topology:
     """The same sources and sinks, joined without a UUT: by one veth pair a stream, or by the cables that are there.
 
-    A way back has the link of its stream. MissingError where sources or sinks are ports, unless the user says that cables join them.
+    A way back has the link of its stream. MissingError where sources or sinks are ports, unless the user says that
+    cables join them.
     """
     ports = [end for stream in topology.streams for end in (stream.source, stream.sink) if topology.is_port(end)]
     if ports and not cabled:
