@@ -141,20 +141,12 @@ class LinkSpec(_Strict):
         return self.mtu or USUAL_MTU
 
 
-def _written_as_reverse(schema: dict[str, Any]) -> None:
-    """What a file has to say of a stream: its two ends, or whose way back it is."""
-    schema["required"] = ["name"]
-    schema["anyOf"] = [{"required": ["source", "sink"]}, {"required": ["reverse"]}]
-
-
 class StreamSpec(_Strict):
     """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
 
     A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
     whose way back it is: it has that one's NICs, the other way round (RFC 2544, section 14), which are left out then.
     """
-
-    model_config = ConfigDict(json_schema_extra=_written_as_reverse)
 
     name: StreamName
     reverse: StreamName | None = None

@@ -8,7 +8,17 @@ from pydantic import ValidationError
 from netbench.config.loading import load_topology
 from netbench.config.plugins import UUTS, option_models
 from netbench.errors import UsageError
-from netbench.linux.changes import AddBridge, AddForwardingEntry, AddIngress, Redirect, SetPromiscuous, SetUp
+from netbench.linux.changes import (
+    AddBridge,
+    AddForwardingEntry,
+    AddIngress,
+    AddMacvtap,
+    AddTap,
+    AddVeth,
+    Redirect,
+    SetPromiscuous,
+    SetUp,
+)
 from netbench.model.paths import StreamId, each_nic_once, stream_paths
 from netbench.model.points import Kind
 from netbench.model.topology import Topology
@@ -27,11 +37,14 @@ from netbench.trial.evidence import Evidence, NicDelta
 from netbench.uut.base import Assignment
 from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.forwarding import changes_in_guest, forwarding_changes
+from netbench.uut.guest import Guest
 from netbench.uut.guest_links import attaching_changes, guest_links, guest_mac, guest_nics, guest_points
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Reference, ReferenceOptions
-from netbench.vmm.attachment import Tap
+from netbench.vmm.attachment import Macvtap, Tap, Veth
+from netbench.vmm.esxi import Esxi
+from netbench.vmm.esxi_options import EsxiOptions
 from tests.unit.accounts import account
 from tests.unit.inputs import topology
 from tests.unit.points import BY_KIND
@@ -224,6 +237,30 @@ def test_what_attaches_a_guest_is_made_once_with_entries_for_both_ways():
         ("nb-te-s1", towards["back"]),
         ("nb-in1", PATHS[1].sink.mac),
     }
+
+
+@pytest.mark.parametrize("attachment", [Tap(), Macvtap(), Veth("nb-guest")])
+def test_each_attachment_is_made_for_two_nics(attachment):
+    made = [one for one in attaching_changes(PATHS, attachment, {"s1": "", "back": ""}) if hasattr(one, "undo_line")]
+    named = [one.line for one in made if isinstance(one, AddTap | AddMacvtap | AddVeth)]
+    assert len(named) == len(set(named)) == 2
+    mine, other = (point.point for point in guest_links(PATHS, attachment) if point.interface.endswith("i-s1"))
+    assert (mine.place, mine.direction) != (other.place, other.direction)
+    assert mine.place == other.place
+
+
+def test_a_guest_elsewhere_has_the_uplinks_of_the_stream(tmp_path):
+    (tmp_path / "key").write_text("")
+    said = {
+        "server": "esxi.example",
+        "disk": "[datastore1] images/guest.vmdk",
+        "channel": {"key": str(tmp_path / "key"), "host_key": "ssh-ed25519 AAAA"},
+        "uplinks": {"s1": {"ingress": "vmnic2", "egress": "vmnic3"}},
+    }
+    direct = [replace(path, ingress=None, egress=None) for path in PATHS]
+    Guest(Esxi(EsxiOptions.model_validate(said))).check(direct)
+    with pytest.raises(UsageError, match="stream s1: uplinks must say"):
+        Guest(Esxi(EsxiOptions.model_validate({**said, "uplinks": {}}))).check(direct[1:] + direct[:1])
 
 
 def test_rings_are_at_the_uut_s_end_of_both_links():
