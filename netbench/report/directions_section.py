@@ -40,7 +40,7 @@ def _table(own: Sequence[Direction], looks: Mapping[str, Style]) -> Html:
         Column("Throughput kfps", lambda one: kfps(mean(one.throughput_fps)), "number"),
         mean_column("Loss", lambda one: one.loss_ratio, percent, percent_spread),
         Column("Frames lost", lambda one: frames(total(trial.lost_frames for trial in one.valid)), "number"),
-        Column("Delay, median", lambda one: microseconds(_median_ns(one)), "number"),
+        Column("Median delay, µs", lambda one: microseconds(_median_ns(one)), "number"),
         Column("Valid", lambda one: str(len(one.valid)), "number"),
     )
     return folded(count(len(own), "direction"), len(own), table(columns, _by_size(own), css="results"))
