@@ -34,16 +34,15 @@ class Reference:
     @property
     def name(self) -> str:
         """What it does, as a name."""
-        back = f"-back-{_habit(self.options.reverse.truth)}" if self.options.reverse else ""
-        return f"{self.options.forward}-drops-{_habit(self.options.truth)}{back}"
+        truth, reverse = self.options.truth, self.options.reverse
+        rest = f"back-{_habit(reverse.truth)}" if reverse else truth.at
+        return f"{self.options.forward}-drops-{_habit(truth)}-{rest}"
 
 
 def _habit(truth: Drop | Limit) -> str:
     if isinstance(truth, Drop):
-        what = f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
-    else:
-        what = f"above-{truth.fps}fps"
-    return f"{what}-{truth.at}"
+        return f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
+    return f"above-{truth.fps}fps"
 
 
 def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:

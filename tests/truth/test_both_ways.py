@@ -259,3 +259,13 @@ def test_a_campaign_of_one_way_and_both(tmp_path):
     assert all(verdict_of(row) == "valid" and row["received_frames"] == row["sent_frames"] == "600" for row in found)
     page = (tmp_path / "r" / "report.html").read_text()
     assert "back, reverse of forth" in page
+
+
+def test_the_self_test_drops_something_else_of_ways_back(tmp_path):
+    netbench("selftest", "netns-both", "--frames", "2000", "-o", tmp_path / "self", timeout_s=300)
+    found = json.loads((tmp_path / "self" / "selftest.json").read_text())["checks"]
+    (apart,) = (check for check in found if check["name"].startswith("exact drop, another way back"))
+    assert apart["truth"] == "140 lost at IP layer, 32 lost at ingress NIC"
+    assert (apart["measured"], apart["error"]) == ("172 lost at IP layer, ingress NIC", "0 frames")
+    (without,) = (check for check in found if check["name"].startswith("sinks see everything: 2 at once"))
+    assert without["passed"], "both over one link: source and sink at each end"

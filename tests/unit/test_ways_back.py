@@ -379,7 +379,7 @@ def test_a_self_test_of_both_ways_drops_different_parts_of_them():
     plain, both = references(1000), references(1000, both_ways=True)
     (added,) = [one for one in both if one.options.reverse]
     assert len(both) == len(plain) + 1
-    assert added.name == "route-drops-7-of-100-forward-back-13-of-997-ingress"
+    assert added.spec.name == "route-drops-7-of-100-back-13-of-997"
 
 
 def trials(*losses: tuple[int, int]):
