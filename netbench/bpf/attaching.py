@@ -1,6 +1,7 @@
 """Programs attached to interfaces of the network namespace that a process is in, for as long as it lives at most."""
 
 import ctypes
+import errno
 import os
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,10 @@ _XDP, _TCX_INGRESS = 37, 46  # enum bpf_attach_type, linux/bpf.h
 _XDP_FLAGS = {"generic": 1 << 1, "native": 1 << 2}  # linux/if_link.h
 
 XdpMode = Literal["native", "generic"]
+
+
+class PlaceTakenError(BpfError):
+    """Another program is where one was to be attached, and there is room for one."""
 
 
 class _LinkOptions(ctypes.Structure):
@@ -39,7 +44,8 @@ class Link:
 def attach_xdp(program: int, interface: int, mode: XdpMode) -> Link:
     """Run a program on each frame that an interface (its index) receives, in its driver or behind it.
 
-    BpfError where the driver has no XDP, the frames of its MTU do not fit, or another program is there.
+    PlaceTakenError where another program is there, in whichever mode; BpfError where the driver has no XDP, or the
+    frames of its MTU do not fit.
     """
     return _attach(program, interface, _XDP, _XDP_FLAGS[mode], f"XDP in {mode} mode (Linux 5.9 or newer)")
 
@@ -54,4 +60,7 @@ def _attach(program: int, interface: int, where: int, flags: int, name: str) -> 
     try:
         return Link(libbpf()("bpf_link_create", program, interface, where, ctypes.byref(options)))
     except BpfError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno in (errno.EBUSY, errno.EEXIST):
+            raise PlaceTakenError(f"a program cannot be attached at {name}: another one is there") from cause
         raise BpfError(f"a program cannot be attached at {name}: {error}") from error.__cause__

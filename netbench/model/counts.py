@@ -114,6 +114,7 @@ class StreamCounts:
     control_frames: int | None = None
     link_s: float | None = None
     away_s: float = 0.0
+    reverse_of: str = ""  # the stream whose way back it is, over the same NICs
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
 

@@ -1,9 +1,10 @@
 """Where a stream runs: its interfaces, MAC and IP addresses, from source to sink. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.topology import StreamSpec, Topology, host_of
+from netbench.model.topology import TURNED_ROUND, StreamSpec, Topology, host_of
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
 
@@ -41,12 +42,21 @@ class Nic:
         return Place(self.machine, self.netns, self.interface)
 
 
+class StreamId(NamedTuple):
+    """A stream by its name, and by its number in the topology, from 1."""
+
+    name: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class StreamPath:
     """One stream's way. `ingress` and `egress` are None when the UUT is not netbench's to configure.
 
     `receive` is how frames come in over the link of the source: at the ingress NIC, or at the sink's where that link
     leads right to it; as the topology wants it, or as it is once the testbed is up. `mtu` is the smallest of its links.
+    `reverse_of` is the stream whose way back it is: it has that one's NICs, the other way round. `has_reverse`: there
+    is a stream in the other direction, whichever of the two is called the way back.
     """
 
     name: str
@@ -58,6 +68,17 @@ class StreamPath:
     link_bps: float
     receive: Receive = "inline"
     mtu: int = USUAL_MTU
+    reverse_of: StreamId | None = None
+    has_reverse: bool = False
+
+    @property
+    def nics_of(self) -> StreamId:
+        """The stream that its NICs are called after: the one that it reverses, else itself."""
+        return self.reverse_of or StreamId(self.name, self.number)
+
+    def role_forth(self, role: str) -> str:
+        """What the NIC of a role is on the way of the stream that its NICs are called after."""
+        return TURNED_ROUND[role] if self.reverse_of else role
 
     @property
     def src_ip(self) -> str:
@@ -110,6 +131,14 @@ def direction(role: str) -> str:
     return "tx" if role in ("source", "egress") else "rx"
 
 
+def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
+    """Those among some paths that have NICs which no path before them has: all but ways back."""
+    found: dict[StreamId, StreamPath] = {}
+    for path in paths:
+        found.setdefault(path.nics_of, path)
+    return list(found.values())
+
+
 def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
     """The paths of all streams. MAC addresses of veth ends are fixed by their place in the file; ports' are empty."""
     return tuple(_path(topology, stream, number) for number, stream in enumerate(topology.streams, start=1))
@@ -135,7 +164,14 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
         link_bps=link.rate,
         receive=link.receive if stream.ingress or stream.sink in link.ends else "inline",
         mtu=min(one.mtu_bytes for one in topology.links_of(stream)),
+        reverse_of=_reverse_of(topology, stream),
+        has_reverse=any(stream.reverse or one.reverse == stream.name for one in topology.streams),
     )
+
+
+def _reverse_of(topology: Topology, stream: StreamSpec) -> StreamId | None:
+    numbers = {one.name: number for number, one in enumerate(topology.streams, start=1)}
+    return StreamId(stream.reverse, numbers[stream.reverse]) if stream.reverse else None
 
 
 def _nic(topology: Topology, end: str) -> Nic:

@@ -1,7 +1,7 @@
 """What exists: hosts, NICs, links, streams and units under test."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -12,8 +12,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    ValidationError,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
@@ -142,10 +144,12 @@ class LinkSpec(_Strict):
 class StreamSpec(_Strict):
     """One source port → one ingress NIC → UUT → one egress NIC → one sink port.
 
-    A stream through a UUT that netbench does not control has neither ingress nor egress.
+    A stream through a UUT that netbench does not control has neither ingress nor egress. `reverse` names the stream
+    whose way back it is: it has that one's NICs, the other way round (RFC 2544, section 14), which are left out then.
     """
 
     name: StreamName
+    reverse: StreamName | None = None
     source: Endpoint
     ingress: Endpoint | None = None
     egress: Endpoint | None = None
@@ -155,6 +159,53 @@ class StreamSpec(_Strict):
     def nics(self) -> tuple[str, ...]:
         """All its NICs on the way from source to sink."""
         return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
+
+
+# What the NIC of each role is to a stream in the other direction.
+TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}
+
+
+def _with_ways_back(streams: object) -> object:
+    """Streams as they are written, each way back with the NICs of the stream that it reverses."""
+    if not isinstance(streams, list | tuple):
+        return streams
+    written = [dict(one) if isinstance(one, Mapping) else one for one in streams]
+    for place, stream in enumerate(written):
+        if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
+            if why := _not_reversible(stream["reverse"], written, place):
+                raise _problem_at(place, "reverse", stream["reverse"], why)
+            forth = next(one for one in written if isinstance(one, dict) and one.get("name") == stream["reverse"])
+            for role, turned in TURNED_ROUND.items():
+                own, given = forth.get(turned), stream.get(role)
+                if given not in (None, own):
+                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
+                    raise _problem_at(place, role, given, why)
+                if own is not None:
+                    stream[role] = own
+    return written
+
+
+def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
+    """Why the stream at a place cannot be the way back of the one of this name; empty when it can."""
+    named = [(number, one) for number, one in enumerate(streams) if isinstance(one, dict) and one.get("name") == name]
+    if not named:
+        known = (str(one["name"]) for one in streams if isinstance(one, dict) and "name" in one)
+        return f"there is no stream {name!r}; streams are {', '.join(known)}"
+    number, forth = named[0]
+    if number >= place:
+        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
+    if forth.get("reverse"):
+        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
+    for other in streams[:place]:
+        if isinstance(other, dict) and other.get("reverse") == name:
+            return f"stream {name} has a way back already, {other.get('name')}"
+    return ""
+
+
+def _problem_at(place: int, key: str, given: object, why: str) -> ValidationError:
+    """What is wrong with a key of the stream at a place, for whoever says where in the file that is."""
+    kind = PydanticCustomError("stream_reverse", "{why}", {"why": why})
+    return ValidationError.from_exception_data("streams", [{"type": kind, "loc": (place, key), "input": given}])
 
 
 class UutSpec(BaseModel):
@@ -240,7 +291,9 @@ class Topology(_Strict):
     description: str = ""
     hosts: Annotated[dict[NicName, HostSpec], Field(min_length=1)]
     links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
-    streams: Annotated[tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS)]
+    streams: Annotated[
+        tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(_with_ways_back)
+    ]
     uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
     neighbours: tuple[NeighbourSpec, ...] = ()
 
@@ -275,9 +328,11 @@ class Topology(_Strict):
             if len(link.ends) == 1 and kinds == {False}:
                 yield f"link {link.ends[0]}: a link with one end needs a port; name it under hosts"
         yield from self._link_problems()
-        used = Counter(nic for stream in self.streams for nic in stream.nics)
+        used = Counter(nic for stream in self.streams if not stream.reverse for nic in stream.nics)
         yield from (
-            f"NIC {nic} is used by more than one stream; streams never share a NIC" for nic, n in used.items() if n > 1
+            f"NIC {nic} is used by more than one stream; only a stream and its way back (`reverse`) share NICs"
+            for nic, n in used.items()
+            if n > 1
         )
         yield from (f"NIC {nic} is used by a stream but is the end of no link" for nic in used if nic not in ends)
         for stream in self.streams:
@@ -292,12 +347,19 @@ class Topology(_Strict):
         yield from _twice("neighbour", [neighbour.name for neighbour in self.neighbours])
         known = [stream.name for stream in self.streams]
         for neighbour in self.neighbours:
-            for stream in neighbour.streams:
-                if stream not in known:
-                    yield (f"neighbour {neighbour.name}: there is no stream {stream!r}; streams are {', '.join(known)}")
+            for name in neighbour.streams:
+                if name not in known:
+                    yield (f"neighbour {neighbour.name}: there is no stream {name!r}; streams are {', '.join(known)}")
             yield from _twice(f"neighbour {neighbour.name}: stream", list(neighbour.streams))
         taken = Counter(stream for neighbour in self.neighbours for stream in set(neighbour.streams))
-        yield from (f"stream {stream} runs through more than one neighbour" for stream, n in taken.items() if n > 1)
+        yield from (f"stream {name} runs through more than one neighbour" for name, n in taken.items() if n > 1)
+        through = {stream: neighbour.name for neighbour in self.neighbours for stream in neighbour.streams}
+        for stream in self.streams:
+            if stream.reverse and through.get(stream.name) != through.get(stream.reverse):
+                yield (
+                    f"neighbours: stream {stream.name} is the way back of {stream.reverse}: have both run through the "
+                    "same one"
+                )
         if known and not self.own_streams:
             yield "neighbours: every stream runs through one of them; leave at least one to the UUT"
         names = [neighbour.name for neighbour in self.neighbours]
@@ -349,6 +411,16 @@ class Topology(_Strict):
             yield f"stream {stream.name}: source and sink are on different machines; keep a stream within one"
         if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
             yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
+        yield from self._way_back_problems(stream)
+
+    def _way_back_problems(self, stream: StreamSpec) -> Iterator[str]:
+        rates = {link.rate for link in self.links if {stream.source, stream.sink} & set(link.ends)}
+        if stream.reverse and len(rates) > 1:
+            told = " and ".join(map(format_bit_rate, sorted(rates)))
+            yield (
+                f"stream {stream.name}: both ways are sent at the same rate, and the links of {stream.reverse} have "
+                f"{told}; give both the lower one"
+            )
 
     def uut(self, name: str) -> UutSpec:
         """The UUT of that name; KeyError when there is none."""

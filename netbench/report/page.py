@@ -16,6 +16,7 @@ from netbench.model.verdict import Verdict
 from netbench.report import figures, tables
 from netbench.report.chart import Chart, plotly_js
 from netbench.report.delay_and_order import delay_sections, order_sections
+from netbench.report.directions_section import directions_section
 from netbench.report.environment_section import environment_section
 from netbench.report.formats import count
 from netbench.report.glossary import definitions
@@ -164,6 +165,7 @@ def _result_sections(
         *tables.skipped_loads(results.ended_sweeps, looks),
     )
     yield from steadiness_section(steadiness, groups, list(results.warm_ups), looks)
+    yield from directions_section(choice, looks)
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
 

@@ -187,6 +187,9 @@ def _valid_at_once(group: Group) -> Html:
 
 
 def _stream(trial: TrialResult, stream: str) -> str:
-    """The name of a stream, and of the neighbour it runs through."""
+    """The name of a stream, whose way back it is, and of the neighbour it runs through."""
     whose = [one.name for one in trial.neighbours if stream in {counts.stream for counts in one.streams}]
-    return f"{stream} (of {whose[0]})" if whose else stream or "all"
+    known = (counts for guest in trial.guests for counts in guest.streams if counts.stream == stream)
+    remarks = [f"reverse of {counts.reverse_of}" for counts in known if counts.reverse_of]
+    remarks += [f"of {name}" for name in whose[:1]]
+    return f"{stream} ({', '.join(remarks)})" if remarks else stream or "all"

@@ -360,6 +360,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("warm_up_trials", int, lambda row: row.warm_ups),
     Column("warm_up_trial", int, lambda row: row.warm_up),
     Column("finds_maximum", str, lambda row: "yes" if row.trial.spec.finds_maximum else "no"),
+    _counted("reverse_of", str, lambda counts: counts.reverse_of),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

@@ -32,7 +32,8 @@ _LAG_PART, _LAG_S = 1.0, 0.5
 def loopback(topology: Topology, *, cabled: bool) -> Topology:
     """The same sources and sinks, joined without a UUT: by one veth pair a stream, or by the cables that are there.
 
-    MissingError where sources or sinks are ports, unless the user says that cables join them.
+    A way back has the link of its stream. MissingError where sources or sinks are ports, unless the user says that
+    cables join them.
     """
     ports = [end for stream in topology.streams for end in (stream.source, stream.sink) if topology.is_port(end)]
     if ports and not cabled:
@@ -43,7 +44,7 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
     hosts = {host_of(end) for stream in topology.streams for end in (stream.source, stream.sink)}
     hosts |= {machine for host in hosts if (machine := topology.machine(host))}
     links = []
-    for stream in topology.streams:
+    for stream in (stream for stream in topology.streams if not stream.reverse):
         like = topology.stream_link(stream).model_dump(mode="json", include={"rate", "receive"})
         ends = [stream.source, stream.sink]
         pairs = [[end] for end in ends] if any(map(topology.is_port, ends)) else [ends]
@@ -57,7 +58,10 @@ def loopback(topology: Topology, *, cabled: bool) -> Topology:
                 if name in hosts
             },
             "links": links,
-            "streams": [{"name": one.name, "source": one.source, "sink": one.sink} for one in topology.streams],
+            "streams": [
+                one.model_dump(include={"name", "source", "sink", "reverse"}, exclude_none=True)
+                for one in topology.streams
+            ],
             "uuts": [LOOPBACK],
         }
     )

@@ -11,7 +11,7 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.selftest.trials import Tester, complaints, lost_at, total
 from netbench.uut.base import ActiveGuest
-from netbench.uut.reference import DROP_RULE, Drop, ReferenceOptions
+from netbench.uut.reference import DROP_RULE, Drop, Limit, ReferenceOptions
 
 ONE, ALL = "one stream", "all streams"
 # How far a number of random drops may be from what is expected, in standard deviations.
@@ -34,21 +34,28 @@ class Reference:
     @property
     def name(self) -> str:
         """What it does, as a name."""
-        truth = self.options.truth
-        if isinstance(truth, Drop):
-            what = f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
-        else:
-            what = f"above-{truth.fps}fps"
-        return f"{self.options.forward}-drops-{what}-{truth.at}"
+        truth, reverse = self.options.truth, self.options.reverse
+        rest = f"back-{_habit(reverse.truth)}" if reverse else truth.at
+        return f"{self.options.forward}-drops-{_habit(truth)}-{rest}"
 
 
-def references(limit_fps: int) -> list[Reference]:
-    """Those of a self-test; frames above `limit_fps` per second are dropped by the one that limits a rate."""
+def _habit(truth: Drop | Limit) -> str:
+    if isinstance(truth, Drop):
+        return f"{'about-' if truth.random else ''}{truth.k}-of-{truth.n}"
+    return f"above-{truth.fps}fps"
+
+
+def references(limit_fps: int, *, both_ways: bool = False) -> list[Reference]:
+    """Those of a self-test; frames above `limit_fps` per second are dropped by the one that limits a rate.
+
+    With `both_ways`, of streams that have ways back, one drops something else of these.
+    """
 
     def drops(forward: str, at: str, k: int, n: int, *trials: tuple[str, int], random: bool = False) -> Reference:
         options = {"forward": forward, "drop": {"k": k, "n": n, "at": at, "random": random}}
         return Reference(ReferenceOptions.model_validate(options), trials)
 
+    apart = {"forward": "route", "drop": {"k": 7, "n": 100}, "reverse": {"drop": {"k": 13, "n": 997, "at": "ingress"}}}
     limit = {"forward": "bridge", "limit": {"fps": limit_fps, "burst": 50}}
     return [
         drops("bridge", "forward", 0, 1, (ALL, 64)),
@@ -60,6 +67,7 @@ def references(limit_fps: int) -> list[Reference]:
         drops("route", "egress", 7, 100, (ALL, 1518)),
         drops("route", "forward", 7, 100, (ONE, 64), random=True),
         Reference(ReferenceOptions.model_validate(limit), [(ONE, 64)]),
+        *([Reference(ReferenceOptions.model_validate(apart), [(ALL, 64)])] if both_ways else []),
     ]
 
 
@@ -77,9 +85,12 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     """Truth beside what a trial says. Where drops are not counted round, the rule's own counter is the truth."""
     truths = [_truth(options, counts) for counts in result.streams]
     measured = [counts.lost_frames for counts in result.streams]
-    place = f"{options.point} ({DROP_RULE})"
+    points = [options.point_of(_of(options, counts)) for counts in result.streams]
     placed = [lost_at(counts) for counts in result.streams]
-    right_place = [{place: truth} if truth else {} for truth in truths]
+    right_place = [
+        {f"{point} ({DROP_RULE})": truth} if truth else {} for point, truth in zip(points, truths, strict=True)
+    ]
+    place = " and ".join(f"{point} ({DROP_RULE})" for point in dict.fromkeys(points))
     lost = total(result, "lost_frames")
     known = None not in truths and lost is not None and bool(truths)
     off = sum(abs((one or 0) - (truth or 0)) for one, truth in zip(measured, truths, strict=True))
@@ -94,7 +105,7 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
     return Check(
         name=f"{_what(options)}: {streams}, {result.spec.frame_size} bytes",
         uut=uut,
-        truth=f"{sum(filter(None, truths)):,} lost at {options.point}" if None not in truths else "unknown",
+        truth=_lost_of(truths, points) if None not in truths else "unknown",
         measured=f"{lost:,} lost {_places(result)}".rstrip() if lost is not None else "unknown",
         error=f"{off:,} frames" if known else "unknown",
         passed=known and measured == truths and not detail,
@@ -105,20 +116,34 @@ def judge_drops(options: ReferenceOptions, uut: str, result: TrialResult) -> Che
 def _what(options: ReferenceOptions) -> str:
     truth = options.truth
     if isinstance(truth, Drop):
-        return "random drop" if truth.random else "exact drop"
+        return "random drop" if truth.random else "exact drop, another way back" if options.reverse else "exact drop"
     return "rate limit"
 
 
+def _of(options: ReferenceOptions, counts: StreamCounts) -> Drop | Limit:
+    """What it drops of a stream."""
+    return options.reverse.truth if options.reverse and counts.reverse_of else options.truth
+
+
+def _lost_of(truths: Sequence[int | None], points: Sequence[str]) -> str:
+    """All that was lost, by point."""
+    lost: dict[str, int] = {}
+    for truth, point in zip(truths, points, strict=True):
+        lost[point] = lost.get(point, 0) + (truth or 0)
+    return ", ".join(f"{frames:,} lost at {point}" for point, frames in lost.items())
+
+
 def _truth(options: ReferenceOptions, counts: StreamCounts) -> int | None:
-    truth = options.truth
+    truth = _of(options, counts)
     if isinstance(truth, Drop) and not truth.random:
         return truth.of(counts.sent_frames)
-    return next((one.grew for one in counts.counters if (one.point, one.counter) == (options.point, DROP_RULE)), None)
+    rule = options.point_of(truth), DROP_RULE
+    return next((one.grew for one in counts.counters if (one.point, one.counter) == rule), None)
 
 
 def _implausible(options: ReferenceOptions, counts: StreamCounts) -> Iterator[str]:
     """Why the rule's counter cannot be true either."""
-    truth, dropped, sent = options.truth, _truth(options, counts), counts.sent_frames
+    truth, dropped, sent = _of(options, counts), _truth(options, counts), counts.sent_frames
     if dropped is None:
         yield "the rule's counter could not be read"
     elif not isinstance(truth, Drop):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from netbench.bpf.attaching import Link, attach_tc_ingress, attach_xdp
+from netbench.bpf.attaching import Link, PlaceTakenError, attach_tc_ingress, attach_xdp
 from netbench.bpf.libbpf import BpfError
 from netbench.errors import MissingError
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
@@ -62,11 +62,18 @@ def attach(interface: str, wanted: Wanted, room: Room, *, by_napi: bool) -> Atta
     device = xdp_device(interface)
     hooks, why = _order(wanted, device.kind, by_napi=by_napi)
     refused: list[str] = []
+    taken = False
     for hook in hooks:
         try:
             return _attached(hook, device, room, "; ".join(refused) or why)
         except (BpfError, MissingError) as error:
             refused.append(str(error))
+            taken |= isinstance(error, PlaceTakenError)
+    if taken:
+        refused.append(
+            "a NIC runs one XDP program, and where the source xdp sends the way back from it has its own: `hook: tcx` "
+            "has room beside it"
+        )
     raise MissingError("; ".join(dict.fromkeys(refused)))
 
 

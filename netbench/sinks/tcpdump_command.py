@@ -8,6 +8,8 @@ from netbench.sinks.base import Incoming
 
 # Group addresses that no bridge forwards (IEEE 802.1Q, table 8-1): those of control frames, and of flush frames.
 _LINK_LOCAL = "(ether[0:4] = 0x0180c200 and ether[4:2] & 0xfff0 = 0)"
+# Of both, those of flush frames.
+_FLUSH = "ether[4:2] = 0x000f"
 # A frame in the ring costs its snapped bytes and headers around them (tpacket3_hdr, sockaddr_ll, padding).
 _RING_OVERHEAD_BYTES = 112
 _RING_SECONDS = 1.0
@@ -50,7 +52,12 @@ def tcpdump_command(
     buffer_kib = ring_bytes(traffic.fps, incoming.snap_length, most_ring) >> 10
     # Not `inbound`: libpcap filters the first blocks of a capture once more by itself, and knows no directions there.
     ours = f"udp and src net {incoming.path.src_network} and dst host {traffic.dst_ip}"
-    wanted = f"({ours}) or {_LINK_LOCAL} or ether proto 0x88cc"
+    aside = _LINK_LOCAL
+    if incoming.path.has_reverse:
+        # What redirects all frames brings flush frames of the sink at the other end, which tell nothing of this one.
+        own = incoming.path.sink.mac or "MAC"  # known once the testbed is up
+        aside = f"({_LINK_LOCAL} and not ({_FLUSH} and not ether src {own}))"
+    wanted = f"({ours}) or {aside} or ether proto 0x88cc"
     # -Z root: dropping privileges would also drop the parent-death signal that ends tcpdump with netbench.
     options = ["-n", "-p", "-Z", "root", "-s", str(incoming.snap_length), "-B", str(buffer_kib)]
     return [*pinned, "tcpdump", "-i", interface, *options, "-w", str(target or "-"), wanted]

@@ -24,7 +24,7 @@ from netbench.linux.running import Other, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
-from netbench.model.paths import Nic, Place, StreamPath, stream_paths
+from netbench.model.paths import Nic, Place, StreamPath, each_nic_once, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -78,7 +78,8 @@ class Testbed:
         # On this machine; NICs of VMs are virtual ones, whose drivers count themselves.
         ports = [nic for path in paths for nic in path.nics.values() if nic.is_port and nic.machine is None]
         self._ports = {
-            netns: [nic.interface for nic in ports if nic.netns == netns] for netns in {nic.netns for nic in ports}
+            netns: list(dict.fromkeys(nic.interface for nic in ports if nic.netns == netns))
+            for netns in {nic.netns for nic in ports}
         }
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
@@ -215,9 +216,9 @@ class Testbed:
         return TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
 
     def interfaces(self) -> dict[str | None, list[str]]:
-        """The interfaces of all paths on this machine, by network namespace (None: netbench's own)."""
+        """The interfaces of all paths on this machine, by network namespace (None: netbench's own), each once."""
         found: dict[str | None, list[str]] = {}
-        for path in self._paths:
+        for path in each_nic_once(self._paths):
             for nic in path.nics.values():
                 if nic.machine is None:
                     found.setdefault(nic.netns, []).append(nic.interface)

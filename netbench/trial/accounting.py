@@ -61,6 +61,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         late_from=dict(received.late_from),
         source_address=evidence.traffic.src_ip,
         control_frames=received.control,
+        reverse_of=evidence.path.reverse_of.name if evidence.path.reverse_of else "",
         link_s=sent.link_s,
         away_s=sent.away_s,
         capture_dropped_frames=dropped,
@@ -99,9 +100,8 @@ def _foreign(evidence: Evidence, placed: Placed, unexplained: int | None) -> int
     nic, received = evidence.trusted("sink"), evidence.received
     if received.frames is None or (received.foreign is None and nic is None):
         return None
-    outward = nic.tx if nic else 0  # a sink sends nothing while it listens
     unsure = min(placed.unsure, max(0, unexplained or 0))
-    beside = evidence.extra_at_sink + outward - (received.late or 0) - (received.control or 0) - unsure
+    beside = evidence.extra_at_sink + evidence.outward - (received.late or 0) - (received.control or 0) - unsure
     return max(received.foreign or 0, beside) + placed.others_lost
 
 

@@ -109,7 +109,8 @@ class Evidence:
 
     `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
     `points` are all those of its way, in order; `growths` those of all other counters, along it.
-    `clock_set_ns` is by how much the clock of the captures was set during the trial.
+    `clock_set_ns` is by how much the clock of the captures was set during the trial. `sink_sends`: whether a source
+    of the trial sends from the sink's NIC, that of the way back.
     """
 
     path: StreamPath
@@ -120,6 +121,7 @@ class Evidence:
     points: tuple[CountingPoint, ...]
     growths: tuple[Growth, ...] = ()
     clock_set_ns: int = 0
+    sink_sends: bool = False
 
     def trusted(self, role: str) -> NicDelta | None:
         """The growth at a NIC of the path, if it can be believed.
@@ -198,6 +200,15 @@ class Evidence:
         ):
             return 0
         return max(0, nic.rx - self.arrived - (self.dropped_by_sink or 0))
+
+    @property
+    def outward(self) -> int:
+        """Frames that left the sink's NIC, which sends nothing while it listens; what a source there sends is its own.
+
+        Of what that NIC sent beyond it the account of the way back tells.
+        """
+        nic = self.trusted("sink")
+        return nic.tx if nic and not self.sink_sends else 0
 
     @property
     def counters_known(self) -> bool:

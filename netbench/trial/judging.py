@@ -345,8 +345,7 @@ def _links(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _frames(evidence: Evidence, counts: StreamCounts) -> Iterator[Finding]:
-    sink = evidence.trusted("sink")
-    seen = evidence.extra_at_sink + (sink.tx if sink else 0) - (counts.late_frames or 0) - (counts.control_frames or 0)
+    seen = evidence.extra_at_sink + evidence.outward - (counts.late_frames or 0) - (counts.control_frames or 0)
     at_sink = seen > 0 or evidence.received.foreign
     # Those that left the source NIC and came no further do not matter, unless the stream's own may be taken for them.
     if counts.foreign_frames and (at_sink or counts.lost_frames):

@@ -105,8 +105,8 @@ def shared_counters(guest: TrialGuest, before: Snapshot, after: Snapshot) -> tup
 
 
 def places_of(endpoints: Sequence[Endpoints]) -> list[Place]:
-    """Where all NICs of some endpoints are."""
-    return [nic.place for ends in endpoints for nic in ends.path.nics.values()]
+    """Where all NICs of some endpoints are, each once."""
+    return list(dict.fromkeys(nic.place for ends in endpoints for nic in ends.path.nics.values()))
 
 
 def nic_deltas(path: StreamPath, before: Snapshot, after: Snapshot) -> dict[str, NicDelta | None]:
@@ -130,7 +130,7 @@ def evidence_of(
     clock_set_ns: int = 0,
 ) -> list[Evidence]:
     """What is known of each stream of a guest, in a trial of so many streams of all guests."""
-    points = points_of(guest)
+    points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}
     return [
         Evidence(
             path=path,
@@ -141,6 +141,7 @@ def evidence_of(
             points=tuple(points[path.name]),
             growths=growths_of(guest, path.name, streams - 1, before, after),
             clock_set_ns=clock_set_ns,
+            sink_sends=path.sink.place in sources,
         )
         for path in (ends.path for ends in guest.endpoints)
     ]

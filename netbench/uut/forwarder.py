@@ -18,7 +18,7 @@ from netbench.model.virtualisation import Supports
 from netbench.uut import forwarder_process
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
 from netbench.uut.conversation import Conversation, StartProcess
-from netbench.uut.forwarding import await_forwarding, inside_nics
+from netbench.uut.forwarding import await_forwarding, inside_nics, require_way_back
 from netbench.uut.impairments import Impairments
 
 
@@ -31,19 +31,31 @@ class Held:
     most_ns: int
 
 
+class ForwarderOptions(Impairments, frozen=True):
+    """What is done to frames; to those of ways back that of `reverse` instead, where it is given."""
+
+    reverse: Impairments | None = None
+
+    def on(self, path: StreamPath) -> Impairments:
+        """What is done to the frames of a stream."""
+        own = {name: getattr(self, name) for name in Impairments.model_fields}
+        return self.reverse if self.reverse and path.reverse_of else Impairments(**own)
+
+
 class Forwarder(UnitUnderTest):
     """A process that forwards frame by frame and duplicates, reorders, delays or adds a known number of them."""
 
-    Options: ClassVar[type[BaseModel]] = Impairments
+    Options: ClassVar[type[BaseModel]] = ForwarderOptions
     supports = Supports(counters=("NICs", "itself"))
 
-    def __init__(self, options: Impairments) -> None:
-        self._impairments = options
+    def __init__(self, options: ForwarderOptions) -> None:
+        self._options = options
         self._processes: dict[str, Conversation] = {}
 
     def check(self, paths: Sequence[StreamPath]) -> None:
         for path in paths:
             inside_nics(path)
+        require_way_back("reverse", self._options.reverse, paths)
 
     def plan(self, assignment: Assignment) -> UutPlan:
         started = tuple(self._start(path) for path in assignment.paths)
@@ -61,7 +73,8 @@ class Forwarder(UnitUnderTest):
         for process in self._processes.values():
             process.answer()
         # Addressed to the sink, the frames are of no interest to its kernel. Some wait in its socket.
-        return Ready({path.name: path.sink.mac for path in paths}, quiet_time_s=0.1 + self._impairments.delay)
+        delay_s = max((self._options.on(path).delay for path in paths), default=0.0)
+        return Ready({path.name: path.sink.mac for path in paths}, quiet_time_s=0.1 + delay_s)
 
     def reset(self) -> None:
         """Count from the first frame on."""
@@ -94,6 +107,6 @@ class Forwarder(UnitUnderTest):
 
     def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
-        impairments = self._impairments.model_dump_json(exclude_none=True)
+        impairments = self._options.on(path).model_dump_json(exclude_none=True)
         program = module_command(forwarder_process.__name__, ingress.interface, egress.interface, impairments)
         return StartProcess(path.name, ingress.host, tuple(program))

@@ -1,5 +1,7 @@
 """What makes a Linux kernel forward between the NICs of each stream, in one of several ways: the changes, as data.
 
+A stream and its way back have one pair of NICs, for which each change is made once.
+
 `bridge` and `route` are the usual ways through its layers 2 and 3. `flowtable` routes the first frames of each flow;
 the rest goes from the ingress hook of nftables straight to the egress NIC (nf_flowtable.rst). `tc` redirects all that
 comes in at one NIC to the other before any layer sees it (tc-mirred(8)). `xdp` does so in the driver, and is not made
@@ -29,7 +31,7 @@ from netbench.linux.changes import (
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
 from netbench.model.names import PREFIX
-from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.paths import Nic, Place, StreamPath, each_nic_once
 from netbench.model.traffic import PREFIX_LENGTH
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
@@ -49,6 +51,16 @@ def inside_nics(path: StreamPath) -> tuple[Nic, Nic]:
             "or use the kind `external` for a UUT that netbench does not configure"
         )
     return path.ingress, path.egress
+
+
+def require_way_back(key: str, given: object, paths: Sequence[StreamPath]) -> None:
+    """UsageError where an option that is about ways back is given, and none of some paths is one."""
+    if given is not None and paths and not any(path.reverse_of for path in paths):
+        names = ", ".join(path.name for path in paths)
+        raise UsageError(
+            f"{key}: it is about the way back of a stream, and none of {names} is one; "
+            "leave it out, or give the topology one (`{name: back, reverse: " + paths[0].name + "}` under streams)"
+        )
 
 
 def await_forwarding(machine: Machine, places: Sequence[Place], guest: str = "") -> None:
@@ -98,7 +110,7 @@ def changes_in_guest(paths: Sequence[StreamPath], how: Forward) -> list[Change]:
     """The same for a kernel that has nothing else to do: its NICs are still down, and IPv6 would speak up."""
     if not paths:
         return []
-    up = [SetUp(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
+    up = [SetUp(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
     quiet = no_ipv6(("all", "default"))
     if how in ROUTING:
         return [*quiet, *_routing(paths, all_ours=True), *up, *_addresses(paths), *_flow_tables(paths, how, "guest")]
@@ -123,17 +135,17 @@ def no_ipv6(interfaces: Iterable[str]) -> Iterator[Change]:
 
 def take_all(paths: Sequence[StreamPath]) -> list[Change]:
     """Frames are addressed to others: a NIC that filters by address must take them, as it does for a bridge."""
-    return [SetPromiscuous(nic.netns, nic.interface) for path in paths for nic in inside_nics(path)]
+    return [SetPromiscuous(nic.netns, nic.interface) for path in each_nic_once(paths) for nic in inside_nics(path)]
 
 
 def _bridges(paths: Sequence[StreamPath]) -> list[AddBridge]:
-    """One per stream."""
-    return [AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}") for path in paths]
+    """One per stream, and its way back."""
+    return [AddBridge(inside_nics(path)[0].netns, f"{PREFIX}br-{path.name}") for path in each_nic_once(paths)]
 
 
 def _ports(paths: Sequence[StreamPath]) -> Iterator[Change]:
     """The two NICs of each stream as ports of its bridge, which knows behind which one its sink is."""
-    for bridge, path in zip(_bridges(paths), paths, strict=True):
+    for bridge, path in zip(_bridges(paths), each_nic_once(paths), strict=True):
         for nic in inside_nics(path):
             yield Enslave(nic.netns, nic.interface, bridge.interface)
         yield SetUp(bridge.netns, bridge.interface)
@@ -167,7 +179,7 @@ def _addresses(paths: Sequence[StreamPath]) -> Iterator[Change]:
 def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterator[AddTable]:
     """For `flowtable`: a flow is in the table from its second frame on, when conntrack has confirmed it."""
     for netns in _namespaces(paths) if how == "flowtable" else ():
-        nics = [nic.interface for path in paths for nic in inside_nics(path) if nic.netns == netns]
+        nics = [nic.interface for path in each_nic_once(paths) for nic in inside_nics(path) if nic.netns == netns]
         devices, table = ", ".join(f'"{nic}"' for nic in nics), f"ip {PREFIX}{name}"
         rules = [
             f"add table {table}",
@@ -180,7 +192,7 @@ def _flow_tables(paths: Sequence[StreamPath], how: Forward, name: str) -> Iterat
 
 def _redirects(paths: Sequence[StreamPath]) -> Iterator[Change]:
     """Both ways, so that a switch in front of the UUT learns where the sink is."""
-    ways = [way for path in paths for nics in [inside_nics(path)] for way in (nics, nics[::-1])]
+    ways = [way for path in each_nic_once(paths) for nics in [inside_nics(path)] for way in (nics, nics[::-1])]
     yield from (AddIngress(one.netns, one.interface) for one, _ in ways)
     yield from (Redirect(one.netns, one.interface, other.interface) for one, other in ways)
 

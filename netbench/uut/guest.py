@@ -72,7 +72,7 @@ class _Running:
 
 
 class Guest(UnitUnderTest):
-    """A guest of any VMM that forwards between two NICs per stream."""
+    """A guest of any VMM that forwards between two NICs per stream; a stream and its way back have the same two."""
 
     def __init__(self, vmm: Vmm) -> None:
         self._vmm = vmm
@@ -93,7 +93,7 @@ class Guest(UnitUnderTest):
         vmm, paths = self._vmm, assignment.paths
         spec = self._spec(assignment)
         attachment = vmm.attachment(spec)
-        named = {path.name: GuestNics(f"INGRESS-{path.name}", f"EGRESS-{path.name}") for path in paths}
+        named = {path.name: _named_nics(path) for path in paths}
         steps: list[Step] = [
             # First: a group that a driver makes may be part of this one.
             *(() if vmm.entitles else group_changes(assignment)),
@@ -287,6 +287,12 @@ def _seen_inside(paths: Sequence[StreamPath], nics: Mapping[str, GuestNics]) -> 
         ingress = Nic("guest", None, None, own.ingress, guest_mac(path, "ingress"), is_port=False)
         egress = Nic("guest", None, None, own.egress, guest_mac(path, "egress"), is_port=False)
         yield replace(path, ingress=ingress, egress=egress)
+
+
+def _named_nics(path: StreamPath) -> GuestNics:
+    """What stands for the names that only the guest knows."""
+    ingress, egress = (f"{path.role_forth(role).upper()}-{path.nics_of.name}" for role in ("ingress", "egress"))
+    return GuestNics(ingress, egress)
 
 
 def _used_s(inside_s: float | None, outside_s: float | None) -> dict[str, float]:

@@ -7,7 +7,7 @@ from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
 from netbench.model.names import PREFIX
-from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.paths import Nic, Place, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment
@@ -31,24 +31,24 @@ class GuestNics:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One NIC of a guest: its MAC address, and the `interface` that attaches it to a NIC of its machine."""
+    """One NIC of a guest: its MAC address, and the `interface` that attaches it to a NIC of its machine.
+
+    There is one for each `stream` and `role` (ingress, egress) that it has: as seen from a way back too. `bridge` is
+    what joins interface and NIC, unless the one is made over the other.
+    """
 
     stream: str
-    role: str  # ingress, egress
+    role: str
     nic: Nic
     attachment: Attachment
     interface: str
     mac: str
+    bridge: str
 
     @property
     def kind(self) -> str:
         """How messages call what attaches it."""
         return self.attachment.kind
-
-    @property
-    def bridge(self) -> str:
-        """The bridge between the two."""
-        return f"{PREFIX}b{self.role[0]}-{self.stream}"
 
     @property
     def place(self) -> Place:
@@ -64,33 +64,46 @@ class Link:
 
 
 def guest_nics(paths: Sequence[StreamPath], kind: str) -> tuple[GuestNic, ...]:
-    """The NICs of a guest that forwards these streams, two for each, wherever it is."""
+    """The NICs of a guest that forwards these streams, wherever it is: two for each, a stream and its way back."""
     return tuple(
-        GuestNic(f"{PREFIX}{kind[0]}{role[0]}-{path.name}", guest_mac(path, role), path.name, role)
-        for path in paths
+        GuestNic(_name(path, role, kind[0]), guest_mac(path, role), path.name, role)
+        for path in each_nic_once(paths)
         for role in ("ingress", "egress")
     )
 
 
 def guest_links(paths: Sequence[StreamPath], attachment: Attachment) -> tuple[Link, ...]:
     """What attaches them to NICs of the guest's machine."""
-    nics = [nic for path in paths for nic in inside_nics(path)]
+
+    def link(path: StreamPath, role: str, nic: Nic) -> Link:
+        interface, bridge = _name(path, role, attachment.kind[0]), _name(path, role, "b")
+        return Link(path.name, role, nic, attachment, interface, guest_mac(path, role), bridge)
+
     return tuple(
-        Link(own.stream, own.role, nic, attachment, own.interface, own.mac)
-        for own, nic in zip(guest_nics(paths, attachment.kind), nics, strict=True)
+        link(path, role, nic)
+        for path in paths
+        for role, nic in zip(("ingress", "egress"), inside_nics(path), strict=True)
     )
 
 
 def guest_mac(path: StreamPath, role: str) -> str:
-    """The MAC address of a guest's NIC: locally administered, `ng` in ASCII, then stream number and role."""
-    return f"02:6e:67:00:{path.number:02x}:{1 if role == 'ingress' else 2:02x}"
+    """The MAC address of a guest's NIC: locally administered, `ng` in ASCII, then stream number and role.
+
+    Number and role are those of the stream that the NIC is called after.
+    """
+    return f"02:6e:67:00:{path.nics_of.number:02x}:{1 if path.role_forth(role) == 'ingress' else 2:02x}"
+
+
+def _name(path: StreamPath, role: str, kind: str) -> str:
+    """What an interface of the machine is called that belongs to the guest's NIC of this role."""
+    return f"{PREFIX}{kind}{path.role_forth(role)[0]}-{path.nics_of.name}"
 
 
 def attaching_changes(
     paths: Sequence[StreamPath], attachment: Attachment, towards: Mapping[str, str]
 ) -> Iterator[Change]:
     """What attaches each NIC, and a bridge for it; `towards` is the MAC address that a stream's frames come in with."""
-    links = guest_links(paths, attachment)
+    every, links = guest_links(paths, attachment), guest_links(each_nic_once(paths), attachment)
     if attachment.on_nic:
         for link in links:
             yield from attachment.changes(link.nic.netns, link.interface, link.mac, link.nic.interface)
@@ -110,7 +123,7 @@ def attaching_changes(
         yield SetUp(netns, link.interface)
         yield SetUp(netns, link.bridge)
     sinks = {path.name: path.sink.mac for path in paths}
-    for link in links:
+    for link in every:
         if link.role == "ingress":
             yield AddForwardingEntry(link.nic.netns, link.interface, towards[link.stream])
         else:

@@ -24,7 +24,7 @@ from netbench.linux.probes import Bench
 from netbench.linux.proc import read_process
 from netbench.model.names import PREFIX
 from netbench.model.pace import Pace
-from netbench.model.paths import StreamPath
+from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, Site, Step, UnitUnderTest, UutPlan
@@ -60,7 +60,7 @@ class OvsCommand:
 
 
 class Ovs(UnitUnderTest):
-    """Open vSwitch, started privately: one bridge a stream, with a flow for each way between its two NICs."""
+    """Open vSwitch, started privately: one bridge a pair of NICs, with a flow for each way between them."""
 
     Options: ClassVar[type[BaseModel]] = OvsOptions
     supports = Supports(pinning=("its processes",), shares=("weight", "limit"), counters=("NICs", "its ports"))
@@ -177,7 +177,7 @@ class Ovs(UnitUnderTest):
         nics = [nic for path in own.paths for nic in inside_nics(path)]
         taps = [] if self._datapath == "system" or not nics else [(nics[0].netns, "ovs-netdev")]
         if taps:
-            taps += [(inside_nics(path)[0].netns, _bridge(path)) for path in own.paths]
+            taps += [(inside_nics(path)[0].netns, _bridge(path)) for path in each_nic_once(own.paths)]
         return [
             AddRunDirectory(_directory(own)),
             *(AddTap(netns, interface) for netns, interface in taps),
@@ -199,7 +199,7 @@ class Ovs(UnitUnderTest):
             daemon(_DATABASE, database, f"--remote=punix:{where}/db.sock"),
             daemon(_DAEMON, f"unix:{where}/db.sock"),
         ]
-        for path in own.paths:
+        for path in each_nic_once(own.paths):
             ports = [nic.interface for nic in inside_nics(path)]
             bridge = ("add-br", _bridge(path), "--", "set", "bridge", _bridge(path))
             words = [*bridge, f"datapath_type={self._datapath}", "fail_mode=secure"]

@@ -4,7 +4,7 @@
 from 0 (libnftables man page, "NUMGEN EXPRESSION"), of N frames sent exactly k × ⌊N / n⌋ + min(k, N mod n) are dropped:
 the rules are put in place again before each trial. By `numgen random mod n` it is k of n on average, and the rule's own
 counter is the truth. `limit` drops what comes faster than a token bucket allows ("LIMIT STATEMENT"). `delay` is that of
-netem at the egress NICs: no frame takes less.
+netem at the egress NICs: no frame takes less. `reverse` has what is done to ways back, where that is something else.
 """
 
 import json
@@ -24,7 +24,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Kind
 from netbench.model.virtualisation import Supports
 from netbench.uut.base import Assignment, Reading, Ready, UutPlan
-from netbench.uut.forwarding import inside_nics
+from netbench.uut.forwarding import inside_nics, require_way_back
 from netbench.uut.raw import Raw, RawOptions
 
 DROP_RULE = "nft drop rule"
@@ -75,10 +75,9 @@ class Limit(BaseModel, extra="forbid", frozen=True):
         return f"limit rate over {self.fps}/second burst {self.burst} packets"
 
 
-class ReferenceOptions(RawOptions, frozen=True):
-    """As `raw`, where rules have a place, what it drops (one of the two), and by how long it delays frames at least."""
+class Impaired(BaseModel, extra="forbid", frozen=True):
+    """What is dropped of a stream (one of the two), and by how long its frames are delayed at least."""
 
-    forward: Literal["bridge", "route"] = "bridge"
     drop: Drop | None = None
     limit: Limit | None = None
     delay: Seconds = 0.0
@@ -97,10 +96,37 @@ class ReferenceOptions(RawOptions, frozen=True):
         return truth
 
     @property
+    def drops_all(self) -> bool:
+        """Whether no frame comes through."""
+        return isinstance(self.truth, Drop) and self.truth.k == self.truth.n
+
+
+class ReferenceOptions(RawOptions, Impaired, frozen=True):
+    """As `raw`, where rules have a place, and what is done to frames; to those of ways back that of `reverse` instead,
+    where it is given.
+    """
+
+    forward: Literal["bridge", "route"] = "bridge"
+    reverse: Impaired | None = None
+
+    @property
     def point(self) -> str:
         """Where it drops, by the name of the counting point."""
+        return self.point_of(self.truth)
+
+    def point_of(self, truth: Drop | Limit) -> str:
+        """Where something is dropped, likewise."""
         inside = Kind.BRIDGE if self.forward == "bridge" else Kind.IP_LAYER
-        return inside.value if self.truth.at == "forward" else f"{self.truth.at} NIC"
+        return inside.value if truth.at == "forward" else f"{truth.at} NIC"
+
+    def family(self, truth: Drop | Limit) -> str:
+        """The nftables family of the rule that does so."""
+        inside = "bridge" if self.forward == "bridge" else "ip"
+        return inside if truth.at == "forward" else "netdev"
+
+    def on(self, path: StreamPath) -> Impaired:
+        """What is done to the frames of a stream."""
+        return self.reverse if self.reverse and path.reverse_of else self
 
 
 class Reference(Raw):
@@ -142,56 +168,77 @@ class Reference(Raw):
 
     def __init__(self, options: ReferenceOptions) -> None:
         super().__init__(options)
-        self._truth = options.truth
-        self._point = options.point
-        self._delay_s = options.delay
-        inside = "bridge" if options.forward == "bridge" else "ip"
-        self._family = inside if self._truth.at == "forward" else "netdev"
+        self._options = options
+
+    def check(self, paths: Sequence[StreamPath]) -> None:
+        super().check(paths)
+        require_way_back("reverse", self._options.reverse, paths)
 
     def plan(self, assignment: Assignment) -> UutPlan:
         raw, paths = super().plan(assignment), assignment.paths
-        asked = {"nft", "nftables"} | ({"numgen"} if isinstance(self._truth, Drop) else set())
-        asked |= {"nft-ingress"} if self._family == "netdev" else set()
-        asked |= {"netem"} if self._delay_s else set()
+        asked = {"nft", "nftables"}
+        for one in (self._options, self._options.reverse or self._options):
+            asked |= {"numgen"} if isinstance(one.truth, Drop) else set()
+            asked |= {"nft-ingress"} if self._options.family(one.truth) == "netdev" else set()
+            asked |= {"netem"} if one.delay else set()
         steps = (*raw.steps, *self._delays(paths), *self._tables(paths, assignment.name))
         return replace(raw, steps=steps, needs=raw.needs | asked)
 
     def ready(self) -> Ready:
         """As `raw`; netem holds frames, and what drops all lets no probe through."""
-        raw, truth = super().ready(), self._truth
-        drops_all = isinstance(truth, Drop) and truth.k == truth.n
+        raw, done = super().ready(), [self._options, *map(self._options.on, self.site.paths)]
         return replace(
             raw,
-            quiet_time_s=raw.quiet_time_s + self._delay_s,
-            probe_limit_s=None if drops_all else raw.probe_limit_s,
+            quiet_time_s=raw.quiet_time_s + max(one.delay for one in done),
+            probe_limit_s=None if any(one.drops_all for one in done) else raw.probe_limit_s,
         )
 
     def reset(self) -> None:
         """Put the rules in place again, in one transaction: counters and numgen start at 0."""
         for host, paths in self._by_host():
-            run_checked(host, ["nft", "-f", "-"], stdin=self._rules(paths, self.site.assignment.name))
+            families, name = self._by_family(paths), self.site.assignment.name
+            rules = "".join(self._rules(own, family, name) for family, own in families.items())
+            run_checked(host, ["nft", "-f", "-"], stdin=rules)
 
     def read(self) -> Reading:
         """What the drop rules themselves have counted, per stream."""
-        return Reading(tuple(reading for host, _ in self._by_host() for reading in self._read(host)))
+        return Reading(
+            tuple(
+                reading
+                for host, paths in self._by_host()
+                for family, own in self._by_family(paths).items()
+                for reading in self._read(host, family, own)
+            )
+        )
 
     def _delays(self, paths: Sequence[StreamPath]) -> list[AddDelay]:
-        nics = [inside_nics(path)[1] for path in paths if self._delay_s]
-        return [AddDelay(nic.netns, nic.interface, round(self._delay_s * 1e6)) for nic in nics]
+        delays = [(inside_nics(path)[1], self._options.on(path).delay) for path in paths]
+        return [AddDelay(nic.netns, nic.interface, round(delay_s * 1e6)) for nic, delay_s in delays if delay_s]
 
     def _tables(self, paths: Sequence[StreamPath], name: str) -> list[AddTable]:
         grouped: dict[str | None, list[StreamPath]] = {}
         for path in paths:
             grouped.setdefault(inside_nics(path)[0].netns, []).append(path)
-        return [AddTable(netns, self._family, _own(name), self._rules(there, name)) for netns, there in grouped.items()]
+        return [
+            AddTable(netns, family, _own(name), self._rules(own, family, name))
+            for netns, there in grouped.items()
+            for family, own in self._by_family(there).items()
+        ]
 
-    def _read(self, host: Host) -> list[CounterReading]:
+    def _by_family(self, paths: Sequence[StreamPath]) -> dict[str, list[StreamPath]]:
+        grouped: dict[str, list[StreamPath]] = {}
+        for path in paths:
+            grouped.setdefault(self._options.family(self._options.on(path).truth), []).append(path)
+        return grouped
+
+    def _read(self, host: Host, family: str, paths: Sequence[StreamPath]) -> list[CounterReading]:
         table = _own(self.site.assignment.name)
-        listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", self._family, table]))
+        listing = json.loads(run_checked(host, ["nft", "-j", "list", "counters", "table", family, table]))
+        points = {_own(path.name): self._options.point_of(self._options.on(path).truth) for path in paths}
         return [
             CounterReading(
                 entry["counter"]["name"].removeprefix(PREFIX),
-                self._point,
+                points[entry["counter"]["name"]],
                 DROP_RULE,
                 "dropped",
                 int(entry["counter"]["packets"]),
@@ -200,28 +247,28 @@ class Reference(Raw):
             if "counter" in entry
         ]
 
-    def _rules(self, paths: Sequence[StreamPath], name: str) -> str:
-        table = f"{self._family} {_own(name)}"
+    def _rules(self, paths: Sequence[StreamPath], family: str, name: str) -> str:
+        table = f"{family} {_own(name)}"
         lines = [f"add table {table}", f"delete table {table}", f"add table {table}"]
-        if self._family != "netdev":
+        if family != "netdev":
             lines.append(f"add chain {table} forward {{ type filter hook forward priority 0; policy accept; }}")
         for path in paths:
             lines += self._rules_of(path, table)
         return "\n".join(lines) + "\n"
 
     def _rules_of(self, path: StreamPath, table: str) -> list[str]:
-        ingress, egress = inside_nics(path)
+        (ingress, egress), truth = inside_nics(path), self._options.on(path).truth
         counter, chain, match = _own(path.name), "forward", f"ip saddr {path.src_network} ip daddr {path.dst_ip}"
         lines = [f"add counter {table} {counter}"]
-        if self._truth.at == "forward":
+        if truth.at == "forward":
             match = f'iifname "{ingress.interface}" {match}'
         else:
             chain = _own(path.name)
-            device = (ingress if self._truth.at == "ingress" else egress).interface
-            hook = f'type filter hook {self._truth.at} device "{device}" priority 0; policy accept;'
+            device = (ingress if truth.at == "ingress" else egress).interface
+            hook = f'type filter hook {truth.at} device "{device}" priority 0; policy accept;'
             lines.append(f"add chain {table} {chain} {{ {hook} }}")
-        if not (isinstance(self._truth, Drop) and self._truth.k == 0):
-            lines.append(f"add rule {table} {chain} {match} {self._truth.condition} counter name {counter} drop")
+        if not (isinstance(truth, Drop) and truth.k == 0):
+            lines.append(f"add rule {table} {chain} {match} {truth.condition} counter name {counter} drop")
         return lines
 
     def _by_host(self) -> list[tuple[Host, list[StreamPath]]]:

@@ -1,6 +1,7 @@
 """The process that holds XDP programs: `python -m netbench.uut.xdp_process MODE INTERFACE OTHER INTERFACE OTHER …`.
 
-All that comes in by one interface of a pair leaves by the other. Its first answer says in which mode, `native` (in the
+All that comes in by one interface of a pair leaves by the other; streams leave by OTHER, and a pair is there once for
+each direction that has one. Its first answer says in which mode, `native` (in the
 drivers) or `generic` (behind them), and why not in a better one. The programs go with the process, which ends when its
 stdin does.
 """
@@ -56,7 +57,7 @@ def _attach(stack: ExitStack, program: Loaded, mode: XdpMode, indices: Sequence[
             if xdp_device(name).takes_frames is False:
                 raise BpfError(f"{name} sends no frames that XDP redirects to it (no ndo_xdp_xmit in its driver)")
     with ExitStack() as undo:
-        for index, name in zip(indices, names, strict=True):
+        for index, name in dict(zip(indices, names, strict=True)).items():
             try:
                 link = attach_xdp(program.program("nb_forward"), index, mode)
             except BpfError as error:

@@ -44,7 +44,8 @@ class GuestOptions(BaseModel):
 class GuestNic:
     """A NIC of a guest: its MAC address, and the interface that is the machine's end of its attachment.
 
-    `stream` is whose frames it takes in (`role` ingress) or lets out (egress).
+    `stream` is whose frames it takes in (`role` ingress) or lets out (egress); it is the other way round for those of
+    that stream's way back.
     """
 
     interface: str

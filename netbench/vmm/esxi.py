@@ -90,10 +90,10 @@ class Esxi(Vmm):
                     f"stream {path.name}: a guest of ESXi is on another machine, to which the cables of source and "
                     "sink lead: leave ingress and egress out"
                 )
-            if path.name not in options.uplinks:
+            if path.nics_of.name not in options.uplinks:
                 raise UsageError(
                     f"stream {path.name}: uplinks must say to which NICs of the ESXi host its cables lead: "
-                    f"uplinks: {{{path.name}: {{ingress: vmnic2, egress: vmnic3}}}}"
+                    f"uplinks: {{{path.nics_of.name}: {{ingress: vmnic2, egress: vmnic3}}}}"
                 )
         for what, file in (
             ("channel: there is no key", options.channel.key),

@@ -32,9 +32,8 @@ from netbench.sinks.bpf import BpfOptions, BpfSink
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.uut.base import Assignment, Reading, Site, UnitUnderTest
 from netbench.uut.external import External, ExternalOptions
-from netbench.uut.forwarder import Forwarder
+from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.guest import Guest
-from netbench.uut.impairments import Impairments
 from netbench.uut.ovs import Ovs, OvsOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import Drop, Reference, ReferenceOptions
@@ -293,7 +292,7 @@ UUTS_MADE = {
     "qemu bridge": lambda: Guest(Qemu(QemuOptions())),
     "qemu route": lambda: Guest(Qemu(QemuOptions(forward="route"))),
     "external": lambda: External(ExternalOptions()),
-    "forwarder": lambda: Forwarder(Impairments(delay=0.5)),
+    "forwarder": lambda: Forwarder(ForwarderOptions(delay=0.5)),
     "fake": lambda: FakeUut([]),
 }
 

@@ -1,11 +1,19 @@
 """Campaigns whose frames a program in the kernel counts, and what is left of it."""
 
 import json
+import socket
 
 import pytest
 
+from netbench.bpf.attaching import attach_xdp
+from netbench.bpf.libbpf import load
 from netbench.capture.counting import analyze_capture
+from netbench.errors import MissingError
+from netbench.hosts.base import run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.local import LocalHost
+from netbench.sinks.bpf_counts import Room
+from netbench.sinks.bpf_hooks import attach
 from tests.commands import FEW, netbench, rows, settings
 from tests.netns.watching import programs, wait_for
 
@@ -55,3 +63,34 @@ def test_a_killed_controller_leaves_no_program(results, start, hook):
     campaign.wait()
     assert wait_until(lambda: programs() <= before, 10)
     assert netbench("clean").returncode == 0
+
+
+@pytest.fixture
+def taken():
+    """A veth pair at one end of which somebody has an XDP program, as the source xdp has at NICs that want one."""
+    here = LocalHost("local", "nbt")
+    run_checked(here, ["ip", "link", "add", "nbt-a", "type", "veth", "peer", "nbt-b"])
+    try:
+        for end in ("nbt-a", "nbt-b"):
+            run_checked(here, ["ip", "link", "set", end, "up"])
+        with load("source") as program:
+            link = attach_xdp(program.program("attached"), socket.if_nametoindex("nbt-a"), "native")
+            try:
+                yield "nbt-a"
+            finally:
+                link.close()
+    finally:
+        run_checked(here, ["ip", "link", "del", "nbt-a"])
+
+
+def test_beside_the_program_of_a_source_there_is_room_at_tcx_and_none_at_xdp(taken):
+    """The NIC of a stream's sink is that of its way back's source."""
+    room = Room.wanted(1, 1, 0)
+    with pytest.raises(MissingError, match=r"another one is there.*`hook: tcx` has room beside it"):
+        attach(taken, "xdp", room, by_napi=True)
+    try:
+        attached = attach(taken, "auto", room, by_napi=True)
+    except MissingError as error:
+        pytest.skip(f"needs tcx: {error}")
+    assert attached.hook.name == "tcx ingress"
+    attached.close()

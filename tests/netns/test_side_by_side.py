@@ -15,8 +15,7 @@ from netbench.linux.changes import SetUp
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
-from netbench.uut.forwarder import Forwarder
-from netbench.uut.impairments import Impairments
+from netbench.uut.forwarder import Forwarder, ForwarderOptions
 from netbench.uut.raw import Raw, RawOptions
 from netbench.uut.reference import At, Drop, Limit, Reference, ReferenceOptions
 from tests.commands import netbench
@@ -50,7 +49,7 @@ def dropped(uut: ActiveGuest) -> dict[str, int | None]:
         raw("bridge"),
         *(Reference(ReferenceOptions(drop=Drop(k=1, n=9, at=at))) for at in get_args(At)),
         Reference(ReferenceOptions(forward="route", limit=Limit(fps=1))),
-        Forwarder(Impairments()),
+        Forwarder(ForwarderOptions()),
     ],
     ids=["raw", "at ingress", "forwarding", "at egress", "limit", "forwarder"],
 )

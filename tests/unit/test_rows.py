@@ -170,6 +170,7 @@ FIRST = {
     "warm_up_trials": 0,
     "warm_up_trial": None,
     "finds_maximum": "no",
+    "reverse_of": "",
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)

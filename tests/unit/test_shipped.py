@@ -19,6 +19,7 @@ SHIPPED_TOPOLOGIES = [
     "lab-xen",
     "netns",
     "netns-3",
+    "netns-both",
     "netns-datapaths",
     "netns-demo",
     "netns-isolation",

@@ -324,3 +324,21 @@ def test_what_a_guest_could_do_to_its_machine(tmp_path):
     assert int(length) < 300_000
     assert {path.name for path in tmp_path.iterdir()} <= {"agent", "pid", "qmp"}, "its console is on no disk"
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
+
+
+@pytest.mark.parametrize("forward", ["route", "bridge"])
+def test_a_guest_has_two_nics_and_forwards_both_ways_at_once(tmp_path, forward):
+    topology = tmp_path / "both.yaml"
+    both = "  - {name: s1, source: source/tx1, ingress: uut/in1, egress: uut/out1, sink: sink/rx1}\n"
+    topology.write_text(
+        TOPOLOGY.replace(both, f"{both}  - {{name: back, reverse: s1}}\n").replace("name: guests", "name: both")
+        + f"  - {{name: guest, kind: qemu, forward: {forward}}}\n"
+    )
+    done = netbench("run", topology, "quick", "-o", tmp_path / "r", *ONE, *settings(loads="200fps"), timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    found = rows(tmp_path / "r")
+    assert [(row["stream"], row["reverse_of"]) for row in found] == [("s1", ""), ("back", "s1")]
+    for row in found:
+        assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("200", "200", "0"), row
+        assert (row["foreign_frames"], row["duplicate_frames"], row["unexplained_frames"]) == ("0", "0", "0"), row
+        assert verdict_of(row) == "valid", row

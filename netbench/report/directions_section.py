@@ -1,0 +1,57 @@
+"""The part of the page that tells directions apart where frames went both ways at once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, microseconds, percent, percent_spread
+from netbench.report.markup import Column, Html, folded, table
+from netbench.report.panels import size_titles
+from netbench.report.sections import Section, View, chosen, note, section
+from netbench.report.styles import Style
+from netbench.report.tables import mean_column, uut_label
+from netbench.statistics.delay_percentiles import delay_of, time_of
+from netbench.statistics.directions import Direction, directions
+from netbench.statistics.groups import grouped
+from netbench.statistics.intervals import known_interval
+from netbench.statistics.totals import total
+
+
+def directions_section(choice: Sequence[View], looks: Mapping[str, Style]) -> Iterable[Section]:
+    """Each direction by itself, of measurements with a stream and its way back; nothing without any."""
+    both = [(view, directions(view.groups)) for view in choice]
+    if shown := {view.name: own for view, own in both if own}:
+        yield section(
+            "directions",
+            "Directions",
+            note(
+                "Where a stream and its way back ran over the same NICs at once (RFC 2544, section 14), each by itself."
+                " Means of the valid trials ± 95 % interval; bandwidths are L1."
+            ),
+            chosen([view for view in choice if view.name in shown], lambda view: _table(shown[view.name], looks)),
+        )
+
+
+def _table(own: Sequence[Direction], looks: Mapping[str, Style]) -> Html:
+    columns: tuple[Column[Direction], ...] = (
+        Column("UUT", lambda one: uut_label(one.group.uut, looks)),
+        Column("Load per source", lambda one: str(one.group.load)),
+        Column("Stream", lambda one: f"{one.stream}, reverse of {one.reverse_of}" if one.reverse_of else one.stream),
+        mean_column("Offered Mbit/s", lambda one: one.offered_mbps, mbps, mbps_spread),
+        mean_column("Throughput Mbit/s", lambda one: one.throughput_mbps, mbps, mbps_spread),
+        Column("Throughput kfps", lambda one: kfps(mean(one.throughput_fps)), "number"),
+        mean_column("Loss", lambda one: one.loss_ratio, percent, percent_spread),
+        Column("Frames lost", lambda one: frames(total(trial.lost_frames for trial in one.valid)), "number"),
+        Column("Median delay, µs", lambda one: microseconds(_median_ns(one)), "number"),
+        Column("Valid", lambda one: str(len(one.valid)), "number"),
+    )
+    return folded(count(len(own), "direction"), len(own), table(columns, _by_size(own), css="results"))
+
+
+def _median_ns(one: Direction) -> float | None:
+    streams = (counts for trial in one.valid for counts in trial.streams)
+    return mean(known_interval(time_of(counts, delay_of, lambda delay: delay.median_ns) for counts in streams))
+
+
+def _by_size(own: Sequence[Direction]) -> dict[str, list[Direction]]:
+    """By what panels of their frame size are called, the largest first."""
+    by_size = grouped(sorted(own, key=lambda one: -one.group.frame_size), lambda one: one.group.frame_size)
+    return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))
