@@ -6,6 +6,7 @@ from operator import is_
 
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
@@ -14,9 +15,9 @@ from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Traffic of frames of one size: each source sends them at `load`, over so many flows drawn from `seed`."""
+    """Frames of one size, or a mix: each source sends them at `load`, over so many flows drawn from `seed`."""
 
-    size: int  # bytes with FCS
+    size: FrameSize  # bytes with FCS
     load: LoadField
     flows: int = 1
     seed: int = 1
@@ -104,7 +105,7 @@ class TrialSpec:
         return self.victim.traffic
 
     @property
-    def frame_size(self) -> int:
+    def frame_size(self) -> FrameSize:
         """The size of the victim's frames, in bytes with FCS."""
         return self.frames.size
 
@@ -124,7 +125,7 @@ class TrialSpec:
         streams = "+".join(self.streams)
         return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}"
 
-    def with_maxima(self, fps: Mapping[int, float]) -> "TrialSpec":
+    def with_maxima(self, fps: Mapping[FrameSize, float]) -> "TrialSpec":
         """The trial with loads that are a share of a maximum in frames/s; `fps` has the maxima by frame size."""
         return replace(self, guests=tuple(_resolved(guest, fps, self.frames) for guest in self.guests))
 
@@ -216,7 +217,7 @@ class TrialResult:
         return self.guests[1:]
 
 
-def _resolved(guest: GuestTask, fps: Mapping[int, float], of_victim: Frames) -> GuestTask:
+def _resolved(guest: GuestTask, fps: Mapping[FrameSize, float], of_victim: Frames) -> GuestTask:
     activity = guest.unknown_share
     if activity is None or activity.share is None or activity.frame_size not in fps:
         return guest

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.scenario import SHARED_IDLE, Network, Scenario
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
@@ -39,7 +40,7 @@ class StaticPlan(Schedule):
         super().__init__(wanted, options or self.Options())
         self._planned = tuple(_planned(wanted))
         self._at = 0
-        self._maxima: dict[tuple[str, int], float] = {}
+        self._maxima: dict[tuple[str, FrameSize], float] = {}
         in_a_row = wanted.profile.stop_when_saturated
         self._early = None if in_a_row is None else EarlyEnds(self._planned, in_a_row)
 
@@ -75,7 +76,7 @@ class StaticPlan(Schedule):
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))
 
-    def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> float | None:
+    def _maximum(self, uut: str, frame_size: FrameSize, results: Mapping[str, TrialResult]) -> float | None:
         """What was found while the neighbours were idle: all of that was planned to be measured by now."""
         if (uut, frame_size) not in self._maxima:
             finding = [
@@ -139,4 +140,4 @@ def _cells_of_maxima(wanted: Wanted) -> Sequence[Cell]:
     ]
     sizes = {one.frame_size for one in activities if isinstance(one, Network) and one.share is not None}
     fewest = min(source_numbers(topology, profile, profile.scenario(SHARED_IDLE)))
-    return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes) for load in profile.loads]
+    return [Cell(SHARED_IDLE, fewest, size, load) for size in sorted(sizes, key=rising) for load in profile.loads]

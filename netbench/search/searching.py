@@ -7,6 +7,7 @@ from math import inf
 from statistics import fmean
 
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.scenario import Network
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
@@ -36,7 +37,7 @@ class _Cell:
     uut: str
     scenario: str
     sources: int
-    frame_size: int
+    frame_size: FrameSize
     repetition: int
 
 
@@ -132,7 +133,7 @@ class Search(Schedule):
 
     def is_smallest(self, cell: _Cell) -> bool:
         """Whether its frames are the smallest ones of the profile."""
-        return cell.frame_size == min(self.wanted.profile.frame_sizes)
+        return cell.frame_size == min(self.wanted.profile.frame_sizes, key=rising)
 
     def _refuse_nothing_between(self) -> None:
         """UsageError where the loads that may be tried are none."""
