@@ -27,6 +27,7 @@ from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.local import LocalHost
+from netbench.model.frame_mix import only_size
 from netbench.model.traffic import Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.requirements import require
@@ -139,7 +140,7 @@ def by_hand_fps(host: Host, what: Traffic, frames: int) -> float:
     settings = (
         f"count {frames}",
         "clone_skb 0",
-        f"pkt_size {what.frame_size - 4}",
+        f"pkt_size {only_size(what.frame_size) - 4}",
         "delay 0",
         "flag NO_TIMESTAMP",
         f"dst_mac {what.dst_mac}",

@@ -16,6 +16,7 @@ from netbench.model.events import (
     TrialStored,
     WarmUpTrialStored,
 )
+from netbench.model.frame_mix import in_bytes
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
@@ -193,7 +194,7 @@ class Record:
 
 def _of_lower_bound(found: Maximum) -> Warning:
     text = (
-        f"The maximum of UUT {found.uut} in shared-idle, with frames of {found.frame_size} bytes, is at least "
+        f"The maximum of UUT {found.uut} in shared-idle, with frames of {in_bytes(found.frame_size)}, is at least "
         f"{found.fps:,.0f} frames/s, limited by {found.limited_by}: loads of neighbours that are a share of it are one "
         "of this lower bound. With a source that reaches more it can be found."
     )

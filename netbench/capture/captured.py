@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from netbench.capture.arrival_times import ArrivalTimes
 from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import WIRE_OVERHEAD_BYTES
 
 # How far a frame's time stamp may lie outside the time its source says it sent in.
@@ -17,16 +18,16 @@ _NEVER_NS = 1 << 62  # later than any time stamp can tell
 class Expected:
     """What a trial knows about one stream: which frames can be its own.
 
-    `frame_size` is in bytes with FCS. Sequence numbers are `sent_frames` consecutive ones from `first_sequence`
-    on, which frames bear modulo 2³². The times are CLOCK_REALTIME of the source in ns, which stamped every frame
-    between them, give or take STAMP_TOLERANCE_NS, or with 0; early stamps are those of EarlyStamps. Before all of
-    it is sent, any number may be its own, and any later time.
+    `frame_size` is in bytes with FCS; that of a frame of a mix depends on its number. Sequence numbers are
+    `sent_frames` consecutive ones from `first_sequence` on, which frames bear modulo 2³². The times are CLOCK_REALTIME
+    of the source in ns, which stamped every frame between them, give or take STAMP_TOLERANCE_NS, or with 0; early
+    stamps are those of EarlyStamps. Before all of it is sent, any number may be its own, and any later time.
     """
 
     stream: str
     src_ip: str
     dst_ip: str
-    frame_size: int
+    frame_size: FrameSize
     sent_frames: int = ANY_NUMBER
     sent_from_ns: int = 0
     sent_until_ns: int = _NEVER_NS
@@ -109,6 +110,7 @@ class StreamCapture:
     delay: Spread | None
     ipdv: Spread | None
     arrived: ArrivalTimes = field(compare=False)  # of first copies
+    arrived_by_size: Mapping[int, ArrivalTimes] = field(compare=False, default_factory=dict)  # of a mix: of each size
 
     @property
     def first_ns(self) -> int | None:

@@ -17,6 +17,7 @@ from netbench.capture.pcap import FrameBatch, PcapReader
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameMix
 from netbench.model.traffic import PREFIX_LENGTH
 
 _HOST_BITS = 32 - PREFIX_LENGTH
@@ -40,8 +41,8 @@ _LINK_NAMES = {
 def analyze_capture(path: Path, expected: Sequence[Expected] = ()) -> CaptureCounts:
     """Count the frames of a pcap file in one pass and constant memory.
 
-    With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size
-    and magic match, its sequence number was sent and its time stamp lies within the time of sending,
+    With `expected`, whose pairs of addresses must differ, a frame is a stream's when its addresses, size (in a mix: the
+    one of its number) and magic match, its sequence number was sent and its time stamp lies within the time of sending,
     give or take STAMP_TOLERANCE_NS. One from another address of the source's network, and stamped earlier if at all, is
     late from an earlier trial; every other one but control and flush frames is foreign. Without, each pair of
     addresses with pktgen's magic is a stream. A truncated file is counted up to its end and a damaged one
@@ -94,6 +95,9 @@ class _StreamTally:
         self._delays = Distribution()
         self._variation = VariationTally()
         self._early = EarlyStamps() if expected and expected.stamped_early else None
+        mix = expected.frame_size if expected and isinstance(expected.frame_size, FrameMix) else None
+        self._genome = None if mix is None else np.array(mix.genome)
+        self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
 
     def add(self, frames: PairFrames) -> int:
         """Count the frames that are this stream's; how many they are."""
@@ -103,6 +107,8 @@ class _StreamTally:
         if self._expected:
             numbers = self._possible
             frames = frames.where((frames.sequence >= numbers.start) & (frames.sequence < numbers.stop))
+        if self._genome is not None:
+            frames = frames.where(frames.sizes == self._genome[frames.sequence % len(self._genome)])
         count = len(frames.sequence)
         if count:
             self._span.add(frames.sizes, frames.times_ns)
@@ -112,9 +118,14 @@ class _StreamTally:
             copies = self._sequence.add(batch)
             self._reordering.add(batch.without(copies) if len(copies) else batch)
             self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
+            self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
             if self._expected is None or self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
+
+    def _add_by_size(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
+        for size, arrived in self._by_size.items():
+            arrived.add(times_ns[sizes == size])
 
     def _add_delays(
         self,
@@ -188,14 +199,16 @@ class _StreamTally:
             delay=self._delays.spread(),
             ipdv=self._variation.spread(),
             arrived=self._arrived,
+            arrived_by_size=self._by_size,
         )
 
 
 def _is_expected(frames: PairFrames, expected: Expected) -> NDArray[np.bool_]:
-    """Whether size and time stamp are those of the stream."""
-    ours: NDArray[np.bool_] = frames.sizes == expected.frame_size
+    """Whether size and time stamp are those of the stream; of a mix, its size by its number is looked at later."""
     stamps = expected.stamps_us
-    ours &= (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
+    ours: NDArray[np.bool_] = (frames.sent_us >= stamps.start) & (frames.sent_us < stamps.stop)
+    if not isinstance(expected.frame_size, FrameMix):
+        ours &= frames.sizes == expected.frame_size
     return ours
 
 

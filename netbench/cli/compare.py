@@ -15,6 +15,7 @@ from rich.text import Text
 from netbench.cli.output import visible
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import size_text
 from netbench.report.comparison_page import (
     Compared,
     ComparedSearches,
@@ -200,7 +201,7 @@ def _searches_table(
         parts += [count(what.sources, "source")] if sources else []
         style = "" if changed is None else "red" if changed < 0 else "green"
         table.add_row(
-            *map(Text, (visible(", ".join(parts)), f"{what.frame_size:,}", what.goal)),
+            *map(Text, (visible(", ".join(parts)), size_text(what.frame_size), what.goal)),
             *map(Text, (range_words(one.base), range_words(one.new))),
             Text(search_words(one) + (" (unstable)" if one.unstable else ""), style=style),
         )
@@ -346,7 +347,7 @@ def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], c
             table.add_section()
         place, changed = one.place, columns.changed(one)
         load = _loads(one) if place.load is None else str(place.load)
-        texts = (heading if before != heading else "", f"{place.frame_size:,}", load)
+        texts = (heading if before != heading else "", size_text(place.frame_size), load)
         style = "" if changed is None else "red" if changed < 0 else "green"
         table.add_row(
             *map(Text, (*texts, columns.side(one.base), columns.side(one.new))),

@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from netbench.campaign.runner import Request
+from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
@@ -76,6 +77,8 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
 
 def _trials(request: Request) -> Iterator[str]:
     """All trials in order, boot by boot."""
+    for mix in mixes_among(request.profile.frame_sizes):
+        yield f"# frames of {mix.summary}; {mix.in_letters}"
     trials, announced = request.schedule.planned, request.schedule.announced
     if announced:
         yield "# searched for first, in trials that are chosen one by one by what was measured so far"
@@ -103,7 +106,7 @@ def _in_order(request: Request, trials: Sequence[TrialSpec]) -> Iterator[str]:
         yield f"  {uut}{which}{finds}"
         yield from _warm_up(request.profile)
         for trial in on_one_boot:
-            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {trial.frame_size} B  {trial.load}"
+            what = f"{trial.scenario}  {'+'.join(trial.streams)}  {size_text(trial.frame_size, ' B')}  {trial.load}"
             yield f"    {trial.index:>6}  {what}  repetition {trial.repetition}"
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
@@ -81,7 +82,8 @@ def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Ta
     repeated = len({one.repetition for one in rows}) > 1
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    caption = "\n".join((what_is_told(rows), *emulated, *remarked))
+    mixes = (mix.summary for mix in mixes_among(one.frame_size for one in rows))
+    caption = "\n".join((what_is_told(rows), *mixes, *emulated, *remarked))
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     shown.add_column("UUT", overflow="fold", min_width=4)
     if scenarios:
@@ -101,7 +103,7 @@ def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Ta
             Text(label(one.uut, results.emulated)),
             *([Text(one.scenario)] if scenarios else []),
             *([Text(str(len(one.streams)))] if sources else []),
-            Text(f"{one.frame_size:,}"),
+            Text(size_text(one.frame_size)),
             Text(goal),
             Text(bounds_text(one).removesuffix(" kfps") + mark),
             Text(mbps(throughput_mbps(one))),
@@ -125,7 +127,7 @@ def rfc2544_table(results: CampaignResults) -> Table | None:
     for one, tests in rows:
         shown.add_row(
             Text(label(one.uut, results.emulated)),
-            Text(f"{one.frame_size:,}"),
+            Text(size_text(one.frame_size)),
             *map(Text, (latency_text(tests), bursts_text(tests), buffer_text(tests))),
             *map(Text, (recovery_text(tests), reset_text(tests))),
         )
@@ -137,7 +139,7 @@ def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
     neighbours = any(group.neighbours_offered_mbps for group in groups)
     if len({group.sources for group in groups}) > 1:
         yield _Column("Sources", lambda group: str(group.sources))
-    yield _Column("Frame\nsize", lambda group: f"{group.frame_size:,}")
+    yield _Column("Frame\nsize", lambda group: size_text(group.frame_size))
     yield _Column("Intended\nMbit/s", _intended)
     if not neighbours:
         yield _Column("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
@@ -184,6 +186,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
 
     The most frequent reasons come first.
     """
+    yield from (mix.summary for mix in mixes_among(group.frame_size for group in groups))
     limits = dict.fromkeys(group.limited_by.partition(":")[0] for group in groups if group.limited_by)
     if limits:
         yield f"≥: a maximum that is limited by {' or '.join(limits)}, not by the UUT, is a lower bound"

@@ -13,6 +13,7 @@ from netbench.generators.pktgen.parameters import PktGenOptions
 from netbench.generators.pktgen.pktgen import PktGen
 from netbench.generators.xdp.xdp import Xdp
 from netbench.hosts.base import Host
+from netbench.model.frame_mix import FrameMix, FrameSize, largest_bytes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
 
@@ -30,6 +31,7 @@ class Auto(Generator):
     """The kernel's pktgen where it works, else afpacket; above 200,000 frames/s xdp, where the link takes it."""
 
     Options: ClassVar[type[BaseModel]] = AutoOptions
+    sends_mixes: ClassVar[bool] = True  # afpacket and xdp do
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         self._high_fps = 0 if options and options.steady else _HIGH_FPS
@@ -46,13 +48,18 @@ class Auto(Generator):
 
 
 class AutoSource(Source):
-    """Two sources, of which each trial's load chooses one: what is high goes to xdp, where that works."""
+    """Two sources, of which each trial's load chooses one: what is high goes to xdp, where that works.
+
+    Where the other is pktgen, which sends no mixes, afpacket sends these; it is opened once there is one.
+    """
 
     def __init__(self, pktgen: PktGen, afpacket: AfPacket, xdp: Xdp, high_fps: int) -> None:
         self._pktgen, self._afpacket, self._xdp = pktgen, afpacket, xdp
         self._high_fps = high_fps
         self._usual: Source | None = None
         self._fast: Source | None = None
+        self._mixing: Source | None = None
+        self._is_mixing = False  # it is open
         self._sending: Source | None = None
         self._why: list[str] = []
 
@@ -71,12 +78,15 @@ class AutoSource(Source):
         """Bring up pktgen, or afpacket where pktgen does not work, and xdp where it does; MissingError without any."""
         self.close()
         where = f"{interface} of host {host.name}"
+        self._where = host, interface, cpus
         self._usual, no_pktgen = _try(self._pktgen, host, interface, cpus)
+        self._mixing, self._is_mixing = self._afpacket.source(), False
         if self._usual is None:
             if no_afpacket := self._afpacket.unfit(host):
                 raise MissingError(f"nothing can send from {where}: {no_pktgen}, and {no_afpacket}")
-            self._usual = self._afpacket.source()
+            self._usual = self._mixing
             self._usual.open(host, interface, cpus)
+            self._is_mixing = True
             self._why = [f"afpacket sends from {where}: {no_pktgen}"]
         self._fast, no_xdp = _try(self._xdp, host, interface, cpus)
         usual = self._usual.identity().kind
@@ -100,15 +110,21 @@ class AutoSource(Source):
         """Why it is not pktgen, where it is not, which loads are whose, and what the sources themselves say."""
         return self._why + self._opened.remarks()
 
-    def nearest_fps(self, fps: float, frame_size: int) -> float:
+    def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
         return self._source_for(fps, frame_size).nearest_fps(fps, frame_size)
 
     def stamps(self, traffic: Traffic) -> Stamps:
         return self._source_for(traffic.fps, traffic.frame_size).stamps(traffic)
 
     def prepare(self, traffic: Traffic) -> None:
-        """With the source that the load is for."""
+        """With the source that the load is for; MissingError for a mix that none can send from there."""
         self._sending = self._source_for(traffic.fps, traffic.frame_size)
+        if self._sending is self._mixing and not self._is_mixing:
+            host, interface, cpus = self._where
+            if unfit := self._afpacket.unfit(host):
+                raise MissingError(f"pktgen cannot send the mix {traffic.frame_size} from {interface}, and {unfit}")
+            self._sending.open(host, interface, cpus)
+            self._is_mixing = True
         self._sending.prepare(traffic)
 
     @property
@@ -122,15 +138,18 @@ class AutoSource(Source):
         return self._prepared.wait(timeout_s)
 
     def close(self) -> None:
-        for source in (self._usual, self._fast):
+        for source in (self._usual, self._fast, self._mixing):
             if source is not None:
                 source.close()
-        self._usual = self._fast = self._sending = None
+        self._usual = self._fast = self._mixing = self._sending = None
+        self._is_mixing = False
         self._why = []
 
-    def _source_for(self, fps: float | None, frame_size: int) -> Source:
+    def _source_for(self, fps: float | None, frame_size: FrameSize) -> Source:
         usual = self._opened
-        is_fast = (fps is None or fps > self._high_fps) and frame_size <= Xdp.largest_frame
+        if isinstance(frame_size, FrameMix) and self._mixing is not None:
+            usual = self._mixing
+        is_fast = (fps is None or fps > self._high_fps) and largest_bytes(frame_size) <= Xdp.largest_frame
         return self._fast if self._fast and is_fast else usual
 
     @property

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from netbench.hosts.base import Host
 from netbench.linux.needs import Need
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -40,7 +41,7 @@ class Source(Protocol):
         """What a reader of the results must know of this source, known once it is open; mostly nothing."""
         return []
 
-    def nearest_fps(self, fps: float, frame_size: int) -> float:
+    def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
         """The rate this source can pace that is nearest to `fps` frames/s: what is intended of it instead."""
         return fps
 
@@ -72,6 +73,7 @@ class Generator(Protocol):
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of generator
     largest_frame: ClassVar[int | None] = None  # bytes with FCS that it can make; None: as much as a link takes
+    sends_mixes: ClassVar[bool] = False  # whether frame n can have a size of its own: that of a mix of sizes
     may_need: ClassVar[tuple[Need, ...]] = ()  # what a machine may lack for it: how that is looked for, and added
 
     def __init__(self, options: BaseModel) -> None:

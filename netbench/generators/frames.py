@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from netbench.model.frame_mix import genome_of, only_size
 from netbench.model.traffic import Traffic
 from netbench.model.units import FCS_BYTES
 
@@ -33,12 +34,14 @@ Ports = npt.NDArray[np.uint16]
 Buffer = npt.NDArray[np.uint8]
 
 
-def build_frame(traffic: Traffic) -> bytes:
-    """The frame of `traffic` without FCS, `frame_size` − 4 bytes: first flow, sequence and time 0.
+def build_frame(traffic: Traffic, frame_size: int | None = None) -> bytes:
+    """A frame of `traffic` without FCS, `frame_size` − 4 bytes: first flow, sequence and time 0.
+
+    The size is that of the traffic; of a mix, it is to be said which.
 
     The IPv4 header checksum is valid; the UDP checksum is 0, which means none (RFC 768), as in pktgen.
     """
-    size = traffic.frame_size - FCS_BYTES
+    size = (only_size(traffic.frame_size) if frame_size is None else frame_size) - FCS_BYTES
     source, destination = flow_ports(traffic.flows, traffic.seed)[0].tolist()
     headers = (
         _mac(traffic.dst_mac)
@@ -71,14 +74,21 @@ def flow_ports(flows: int, seed: int) -> Ports:
 
 
 class Frames:
-    """A block of `capacity` equal frames in one buffer, in which each stamp renumbers the first few.
+    """A block of `capacity` frames in one buffer, in which each stamp renumbers some that follow each other.
 
-    `buffer` has shape (capacity, frame_size − 4), one frame a row.
+    `buffer` has a frame a row, in shape (rows, bytes of the largest without FCS), of which frame r has the first
+    `lengths[r]`. All have one size, or row r that of number r of a mix: then there are more rows than `capacity`, so
+    that as many follow each other from any place of its genome on.
     """
 
     def __init__(self, traffic: Traffic, capacity: int) -> None:
-        template = np.frombuffer(build_frame(traffic), dtype=np.uint8)
-        self.buffer: Buffer = np.tile(template, (capacity, 1))
+        genome = genome_of(traffic.frame_size)
+        rows = capacity + len(genome) - 1
+        largest = max(genome) - FCS_BYTES
+        templates = np.array([list(build_frame(traffic, size).ljust(largest, b"\0")) for size in genome], np.uint8)
+        self._repeats = len(genome)
+        self.buffer: Buffer = templates[np.arange(rows) % len(genome)]
+        self.lengths = [genome[row % len(genome)] - FCS_BYTES for row in range(rows)]
         self._offsets = np.arange(capacity, dtype=np.uint32)
         # Both ports of a flow, and seconds and microseconds of the time, are written as one word each.
         self._ports = self._words(UDP_OFFSET, ">u4")
@@ -86,17 +96,20 @@ class Frames:
         self._time = self._words(_TIME_OFFSET, ">u8")
         self._flow_words = flow_ports(traffic.flows, traffic.seed).astype(">u2").view(">u4")[:, 0]
 
-    def stamp(self, first: int, count: int, time_ns: int) -> None:
-        """Make the first `count` frames those numbered from `first`, sent at `time_ns` (CLOCK_REALTIME).
+    def stamp(self, first: int, count: int, time_ns: int) -> int:
+        """Make `count` rows the frames numbered from `first`, sent at `time_ns` (CLOCK_REALTIME); the first such row.
 
         Frame i belongs to flow i mod flows. The sequence wraps at 2³², as pktgen's does.
         """
-        self._sequence[:count] = self._offsets[:count] + np.uint32(first & 0xFFFFFFFF)
+        row = first % self._repeats
+        these = slice(row, row + count)
+        self._sequence[these] = self._offsets[:count] + np.uint32(first & 0xFFFFFFFF)
         seconds, nanoseconds = divmod(time_ns, 1_000_000_000)
-        self._time[:count] = seconds << 32 | nanoseconds // 1_000
+        self._time[these] = seconds << 32 | nanoseconds // 1_000
         flows = len(self._flow_words)
         if flows > 1:
-            self._ports[:count] = self._flow_words[(first % flows + self._offsets[:count]) % flows]
+            self._ports[these] = self._flow_words[(first % flows + self._offsets[:count]) % flows]
+        return row
 
     def _words(self, offset: int, dtype: str) -> npt.NDArray[np.unsignedinteger]:
         """The word at `offset` of every frame, as a view of the buffer."""

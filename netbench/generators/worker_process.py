@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from netbench.errors import MissingError, NetbenchError
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import Sent, Traffic, traffic_of
 
 # What a source that catches up gently comes to at most: so many times its rate, or frames/s where that is more.
 _CATCH_UP, _CATCH_UP_FPS = 1.5, 100_000
@@ -100,7 +100,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
             case "prepare":
                 worker.halt = Halt()
                 try:
-                    worker.prepare(Traffic(**request["traffic"]))
+                    worker.prepare(traffic_of(request["traffic"]))
                 except (OSError, NetbenchError) as error:
                     _reply({"failed": _explain(error)})
                 else:

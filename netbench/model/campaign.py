@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning
@@ -19,7 +20,7 @@ class Maximum:
     """
 
     uut: str
-    frame_size: int  # bytes with FCS
+    frame_size: FrameSize  # bytes with FCS
     fps: float  # frames per second per stream, the mean over `repetitions`
     load: str  # the load per stream it was reached at, as the profile has it
     repetitions: int  # of a search its trials
@@ -37,15 +38,15 @@ class EndedSweep:
     uut: str
     scenario: str
     streams: tuple[str, ...]
-    frame_size: int  # bytes with FCS
+    frame_size: FrameSize  # bytes with FCS
     saturated_loads: tuple[str, ...]
     skipped_loads: tuple[str, ...]
     skipped_trials: int
 
     def __str__(self) -> str:
         return (
-            f"{self.uut}, {self.scenario}, {'+'.join(self.streams)}, {self.frame_size} bytes: saturated at "
-            f"{', '.join(self.saturated_loads)}; skipped {', '.join(self.skipped_loads)}"
+            f"{self.uut}, {self.scenario}, {'+'.join(self.streams)}, {size_text(self.frame_size, ' bytes')}: "
+            f"saturated at {', '.join(self.saturated_loads)}; skipped {', '.join(self.skipped_loads)}"
         )
 
 

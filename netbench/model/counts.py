@@ -1,8 +1,10 @@
 """What a trial counted. Frames are integers; every ratio and rate is derived from them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
+from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.points import Where
 from netbench.model.units import l1_bits, l2_bits
 
@@ -58,6 +60,21 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeCounts:
+    """The frames of one size, in bytes with FCS, of a stream that carries a mix: of the whole trial, and its window.
+
+    Frames are integers; None means unknown. Received ones are distinct. Which sizes a capture dropped nobody
+    knows: then what was lost is unknown.
+    """
+
+    size: int
+    sent_frames: int
+    received_frames: int | None
+    lost_frames: int | None
+    window_frames: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StreamCounts:
     """What one stream of one trial counted.
 
@@ -75,6 +92,7 @@ class StreamCounts:
     sent frames, counted from 0, that never arrived. A reordered frame's extent is by how many frames it came after the
     first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered. Nothing is known of the
     order where `order_refused` says why. `link_s` and `away_s` are what the source says of its time, as in Sent.
+    `by_size` is of a mix alone, the smallest size first.
     """
 
     stream: str
@@ -115,6 +133,7 @@ class StreamCounts:
     link_s: float | None = None
     away_s: float = 0.0
     reverse_of: str = ""  # the stream whose way back it is, over the same NICs
+    by_size: tuple[SizeCounts, ...] = ()
     lost_at: tuple[Loss, ...] = ()
     counters: tuple[PointCount, ...] = ()
 
@@ -159,6 +178,21 @@ class StreamCounts:
         """Frames per second really put on the link."""
         return self.sent_frames / self.duration_s if self.duration_s > 0 else None
 
+    def offered_bytes(self, frame_size: FrameSize) -> float:
+        """The mean size of the frames that were sent, with FCS; `frame_size` is what the trial wanted."""
+        return _mean_bytes(frame_size, {one.size: one.sent_frames for one in self.by_size})
+
+    def throughput_bytes(self, frame_size: FrameSize) -> float:
+        """The mean size of those that throughput counts: what arrived, in the window where there is one.
+
+        Where nobody knows the sizes of what arrived, that of the genome stands for it.
+        """
+        in_window = self.window is not None
+        return _mean_bytes(
+            frame_size,
+            {one.size: one.window_frames if in_window else one.received_frames for one in self.by_size},
+        )
+
     @property
     def buffered_frames(self) -> int | None:
         """Frames that were in queues when sending ended; None where the sink does not know when frames arrived."""
@@ -178,11 +212,20 @@ class StreamCounts:
         return self.received_frames / max(self.duration_s, arrived_s)
 
 
-def l1_mbps(fps: float | None, frame_size: int) -> float | None:
+def _mean_bytes(frame_size: FrameSize, frames: Mapping[int, int | None]) -> float:
+    """Of so many frames of each size; where that is unknown or none, of the size or mix itself."""
+    known = {size: count for size, count in frames.items() if count is not None}
+    total = sum(known.values())
+    if not isinstance(frame_size, FrameMix) or len(known) < len(frames) or total == 0:
+        return mean_bytes(frame_size)
+    return sum(size * count for size, count in known.items()) / total
+
+
+def l1_mbps(fps: float | None, frame_size: FrameSize | float) -> float | None:
     """Mbit/s on the wire (L1) of `fps` frames of `frame_size` bytes."""
     return None if fps is None else fps * l1_bits(frame_size) / 1e6
 
 
-def l2_mbps(fps: float | None, frame_size: int) -> float | None:
+def l2_mbps(fps: float | None, frame_size: FrameSize | float) -> float | None:
     """Mbit/s of frames alone (L2) of `fps` frames of `frame_size` bytes."""
     return None if fps is None else fps * l2_bits(frame_size) / 1e6

@@ -4,9 +4,10 @@ import re
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from netbench.model.units import Load, parse_mebibytes, parse_seconds, plain
+from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
+from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, largest_frame, parse_mebibytes, parse_seconds, plain
 
 
 def listed(value: object) -> object:
@@ -47,6 +48,44 @@ def _load(value: object) -> Load:
     return Load.parse(value)
 
 
+def parse_frame_size(value: object) -> FrameSize:
+    """A frame size or mix as people write it, in bytes with FCS; ValueError for anything else."""
+    most = largest_frame(MAX_MTU)
+    if type(value) is not int:
+        return mix_of(value, MIN_FRAME_SIZE, most)
+    if value < MIN_FRAME_SIZE:
+        raise ValueError(f"input should be greater than or equal to {MIN_FRAME_SIZE}")
+    if value > most:
+        raise ValueError(f"input should be less than or equal to {most}")
+    return value
+
+
+def written_size(size: FrameSize) -> object:
+    """A frame size or mix as a profile has it."""
+    if isinstance(size, FrameMix):
+        return IMIX.name if size == IMIX else size.written
+    return size
+
+
+_FRAME_SIZE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": MIN_FRAME_SIZE, "maximum": largest_frame(MAX_MTU)},
+        {"const": IMIX.name},
+        {
+            "type": "object",
+            "required": ["name", "genome"],
+            "additionalProperties": False,
+            "properties": {
+                "name": {"type": "string"},
+                "genome": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["integer", "string"]}}]},
+                "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
+            },
+        },
+    ]
+}
+FrameSizeField = Annotated[
+    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(_FRAME_SIZE_SCHEMA)
+]
 LoadField = Annotated[Load, BeforeValidator(_load), PlainSerializer(str)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
 Mebibytes = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=1)]

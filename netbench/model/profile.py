@@ -4,10 +4,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
-from netbench.model.fields import LoadField, Mebibytes, Seconds, listed, parse_percent, percent_text
+from netbench.model.fields import FrameSizeField, LoadField, Mebibytes, Seconds, listed, parse_percent, percent_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
-from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, largest_frame
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -30,6 +30,11 @@ def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
     return values
 
 
+def _distinct_sizes(sizes: tuple[FrameSize, ...]) -> tuple[FrameSize, ...]:
+    _distinct(tuple(map(str, sizes)))  # results tell mixes apart by their names
+    return sizes
+
+
 def _differently_named(scenarios: tuple[Scenario, ...]) -> tuple[Scenario, ...]:
     _distinct(tuple(scenario.name for scenario in scenarios))
     return scenarios
@@ -48,7 +53,6 @@ def _warm_up_trials(value: object) -> object:
     return value or None
 
 
-FrameSize = Annotated[int, Field(strict=True, ge=MIN_FRAME_SIZE, le=largest_frame(MAX_MTU))]
 Count = Annotated[int, Field(strict=True, ge=1, le=1000)]
 
 
@@ -110,7 +114,7 @@ LOADS = "loads"  # the kind of maxima that are found without a search
 
 
 class Profile(BaseModel):
-    """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS.
+    """One profile. Loads are per stream; times are in seconds; sizes in bytes with FCS, or mixes of several (RFC 6985).
 
     `streams` holds numbers of sources: 2 means that the first two streams of the victim send at the same time. Left
     out, all of them do; `each` is every number that the topology allows. `reboot` says when guests are restarted.
@@ -129,7 +133,7 @@ class Profile(BaseModel):
     name: Name
     description: str = ""
     frame_sizes: Annotated[
-        tuple[FrameSize, ...], BeforeValidator(listed), AfterValidator(_distinct), Field(min_length=1)
+        tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
     loads: Annotated[tuple[LoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
-from netbench.model.fields import listed
+from netbench.model.fields import listed, parse_frame_size, written_size
+from netbench.model.frame_mix import FrameSize, long_as
 from netbench.model.names import Name, NicName
-from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, LoadKind, largest_frame
+from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
 
 VICTIM = "victim"  # the guest that is measured; all others are its neighbours
 DEDICATED = "dedicated"
@@ -51,7 +52,7 @@ class Stress:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The neighbour forwards frames of `frame_size` bytes, at one rate on each of its streams.
+    """The neighbour forwards frames of `frame_size` bytes, or a mix, at one rate on each of its streams.
 
     The rate is `load`, or `share` percent of the highest throughput that one stream of the victim had with frames of
     this size while its neighbours were idle (Schlosser et al. 2011, section 3.4). One of the two is None.
@@ -59,7 +60,7 @@ class Network:
 
     load: Load | None
     share: float | None = None
-    frame_size: int = MIN_FRAME_SIZE
+    frame_size: FrameSize = MIN_FRAME_SIZE
 
     @property
     def rate(self) -> str:
@@ -70,7 +71,7 @@ class Network:
 
     def __str__(self) -> str:
         of = " of the maximum" if self.load is None else ""
-        return f"forwards {self.frame_size}-byte frames at {self.rate}{of}"
+        return f"forwards {long_as(self.frame_size)} frames at {self.rate}{of}"
 
 
 Activity = Off | Idle | Stress | Network
@@ -120,16 +121,18 @@ def _stress(value: object) -> Stress:
 
 
 def _network(rate: object, frame_size: object) -> Network:
-    if type(frame_size) is not int or not MIN_FRAME_SIZE <= frame_size <= largest_frame(MAX_MTU):
-        raise ValueError(f"frame_size: bytes with FCS, {MIN_FRAME_SIZE} to {largest_frame(MAX_MTU)}")
+    try:
+        size = parse_frame_size(frame_size)
+    except ValueError as error:
+        raise ValueError(f"frame_size: {error}") from error
     if not isinstance(rate, str):
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
     share = _SHARE.fullmatch(rate.strip())
     if share is None:
-        return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, frame_size)
+        return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
     if not 0 < float(share[1]) <= 1000:
         raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
-    return Network(None, float(share[1]), frame_size)
+    return Network(None, float(share[1]), size)
 
 
 def written(activity: Activity) -> object:
@@ -139,7 +142,7 @@ def written(activity: Activity) -> object:
             workers = {name: number for name, number in (("cpu", activity.cpu), ("vm", activity.vm)) if number}
             return {"stress": workers}
         case Network():
-            return {"network": activity.rate, "frame_size": activity.frame_size}
+            return {"network": activity.rate, "frame_size": written_size(activity.frame_size)}
     return str(activity)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from netbench.model.distributions import Spread
+from netbench.model.frame_mix import FrameSize
 from netbench.model.rfc2544 import Rfc2544Tests
 
 # Why a search ended at the highest load that it may try, where that is a rate which somebody wrote.
@@ -58,7 +59,7 @@ class SearchResult:
     uut: str
     scenario: str
     streams: tuple[str, ...]
-    frame_size: int  # bytes with FCS
+    frame_size: FrameSize  # bytes with FCS
     repetition: int  # from 1
     method: str
     goal: str

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from netbench.model.frame_mix import FrameSize, mean_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
@@ -31,19 +33,19 @@ class Ceilings:
     def __bool__(self) -> bool:
         return bool(self._by_sources)
 
-    def fps(self, sources: int, frame_size: int) -> float | None:
+    def fps(self, sources: int, frame_size: FrameSize) -> float | None:
         """The ceiling of each of so many sources at this frame size, frames/s; None when nothing is known.
 
         Between two sizes that were measured, the time that a frame takes grows evenly with its size: a part for the
-        frame, a part for each byte. Between two numbers of sources, the ceiling itself changes evenly. Beyond what was
-        measured, the nearest that was stands.
+        frame, a part for each byte, and so a mix counts as frames of its mean size. Between two numbers of sources, the
+        ceiling itself changes evenly. Beyond what was measured, the nearest that was stands.
         """
         known = list(self._by_sources)
         if not known:
             return None
-        return _between(known, [self._at(number, frame_size) for number in known], sources)
+        return _between(known, [self._at(number, mean_bytes(frame_size)) for number in known], sources)
 
-    def _at(self, sources: int, frame_size: int) -> float:
+    def _at(self, sources: int, frame_size: float) -> float:
         measured = self._by_sources[sources]
         return 1 / _between([one.frame_size for one in measured], [1 / one.fps for one in measured], frame_size)
 
@@ -84,7 +86,7 @@ class SelftestRecord(_Frozen):
         return Ceilings(self.ceilings)
 
 
-def _between(places: Sequence[int], values: Sequence[float], place: int) -> float:
+def _between(places: Sequence[int], values: Sequence[float], place: float) -> float:
     """The value at a place, from those at rising `places`: a straight line between two, level beyond them."""
     right = bisect_left(places, place)
     if right == len(places) or right == 0:

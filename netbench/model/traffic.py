@@ -1,7 +1,10 @@
 """What one source is to send in one trial, and what it sent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from netbench.model.frame_mix import FrameMix, FrameSize
 
 # RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
 # sinks in 198.19.n.0/24, n being the stream's number from 1.
@@ -19,7 +22,7 @@ _CATCH_UP_PART = 0.05
 class Traffic:
     """What one source is to send in one trial.
 
-    Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS. `fps` None sends as fast
+    Addresses are text (`02:…`, `198.18.…`); `frame_size` is in bytes with FCS, or a mix. `fps` None sends as fast
     as the generator can for `duration_s` seconds; otherwise exactly round(fps × duration_s) frames are
     paced evenly. The first `warm_up_s` seconds of that fill queues and caches, and are not measured.
     `receive` is how the NIC at the other end takes frames in: what a ring (`napi`) has no room for was sent, and lost.
@@ -33,7 +36,7 @@ class Traffic:
     dst_mac: str
     src_ip: str
     dst_ip: str
-    frame_size: int
+    frame_size: FrameSize
     fps: float | None
     duration_s: float
     flows: int
@@ -69,6 +72,13 @@ class Traffic:
     def longest_s(self) -> float:
         """How long a source with a rate goes on, at most: one whose link is too slow does not make a trial longer."""
         return self.duration_s + max(_CATCH_UP_S, _CATCH_UP_PART * self.duration_s)
+
+
+def traffic_of(plain: Mapping[str, Any]) -> Traffic:
+    """What `dataclasses.asdict` made of traffic, and JSON of that, as traffic again."""
+    size = plain["frame_size"]
+    mix = None if isinstance(size, int) else FrameMix(size["name"], tuple(size["genome"]))
+    return Traffic(**{**plain, "frame_size": mix or size})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from operator import is_
 
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.fields import LoadField
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import StreamEnds
 from netbench.model.units import Load
@@ -16,9 +17,9 @@ _FINDS_MAXIMUM = "/maximum"  # the end of the keys of trials that do
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """Traffic of frames of one size: each source sends them at `load`, over so many flows drawn from `seed`."""
+    """Frames of one size, or a mix: each source sends them at `load`, over so many flows drawn from `seed`."""
 
-    size: int  # bytes with FCS
+    size: FrameSize  # bytes with FCS
     load: LoadField
     flows: int = 1
     seed: int = 1
@@ -118,7 +119,7 @@ class TrialSpec:
         return self.victim.traffic
 
     @property
-    def frame_size(self) -> int:
+    def frame_size(self) -> FrameSize:
         """The size of the victim's frames, in bytes with FCS."""
         return self.frames.size
 
@@ -140,11 +141,11 @@ class TrialSpec:
         return f"{self.uut}/{self.scenario}/{streams}/{self.frame_size}/{self.load}/{self.repetition}{what_for}"
 
     @property
-    def unknown_sizes(self) -> frozenset[int]:
+    def unknown_sizes(self) -> frozenset[FrameSize]:
         """The frame sizes of those maxima that loads of neighbours are a share of, and that are not known yet."""
         return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
 
-    def with_maxima(self, maxima: Mapping[int, Reference]) -> "TrialSpec":
+    def with_maxima(self, maxima: Mapping[FrameSize, Reference]) -> "TrialSpec":
         """The trial with loads that are a share of a maximum in frames/s; `maxima` are by frame size."""
         return replace(self, guests=tuple(_resolved(guest, maxima, self.frames) for guest in self.guests))
 
@@ -241,7 +242,7 @@ class TrialResult:
         return self.guests[1:]
 
 
-def _resolved(guest: GuestTask, maxima: Mapping[int, Reference], of_victim: Frames) -> GuestTask:
+def _resolved(guest: GuestTask, maxima: Mapping[FrameSize, Reference], of_victim: Frames) -> GuestTask:
     activity = guest.unknown_share
     if activity is None or activity.share is None or activity.frame_size not in maxima:
         return guest

@@ -13,6 +13,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Self
 
+from netbench.model.frame_mix import FrameSize, mean_bytes
+
 FCS_BYTES = 4
 WIRE_OVERHEAD_BYTES = 20
 _ETHERNET_HEADER_BYTES = 14
@@ -38,19 +40,19 @@ _MEBIBYTES = {"M": 1, "G": 1024}
 _SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "min": Decimal(60), "h": Decimal(3600)}
 
 
-def line_rate_fps(link_bps: float, frame_size: int) -> float:
+def line_rate_fps(link_bps: float, frame_size: FrameSize) -> float:
     """Frames per second that fill a link: link bit/s ÷ (8 × (frame size + 20)) (RFC 2544, section 20)."""
     return link_bps / l1_bits(frame_size)
 
 
-def l1_bits(frame_size: int) -> int:
-    """Bits one frame of `frame_size` bytes costs on the wire, preamble and gap included."""
-    return 8 * (frame_size + WIRE_OVERHEAD_BYTES)
+def l1_bits(frame_size: FrameSize | float) -> float:
+    """Bits one frame of `frame_size` bytes costs on the wire, preamble and gap included; of a mix, in the mean."""
+    return 8 * (mean_bytes(frame_size) + WIRE_OVERHEAD_BYTES)
 
 
-def l2_bits(frame_size: int) -> int:
-    """Bits of the frame itself, FCS included."""
-    return 8 * frame_size
+def l2_bits(frame_size: FrameSize | float) -> float:
+    """Bits of the frame itself, FCS included; of a mix, in the mean."""
+    return 8 * mean_bytes(frame_size)
 
 
 def parse_bit_rate(text: str) -> float:
@@ -145,7 +147,7 @@ class Load:
         """So many frames per second."""
         return cls(LoadKind.FRAME_RATE, fps)
 
-    def fps(self, frame_size: int, link_bps: float) -> float | None:
+    def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
         """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`."""
         match self.kind:
             case LoadKind.L1_BIT_RATE:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from netbench.errors import UsageError
+from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import Profile
 from netbench.model.scenario import Network, Off, Scenario
 from netbench.model.topology import Topology
@@ -45,7 +46,7 @@ def loads_above_line_rate(topology: Topology, profile: Profile) -> list[str]:
                 line = Load(LoadKind.SHARE, 100).fps(size, rate)
                 assert line is not None
                 if fps is not None and fps > line * 1.000001:
-                    found.append(f"{load} at {size} bytes on {stream.source} (line rate {line:,.0f} frames/s)")
+                    found.append(f"{load} at {in_bytes(size)} on {stream.source} (line rate {line:,.0f} frames/s)")
     return found
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import SearchResult
@@ -30,7 +31,7 @@ class MaximaFirst(Schedule):
         """Never refuses."""
         super().__init__(main.wanted, main.options)
         self._finding, self._main = finding, main
-        self._found: dict[tuple[str, int], SearchResult] | None = None  # once all is found
+        self._found: dict[tuple[str, FrameSize], SearchResult] | None = None  # once all is found
         self._trials_before = self._boots_before = 0
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
@@ -58,7 +59,7 @@ class MaximaFirst(Schedule):
         there = self._finding.wanted
         streams = "+".join(there.streams[: fewest_sources(there)])
         return [
-            f"{uut}  {SHARED_IDLE}  {streams}  {size} B: the maximum that neighbours' loads refer to"
+            f"{uut}  {SHARED_IDLE}  {streams}  {size_text(size, ' B')}: the maximum that neighbours' loads refer to"
             for uut in there.uuts
             for size in there.profile.frame_sizes
         ]
@@ -109,7 +110,7 @@ class MaximaFirst(Schedule):
 
     def _with_maxima(self, trial: TrialSpec) -> TrialSpec | TrialResult:
         maxima = {}
-        for size in sorted(trial.unknown_sizes):
+        for size in sorted(trial.unknown_sizes, key=rising):
             found = (self._found or {}).get((trial.uut, size))
             maximum = None if found is None else maximum_of(found)
             if maximum is None:
@@ -126,11 +127,12 @@ def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
     return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
 
 
-def sizes_referred_to(wanted: Wanted) -> list[int]:
+def sizes_referred_to(wanted: Wanted) -> list[FrameSize]:
     """The frame sizes, upwards, at which loads of neighbours are a share of a maximum."""
     there = wanted.topology
     activities = (there.activity(case, one.name) for case in wanted.scenarios for one in there.neighbours)
-    return sorted({does.frame_size for does in activities if isinstance(does, Network) and does.share is not None})
+    sizes = {does.frame_size for does in activities if isinstance(does, Network) and does.share is not None}
+    return sorted(sizes, key=rising)
 
 
 def fewest_sources(wanted: Wanted) -> int:

@@ -7,6 +7,7 @@ from itertools import chain, groupby
 from math import inf
 from typing import Any, TypeVar
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Off
 from netbench.model.topology import Topology
@@ -22,11 +23,11 @@ class Cell:
 
     scenario: str
     sources: int
-    frame_size: int
+    frame_size: FrameSize
     load: Load
 
     @property
-    def sweep(self) -> tuple[str, int, int]:
+    def sweep(self) -> tuple[str, int, FrameSize]:
         """What it has in common with those that differ in load only."""
         return self.scenario, self.sources, self.frame_size
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import FrameSize
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.verdict import Verdict
 
@@ -14,7 +15,7 @@ class Sweep(NamedTuple):
     uut: str
     scenario: str
     streams: tuple[str, ...]
-    frame_size: int
+    frame_size: FrameSize
 
     @classmethod
     def of(cls, trial: TrialSpec) -> "Sweep":

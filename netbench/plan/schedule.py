@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from netbench.config.plugins import SCHEDULES, plugins
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import NoOptions, Profile
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario
 from netbench.model.search import SearchResult
@@ -39,7 +40,7 @@ class Wanted:
         self,
         uut: str,
         scenario: Scenario,
-        frame_size: int,
+        frame_size: FrameSize,
         load: Load,
         repetition: int,
         *,

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep, Maximum
+from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.profile import LOADS
 from netbench.model.scenario import SHARED_IDLE, Scenario
 from netbench.model.trial import Reference, TrialResult, TrialSpec
@@ -38,7 +39,7 @@ class StaticPlan(Schedule):
         self._planned = tuple(_planned(wanted))
         self._at = 0
         self._finds_maxima = _finds_maxima(wanted)
-        self._maxima: dict[tuple[str, int], Maximum] = {}
+        self._maxima: dict[tuple[str, FrameSize], Maximum] = {}
         in_a_row = wanted.profile.stop_when_saturated
         self._early = None if in_a_row is None else EarlyEnds(self._planned, in_a_row)
 
@@ -57,7 +58,7 @@ class StaticPlan(Schedule):
         if not self._finds_maxima:
             return trial
         maxima = {}
-        for size in sorted(trial.unknown_sizes):
+        for size in sorted(trial.unknown_sizes, key=rising):
             found = self._maximum(trial.uut, size, results)
             if found is None or found.limited_by == THE_LOAD_ASKED:
                 return without_maximum(trial, why_none_among_loads(found))
@@ -77,7 +78,7 @@ class StaticPlan(Schedule):
     def _is_done(self, trial: TrialSpec, results: Mapping[str, TrialResult]) -> bool:
         return trial.key in results or (self._early is not None and self._early.skips(trial, results))
 
-    def _maximum(self, uut: str, frame_size: int, results: Mapping[str, TrialResult]) -> Maximum | None:
+    def _maximum(self, uut: str, frame_size: FrameSize, results: Mapping[str, TrialResult]) -> Maximum | None:
         """What was found while the neighbours were idle: all of that was planned to be measured by now."""
         if (uut, frame_size) not in self._maxima:
             finding = [

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from html import escape
 
+from netbench.model.frame_mix import frames_text, rising
 from netbench.report.axes import THROUGHPUT, end_of_axis, error_bars, half_widths
 from netbench.report.chart import Chart
 from netbench.report.formats import count, mbps, mbps_interval, mean
@@ -62,7 +63,7 @@ def trends(campaigns: Sequence[InTime]) -> tuple[Trend, ...]:
 
 def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario, number of sources and frame size: throughput by start of the campaign, a line per UUT."""
-    largest_first = sorted(cells, key=lambda one: -one.place.frame_size)
+    largest_first = sorted(cells, key=lambda one: rising(one.place.frame_size), reverse=True)
     by_panel = grouped(largest_first, lambda one: _panel_title(one.place))
     titles = {title: title for title in by_panel}
     uuts = list(dict.fromkeys(one.place.uut for one in cells))
@@ -82,7 +83,7 @@ def most_by_campaign(
 ) -> Chart:
     """A panel per frame size: the most throughput of each UUT, a bar per campaign; `most` is by campaign."""
     places = list(dict.fromkeys(place for own in most.values() for place in own))
-    sizes = size_titles(sorted({place.frame_size for place in places}, reverse=True))
+    sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
     categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
     bars_of = {
         one.name: replace(style, label=one.name, uut=f"campaign {number}")
@@ -141,7 +142,7 @@ def _told(group: Group) -> str:
 
 
 def _panel_title(place: Place) -> str:
-    return f"{place.scenario}, {count(place.sources, 'source')}, {place.frame_size:,}-byte frames"
+    return f"{place.scenario}, {count(place.sources, 'source')}, {frames_text(place.frame_size)}"
 
 
 def _category(place: Place, places: Sequence[Place], looks: Mapping[str, Style]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from string import Template
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import frames_text, rising, size_text
 from netbench.report.chart import Chart, plotly_js
 from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
@@ -111,7 +112,7 @@ def _searches(compared: Sequence[ComparedSearches], looks: Mapping[str, Style]) 
         Column("UUT", lambda one: uut_label(one.what.uut, looks)),
         Column("Scenario", lambda one: one.what.scenario),
         Column("Sources", lambda one: str(one.what.sources), "number"),
-        Column("Frame size", lambda one: f"{one.what.frame_size:,}", "number"),
+        Column("Frame size", lambda one: size_text(one.what.frame_size), "number"),
         Column("Goal", lambda one: one.what.goal),
         Column("Base, kfps each", lambda one: range_words(one.base), "number"),
         Column("New, kfps each", lambda one: range_words(one.new), "number"),
@@ -303,8 +304,8 @@ def _load(one: Difference) -> str:
 
 
 def _blocks(cells: Sequence[Difference]) -> dict[str, list[Difference]]:
-    in_order = sorted(cells, key=lambda one: -one.place.frame_size)
-    return grouped(in_order, lambda one: f"{one.place.frame_size:,}-byte frames")
+    in_order = sorted(cells, key=lambda one: rising(one.place.frame_size), reverse=True)
+    return grouped(in_order, lambda one: frames_text(one.place.frame_size))
 
 
 def _trend(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from html import escape
 from math import log10
 
+from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.axes import OFFERED, end_of_axis
@@ -118,7 +119,7 @@ def _points(groups: Iterable[Group], style: Style, time: _Time) -> list[Point]:
 def _hover(group: Group, style: Style) -> str:
     return "<br>".join(
         (
-            f"<b>{escape(style.label)}</b>, {group.frame_size:,}-byte frames, {escape(str(group.load))}",
+            f"<b>{escape(style.label)}</b>, {frames_text(group.frame_size)}, {escape(str(group.load))}",
             f"offered {mbps(mean(group.offered_mbps))} Mbit/s",
             *(f"{time.title} {time.of(group)} µs" for time in _MEANS),
             f"largest {_largest(group)} µs, clocks ± {microseconds(clock_bound(group))} µs",
@@ -171,11 +172,12 @@ def order_sections(trials: Sequence[TrialResult], looks: Mapping[str, Style]) ->
         judged,
         lambda trial: (trial.spec.uut, trial.spec.frame_size),
     )
-    in_order = sorted(counted.items(), key=lambda item: (list(looks).index(item[0][0]), -item[0][1]))
+    largest_first = sorted(counted.items(), key=lambda item: rising(item[0][1]), reverse=True)
+    in_order = sorted(largest_first, key=lambda item: list(looks).index(item[0][0]))
     orders = [(uut, size, order) for (uut, size), own in in_order if (order := order_of(own)) is not None]
-    columns: tuple[Column[tuple[str, int, Order]], ...] = (
+    columns: tuple[Column[tuple[str, FrameSize, Order]], ...] = (
         Column("UUT", lambda one: uut_label(one[0], looks)),
-        Column("Frame size", lambda one: f"{one[1]:,}", "number"),
+        Column("Frame size", lambda one: size_text(one[1]), "number"),
         Column("Received", lambda one: frames(one[2].received), "number"),
         Column("Duplicates", lambda one: frames(one[2].duplicates), "number"),
         Column("Reordered", lambda one: frames(one[2].reordered), "number"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from netbench.model.frame_mix import rising
 from netbench.report.formats import count, frames, kfps, mbps, mbps_spread, mean, microseconds, percent, percent_spread
 from netbench.report.markup import Column, Html, folded, table
 from netbench.report.panels import size_titles
@@ -53,5 +54,6 @@ def _median_ns(one: Direction) -> float | None:
 
 def _by_size(own: Sequence[Direction]) -> dict[str, list[Direction]]:
     """By what panels of their frame size are called, the largest first."""
-    by_size = grouped(sorted(own, key=lambda one: -one.group.frame_size), lambda one: one.group.frame_size)
+    falling = sorted(own, key=lambda one: rising(one.group.frame_size), reverse=True)
+    by_size = grouped(falling, lambda one: one.group.frame_size)
     return dict(zip(size_titles(by_size).values(), by_size.values(), strict=True))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from textwrap import wrap
 
+from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.verdict import Verdict
 from netbench.report.axes import (
     LOSS,
@@ -59,7 +60,7 @@ def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Styl
     for size, members in by_size.items():
         end = max(_end_of_offered(members), end_of_axis([group.throughput_mbps for group in members]))
         panels.scale(size, [0, end], [0, end])
-        panels.add(size, _diagonal(end, named=size == max(by_size)))
+        panels.add(size, _diagonal(end, named=size == next(iter(by_size))))
         for uut, own in groups_by_uut(members).items():
             panels.line(size, uut, _points(own, looks[uut], lambda group: group.throughput_mbps), end)
             for trace in _marked(looks[uut], own, lambda one: one.throughput_mbps):
@@ -111,8 +112,8 @@ def most_throughput(groups: Sequence[Group], looks: Mapping[str, Style], *, by_s
 
 def relative_maximum(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style]) -> Chart:
     """A panel per scenario: the most throughput by frame size, in percent of the baseline's, a bar per UUT."""
-    sizes = sorted({one.victim.frame_size for one in maxima}, reverse=True)
-    categories = [f"{size:,}" for size in sizes]
+    sizes = sorted({one.victim.frame_size for one in maxima}, key=rising, reverse=True)
+    categories = [size_text(size) for size in sizes]
     by_scenario = grouped(maxima, lambda one: one.scenario)
     panels = Panels(
         {scenario: scenario for scenario in by_scenario},
@@ -170,7 +171,7 @@ def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart
 
 def _panels_of_lines(
     groups: Sequence[Group], looks: Mapping[str, Style], y_title: str
-) -> tuple[Panels[int], dict[int, list[Group]]]:
+) -> tuple[Panels[FrameSize], dict[FrameSize, list[Group]]]:
     by_size = groups_by_size(groups)
     panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, OFFERED, y_title)
     apart = {
@@ -185,8 +186,8 @@ def _panels_of_lines(
 
 def _panels_of_curves(
     curves: Iterable[Curve], looks: Mapping[str, Style], y_title: str
-) -> tuple[Panels[int], dict[int, list[Curve]]]:
-    in_order = sorted(curves, key=lambda one: -one.victim.frame_size)
+) -> tuple[Panels[FrameSize], dict[FrameSize, list[Curve]]]:
+    in_order = sorted(curves, key=lambda one: rising(one.victim.frame_size), reverse=True)
     by_size = grouped(in_order, lambda one: one.victim.frame_size)
     uuts = (one.victim.uut for one in curves)
     panels = Panels(size_titles(by_size), uuts, looks, "Offered to the neighbours [Mbit/s, L1]", y_title)
@@ -298,8 +299,8 @@ def _end_of_neighbours(curves: Iterable[Curve]) -> float:
     return end_of_axis(point.neighbours_offered_mbps for one in curves for point in one.points)
 
 
-def _headline(style: Style, frame_size: int, *others: str) -> str:
-    return ", ".join((f"<b>{escape(style.label)}</b>", f"{frame_size:,}-byte frames", *map(escape, others)))
+def _headline(style: Style, frame_size: FrameSize, *others: str) -> str:
+    return ", ".join((f"<b>{escape(style.label)}</b>", frames_text(frame_size), *map(escape, others)))
 
 
 def _each(load: str, sources: int) -> str:

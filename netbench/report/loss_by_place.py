@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from netbench.model.frame_mix import FrameSize, rising
 from netbench.report.axes import LOSS, OFFERED, end_of_axis
 from netbench.report.chart import Chart, Trace
 from netbench.report.formats import count, frames, mbps, rough_percent
@@ -69,7 +70,7 @@ def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) 
         highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
         panels.scale(size, [0, end_of_axis((), [_offered(outcome) for outcome in own])], [0, 1.05 * highest or 1.0])
         for place in places:
-            panels.add(size, _area(place, own, colours[place.place], named=size == max(by_size)))
+            panels.add(size, _area(place, own, colours[place.place], named=size == next(iter(by_size))))
     panels.leave_room_for([_name(place) for place in places])
     panels.figure.layout["legend"]["traceorder"] = "normal"
     return panels.figure
@@ -108,9 +109,10 @@ def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: 
     }
 
 
-def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[int, list[GroupOutcome]]:
+def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[FrameSize, list[GroupOutcome]]:
     """Outcomes by rising offered load of each frame size of which any frame was lost, the largest first."""
-    in_order = sorted(outcomes, key=lambda outcome: (-outcome.group.frame_size, _offered(outcome)))
+    by_load = sorted(outcomes, key=_offered)
+    in_order = sorted(by_load, key=lambda outcome: rising(outcome.group.frame_size), reverse=True)
     by_size = grouped(in_order, lambda outcome: outcome.group.frame_size)
     return {size: own for size, own in by_size.items() if any(outcome.drops for outcome in own)}
 

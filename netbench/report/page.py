@@ -19,6 +19,7 @@ from netbench.report.delay_and_order import delay_sections, order_sections
 from netbench.report.directions_section import directions_section
 from netbench.report.environment_section import environment_section
 from netbench.report.formats import count
+from netbench.report.frame_mixes import frame_mixes_section
 from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
@@ -166,6 +167,7 @@ def _result_sections(
     )
     yield from steadiness_section(steadiness, groups, list(results.warm_ups), looks)
     yield from directions_section(choice, looks)
+    yield from frame_mixes_section(groups, looks, results)
     yield from cpu_section(choice, groups, looks)
     yield from counters_section(counted.sums, looks)
 

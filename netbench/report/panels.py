@@ -8,6 +8,7 @@ from string import ascii_lowercase
 from textwrap import wrap
 from typing import Any, Generic, TypeVar
 
+from netbench.model.frame_mix import FrameSize, frames_text, rising
 from netbench.model.verdict import Verdict
 from netbench.report.axes import NO_BAR, LossScale, error_bars, half_widths, uneven_error_bars
 from netbench.report.chart import Chart, Trace
@@ -38,7 +39,7 @@ _NOTE_WIDTH = 46  # characters: as many as fit on a telephone
 _LEGEND_WIDTH = 120  # characters: as many as fit on a page
 _LEGEND_LINES = 2  # for which there always is room
 
-Key = TypeVar("Key", int, str)
+Key = TypeVar("Key", FrameSize, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,11 @@ class Bar:
     hover: str
 
 
-def groups_by_size(groups: Iterable[Group]) -> dict[int, list[Group]]:
+def groups_by_size(groups: Iterable[Group]) -> dict[FrameSize, list[Group]]:
     """The groups of each frame size, the largest first as in the paper."""
-    return grouped(sorted(groups, key=lambda group: -group.frame_size), lambda group: group.frame_size)
+    return grouped(
+        sorted(groups, key=lambda group: rising(group.frame_size), reverse=True), lambda group: group.frame_size
+    )
 
 
 def groups_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
@@ -73,9 +76,9 @@ def groups_by_uut(groups: Iterable[Group]) -> dict[str, list[Group]]:
     return grouped(groups, lambda group: group.uut)
 
 
-def size_titles(sizes: Iterable[int]) -> dict[int, str]:
+def size_titles(sizes: Iterable[FrameSize]) -> dict[FrameSize, str]:
     """What panels of these frame sizes are called."""
-    return {size: f"{size:,}-byte frames" for size in sizes}
+    return {size: frames_text(size) for size in sizes}
 
 
 class Panels(Generic[Key]):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
@@ -80,8 +81,11 @@ def _split(view: View, guests: Collection[str], looks: Mapping[str, Style]) -> H
 
 def _curves(label: str, outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style], name: str) -> Html:
     sizes = {outcome.group.frame_size for outcome in outcomes}
-    whole = sorted(sizes - {outcome.group.frame_size for outcome in outcomes if outcome.drops}, reverse=True)
-    remark = note(f"No frame of {' or '.join(f'{size:,}' for size in whole)} bytes was lost.") if whole else Html()
+    lost = {outcome.group.frame_size for outcome in outcomes if outcome.drops}
+    whole = sorted(sizes - lost, key=rising, reverse=True)
+    remark = (
+        note(f"No frame of {' or '.join(size_text(size, ' bytes') for size in whole)} was lost.") if whole else Html()
+    )
     return join((element("h4", label), drawn(loss_by_place(outcomes, looks), name), remark))
 
 
@@ -98,13 +102,13 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
     options = [
         Option(
             f"{size}-{load}",
-            f"{size:,} bytes, {load}{_in_mbps([group for group, _ in members])}",
-            f"{size:,}-byte frames",
+            f"{size_text(size, ' bytes')}, {load}{_in_mbps([group for group, _ in members])}",
+            frames_text(size),
         )
         for (size, load), members in measurements.items()
     ]
     known = [measurement for measurement, members in measurements.items() if any(outcome for _, outcome in members)]
-    smallest = min((size for size, _ in known), default=0)
+    smallest = min((size for size, _ in known), key=rising, default=0)
     start = next((f"{size}-{load}" for size, load in reversed(known) if size == smallest), options[0].value)
     parts = [
         element("div", *(_of_uut(group, outcome, looks) for group, outcome in members), css="outcomes")
@@ -116,9 +120,9 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
     return join((picked(name, "Frame size and load per source", options, parts, start), sides_legend(sides)))
 
 
-def _measurements(groups: Iterable[Group]) -> dict[tuple[int, Load], list[Group]]:
+def _measurements(groups: Iterable[Group]) -> dict[tuple[FrameSize, Load], list[Group]]:
     """Groups by frame size, the largest first, and load."""
-    in_order = sorted(groups, key=lambda group: -group.frame_size)
+    in_order = sorted(groups, key=lambda group: rising(group.frame_size), reverse=True)
     return grouped(in_order, lambda group: (group.frame_size, group.load))
 
 

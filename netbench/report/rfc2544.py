@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import mean_bytes, rising, size_text
 from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
@@ -134,11 +135,11 @@ def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Ht
 def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     """The theoretical rate of the link and the throughput of each UUT by frame size, as section 26.1 asks for."""
     panels = Panels({"": ""}, (one.uut for one, _ in rows), looks, "Frame size [bytes]", "Throughput [kfps]")
-    by_size = sorted(rows, key=lambda row: row[0].frame_size)
+    by_size = sorted(rows, key=lambda row: rising(row[0].frame_size))
     # Between the sizes that were measured too: the rate falls in a curve.
-    least, most = by_size[0][0].frame_size, by_size[-1][0].frame_size
+    least, most = mean_bytes(by_size[0][0].frame_size), mean_bytes(by_size[-1][0].frame_size)
     link_bps = by_size[0][1].line_rate_fps * l1_bits(least)
-    sizes = sorted({*range(least, most, _CURVE_STEP), *(one.frame_size for one, _ in by_size)})
+    sizes = sorted({*range(int(least), int(most), _CURVE_STEP), *(mean_bytes(one.frame_size) for one, _ in by_size)})
     line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
     panels.add(
         "",
@@ -149,13 +150,13 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
             "mode": "lines",
             "line": {"color": GREY, "dash": "dot", "width": 2},
             "name": "theoretical rate of the link",
-            "hovertext": [f"theoretical: {line_rates[size]:,.1f} kfps at {size:,} bytes" for size in sizes],
+            "hovertext": [f"theoretical: {line_rates[size]:,.1f} kfps at {size:,.6g} bytes" for size in sizes],
             "hovertemplate": HOVER,
         },
     )
     for uut, own in grouped(by_size, lambda row: row[0].uut).items():
         points = [
-            Point(_exactly(one.frame_size), _exactly((one.lower_fps or 0.0) / 1000), _hover(one, looks))
+            Point(_exactly(mean_bytes(one.frame_size)), _exactly((one.lower_fps or 0.0) / 1000), _hover(one, looks))
             for one, _ in own
         ]
         panels.line("", uut, points, most)
@@ -169,7 +170,9 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
 
 def loss_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     """Loss by offered load, as a part of the highest one that was tried, both from 0 to 100 % (section 26.3)."""
-    by_size = grouped(sorted(rows, key=lambda row: -row[0].frame_size), lambda row: row[0].frame_size)
+    by_size = grouped(
+        sorted(rows, key=lambda row: rising(row[0].frame_size), reverse=True), lambda row: row[0].frame_size
+    )
     titles = size_titles(by_size)
     panels = Panels(titles, (one.uut for one, _ in rows), looks, "Offered load [% of the highest]", "Loss [%]")
     for size, members in by_size.items():
@@ -196,7 +199,7 @@ def _exactly(value: float) -> Interval:
 
 def _hover(one: SearchResult, looks: Mapping[str, Style]) -> str:
     mark = "≥ " if one.state is SearchState.AT_LEAST else ""
-    return f"{escape(looks[one.uut].label)}: {mark}{kfps(one.lower_fps)} kfps at {one.frame_size:,} bytes"
+    return f"{escape(looks[one.uut].label)}: {mark}{kfps(one.lower_fps)} kfps at {size_text(one.frame_size, ' bytes')}"
 
 
 def _loss_hover(one: SearchResult, at: LossAtLoad, looks: Mapping[str, Style]) -> str:
@@ -216,7 +219,7 @@ def _table(
         return
     columns: list[Column[Row]] = [
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
-        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
+        Column("Frame size", lambda row: size_text(row[0].frame_size)),
         *(Column(heading, cell, "words" if heading == _WORDS else "") for heading, cell in cells),
     ]
     yield element("h4", title)

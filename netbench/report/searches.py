@@ -5,6 +5,7 @@ from html import escape
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
+from netbench.model.frame_mix import rising, size_text
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.axes import end_of_axis, uneven_error_bars
@@ -77,7 +78,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
     columns: tuple[Column[SearchResult], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Sources", lambda one: str(len(one.streams))),
-        Column("Frame size", lambda one: f"{one.frame_size:,}"),
+        Column("Frame size", lambda one: size_text(one.frame_size)),
         Column("Search", lambda one: str(one.repetition)),
         Column("Goal", lambda one: one.goal, "words"),
         Column("Highest load of each stream", bounds_text),
@@ -122,7 +123,7 @@ def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> C
     Of repeated searches the lowest bound is the bar's, and the highest the whisker's.
     """
     goals = list(dict.fromkeys(one.goal for one in rows))
-    by_size = grouped(sorted(rows, key=lambda one: -one.frame_size), lambda one: one.frame_size)
+    by_size = grouped(sorted(rows, key=lambda one: rising(one.frame_size), reverse=True), lambda one: one.frame_size)
     panels = Panels(size_titles(by_size), (one.uut for one in rows), looks, "", "Highest load [kfps of each stream]")
     for size, members in by_size.items():
         tops = [max(one.lower_fps or 0.0, one.upper_fps or 0.0) / 1000 for one in members]
@@ -172,7 +173,7 @@ def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterabl
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
         Column("Scenario", lambda row: row[0].scenario, "words"),
         Column("Sources", lambda row: str(len(row[0].streams))),
-        Column("Frame size", lambda row: f"{row[0].frame_size:,}"),
+        Column("Frame size", lambda row: size_text(row[0].frame_size)),
         Column("Load", lambda row: f"{100 * row[1].share:g} % of {row[0].goal}", "words"),
         Column("kfps each", lambda row: kfps(row[1].load_fps)),
         *(Column(f"{title}, µs", told(of)) for title, of in times),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.campaign import Maximum
 from netbench.model.counts import l1_mbps
+from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.report.formats import (
     UNKNOWN,
     at_least,
@@ -37,7 +38,7 @@ _UNKNOWN = element("td", UNKNOWN, css="number")
 def published_table(published: PublishedTable) -> Html:
     """A table of the paper as printed."""
     show = _printed_change if published.unit == "%" else mbps
-    rows = {
+    rows: dict[FrameSize, list[Html]] = {
         size: [element("td", show(number), css="number") for number in numbers]
         for size, numbers in published.rows.items()
     }
@@ -53,7 +54,7 @@ def change_table(
     uuts = list(dict.fromkeys(one.victim.uut for one in maxima))
     rows = {
         size: [cells.get((uut, size, scenario), _UNKNOWN) for uut in uuts for scenario in columns]
-        for size in sorted({one.victim.frame_size for one in maxima})
+        for size in sorted({one.victim.frame_size for one in maxima}, key=rising)
     }
     return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], tuple(columns.values()), rows)
 
@@ -67,7 +68,7 @@ def background_table(backgrounds: Sequence[Background], looks: Mapping[str, Styl
     uuts = list(dict.fromkeys(one.victim.uut for one in backgrounds))
     rows = {
         size: [cell for uut in uuts for cell in cells.get((uut, size), (_UNKNOWN, _UNKNOWN))]
-        for size in sorted({one.victim.frame_size for one in backgrounds}, reverse=True)
+        for size in sorted({one.victim.frame_size for one in backgrounds}, key=rising, reverse=True)
     }
     return _table_of_paper(caption, [uut_label(uut, looks) for uut in uuts], ("in", "out"), rows)
 
@@ -82,7 +83,7 @@ def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
         heading = element("th", uut_label(uut, looks), scope="rowgroup", rowspan=str(len(own)))
         rows: list[Html] = []
         for victim in own:
-            place = (f"{victim.frame_size:,} B", *((str(victim.sources),) if several else ()))
+            place = (size_text(victim.frame_size, " B"), *((str(victim.sources),) if several else ()))
             cells = [_matrix_cell(matrix.cells.get((victim, scenario))) for scenario in matrix.scenarios]
             rows.append(element("tr", "" if rows else heading, *(element("td", one) for one in place), *cells))
         bodies.append(element("tbody", *rows))
@@ -123,7 +124,7 @@ def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
     """What the shares that neighbours are loaded with refer to."""
     columns: tuple[Column[Maximum], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
-        Column("Frame size", lambda one: f"{one.frame_size:,} B", "number"),
+        Column("Frame size", lambda one: size_text(one.frame_size, " B"), "number"),
         Column("Maximum, kfps a stream", lambda one: at_least(kfps(one.fps), one.limited_by), "number"),
         Column("Mbit/s", lambda one: at_least(mbps(l1_mbps(one.fps, one.frame_size)), one.limited_by), "number"),
         Column("Limited by", lambda one: one.limited_by or "the UUT"),
@@ -140,7 +141,11 @@ def _found_by(one: Maximum) -> str:
 
 
 def _table_of_paper(
-    caption: str, uuts: Sequence[str], columns: Sequence[str], rows: Mapping[int, Iterable[Html]], css: str = "paper"
+    caption: str,
+    uuts: Sequence[str],
+    columns: Sequence[str],
+    rows: Mapping[FrameSize, Iterable[Html]],
+    css: str = "paper",
 ) -> Html:
     """A row of cells per frame size, the columns again for each UUT, in a frame that scrolls where it is wide."""
     width = str(len(columns))
@@ -196,4 +201,4 @@ def _neighbour_shares(one: Fairness) -> str:
 
 
 def _size(victim: Victim) -> str:
-    return f"{victim.frame_size:,} B" + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")
+    return size_text(victim.frame_size, " B") + (f", {count(victim.sources, 'source')}" if victim.sources > 1 else "")

@@ -7,6 +7,7 @@ from itertools import islice
 from statistics import fmean
 
 from netbench.model.campaign import WarmUpTrial
+from netbench.model.frame_mix import frames_text, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.chart import Chart, Trace
@@ -125,7 +126,7 @@ def _hover(batch: Sequence[Residual], outlier: bool) -> str:
         return f"mean of {len(batch)} trials: {change(fmean(one.relative for one in batch))}"
     lines = (
         f"<b>{change(batch[0].relative)}</b>{', outlier' if outlier else ''}",
-        f"{spec.frame_size:,}-byte frames, {spec.load}, {spec.scenario}",
+        f"{frames_text(spec.frame_size)}, {spec.load}, {spec.scenario}",
         f"repetition {spec.repetition}, trial {batch[0].place} of boot {boot}",
     )
     return "<br>".join(map(str, (lines[0], *map(escape, lines[1:]))))
@@ -178,7 +179,7 @@ def _outliers(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterator[H
         Column("UUT", lambda one: uut_label(one.group.uut, looks)),
         Column("Scenario", lambda one: one.group.scenario),
         Column("Sources", lambda one: str(one.group.sources), "number"),
-        Column("Frame size", lambda one: f"{one.group.frame_size:,} B", "number"),
+        Column("Frame size", lambda one: size_text(one.group.frame_size, " B"), "number"),
         Column("Load per source", lambda one: str(one.group.load)),
         Column("Repetitions marked", lambda one: ", ".join(str(each.trial.spec.repetition) for each in one.marked)),
         Column("Valid", lambda one: str(len(one.group.valid)), "number"),
@@ -210,7 +211,7 @@ def _warm_ups(made: Sequence[WarmUpTrial], looks: Mapping[str, Style]) -> Iterat
     columns: tuple[Column[_Warmed], ...] = (
         Column("UUT", lambda one: uut_label(one.trials[0].spec.uut, looks)),
         Column("Boot", lambda one: f"{one.trials[0].boot:,}", "number"),
-        Column("Frame size", lambda one: f"{one.trials[0].spec.frame_size:,} B", "number"),
+        Column("Frame size", lambda one: size_text(one.trials[0].spec.frame_size, " B"), "number"),
         Column("Load per source", lambda one: str(one.trials[0].spec.load)),
         Column("Warm-up trials", lambda one: str(len(one.trials)), "number"),
         Column("Not valid", lambda one: str(sum(each.verdict is not Verdict.VALID for each in one.trials)), "number"),

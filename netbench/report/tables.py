@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from netbench.model.campaign import EndedSweep
+from netbench.model.frame_mix import size_text
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict, Warning
@@ -52,7 +53,7 @@ def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> It
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Scenario", lambda one: one.scenario),
         Column("Sources", lambda one: str(len(one.streams)), "number"),
-        Column("Frame size", lambda one: f"{one.frame_size:,} B", "number"),
+        Column("Frame size", lambda one: size_text(one.frame_size, " B"), "number"),
         Column("Saturated at", lambda one: ", ".join(one.saturated_loads)),
         Column("Skipped, saturated", lambda one: ", ".join(one.skipped_loads)),
         Column("Trials skipped", lambda one: f"{one.skipped_trials:,}", "number"),
@@ -68,7 +69,7 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Scenario", lambda group: group.scenario),
         Column("Sources", lambda group: str(group.sources), "number"),
-        Column("Frame size", lambda group: f"{group.frame_size:,} B", "number"),
+        Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number"),
         Column("Most throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
@@ -112,7 +113,7 @@ def verdict_list(found: Sequence[Found], looks: Mapping[str, Style], scenarios: 
     every: tuple[Column[Found], ...] = (
         Column("UUT", lambda one: looks[one.trial.spec.uut].label),
         Column("Scenario", lambda one: one.trial.spec.scenario),
-        Column("Frame size", lambda one: f"{one.trial.spec.frame_size:,} B", "number"),
+        Column("Frame size", lambda one: size_text(one.trial.spec.frame_size, " B"), "number"),
         Column("Load per source", lambda one: str(one.trial.spec.load)),
         Column("Sources", lambda one: str(len(one.trial.spec.streams)), "number"),
         Column("Repetition", lambda one: str(one.trial.spec.repetition), "number"),

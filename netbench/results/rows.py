@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
-from netbench.model.counts import StreamCounts, l1_mbps, l2_mbps
+from netbench.model.counts import SizeCounts, StreamCounts, l1_mbps, l2_mbps
+from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
@@ -21,7 +22,7 @@ from netbench.statistics.groups import Group, group_trials
 from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import with_limits
 from netbench.statistics.outliers import FEWEST, outlier_marks, outliers_of
-from netbench.statistics.totals import LOAD, cpu_of_victim, observed_s
+from netbench.statistics.totals import LOAD, Mbps, cpu_of_victim, observed_s
 
 Cell = str | int | float | None
 Row = dict[str, Cell]
@@ -61,7 +62,7 @@ class StreamOfTrial:
         return self.guest.name == VICTIM
 
     @property
-    def frame_size(self) -> int | None:
+    def frame_size(self) -> FrameSize | None:
         """The size of the frames of this stream."""
         return self.guest.traffic.size if self.guest.traffic else None
 
@@ -219,14 +220,36 @@ def _time(name: str, spread: ReadSpread, read: ReadTime) -> Column[StreamOfTrial
 
 def _bandwidth(
     name: str,
-    unit: Callable[[float | None, int], float | None],
+    unit: Mbps,
     read: Callable[[StreamCounts], float | None],
+    mean: Callable[[StreamCounts, FrameSize], float] = lambda _, size: mean_bytes(size),
 ) -> Column[StreamOfTrial]:
     def mbps(row: StreamOfTrial) -> float | None:
         size = row.frame_size
-        return None if row.counts is None or size is None else unit(read(row.counts), size)
+        return None if row.counts is None or size is None else unit(read(row.counts), mean(row.counts, size))
 
     return Column(name, float, mbps)
+
+
+def _one_size(size: FrameSize | None) -> int | None:
+    """What a column of numbers has of frames that may have several."""
+    return None if isinstance(size, FrameMix) else size
+
+
+def _mean(size: FrameSize | None) -> float | None:
+    return None if size is None else float(mean_bytes(size))
+
+
+def _mix(size: FrameSize | None, read: Callable[[FrameMix], str]) -> str | None:
+    return read(size) if isinstance(size, FrameMix) else None
+
+
+def _of_sizes(name: str, read: Callable[[SizeCounts], int | None]) -> Column[StreamOfTrial]:
+    def frames(counts: StreamCounts) -> str | None:
+        known = [(one.size, read(one)) for one in counts.by_size]
+        return ";".join(f"{size}={count}" for size, count in known if count is not None) or None
+
+    return _counted(name, str, frames)
 
 
 def _interval(name: str, read: Callable[[Group], Interval | None]) -> tuple[Column[Group], Column[Group]]:
@@ -268,7 +291,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("scenario", str, lambda row: row.trial.spec.scenario),
     Column("streams", int, lambda row: len(row.trial.spec.streams)),
     Column("stream", str, lambda row: row.stream),
-    Column("frame_size", int, lambda row: row.frame_size),
+    Column("frame_size", int, lambda row: _one_size(row.frame_size)),
     Column("repetition", int, lambda row: row.trial.spec.repetition),
     _counted("intended_fps", float, lambda counts: counts.intended_fps),
     _counted("sent_frames", int, lambda counts: counts.sent_frames),
@@ -281,10 +304,10 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _counted("unexplained_frames", int, lambda counts: counts.unexplained_frames),
     _counted("loss_ratio", float, lambda counts: counts.loss_ratio),
     _counted("duration_s", float, lambda counts: counts.duration_s),
-    _bandwidth("offered_mbps", l1_mbps, lambda counts: counts.offered_fps),
-    _bandwidth("throughput_mbps", l1_mbps, lambda counts: counts.throughput_fps),
-    _bandwidth("offered_l2_mbps", l2_mbps, lambda counts: counts.offered_fps),
-    _bandwidth("throughput_l2_mbps", l2_mbps, lambda counts: counts.throughput_fps),
+    _bandwidth("offered_mbps", l1_mbps, lambda counts: counts.offered_fps, StreamCounts.offered_bytes),
+    _bandwidth("throughput_mbps", l1_mbps, lambda counts: counts.throughput_fps, StreamCounts.throughput_bytes),
+    _bandwidth("offered_l2_mbps", l2_mbps, lambda counts: counts.offered_fps, StreamCounts.offered_bytes),
+    _bandwidth("throughput_l2_mbps", l2_mbps, lambda counts: counts.throughput_fps, StreamCounts.throughput_bytes),
     Column("verdict", str, lambda row: row.trial.verdict.value),
     Column("reasons", str, _reasons),
     Column("trial", int, lambda row: row.trial.spec.index),
@@ -308,7 +331,7 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("cpu_guest_s", float, lambda row: row.cpu_s.get("guest")),
     Column("cpu_host_s", float, lambda row: row.cpu_s.get("host")),
     Column("guest", str, lambda row: "" if row.of_victim else row.guest.name),
-    Column("trial_frame_size", int, lambda row: row.trial.spec.frame_size),
+    Column("trial_frame_size", int, lambda row: _one_size(row.trial.spec.frame_size)),
     Column("activity", str, _activity),
     Column("lifetime", int, lambda row: row.trial.boot or None),
     Column("cpu_machine_s", float, lambda row: row.trial.machine_cpu_s),
@@ -361,13 +384,21 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("warm_up_trial", int, lambda row: row.warm_up),
     Column("finds_maximum", str, lambda row: "yes" if row.trial.spec.finds_maximum else "no"),
     _counted("reverse_of", str, lambda counts: counts.reverse_of),
+    Column("frame_mix", str, lambda row: _mix(row.frame_size, str)),
+    Column("frame_mix_genome", str, lambda row: _mix(row.frame_size, lambda mix: mix.in_letters)),
+    Column("frame_size_mean", float, lambda row: _mean(row.frame_size)),
+    _of_sizes("sent_frames_by_size", lambda one: one.sent_frames),
+    _of_sizes("received_frames_by_size", lambda one: one.received_frames),
+    _of_sizes("lost_frames_by_size", lambda one: one.lost_frames),
+    _of_sizes("window_frames_by_size", lambda one: one.window_frames),
+    Column("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("uut", str, lambda group: group.uut),
     Column("scenario", str, lambda group: group.scenario),
     Column("streams", int, lambda group: group.sources),
-    Column("frame_size", int, lambda group: group.frame_size),
+    Column("frame_size", int, lambda group: _one_size(group.frame_size)),
     Column("load", str, lambda group: str(group.load)),
     Column("valid_trials", int, lambda group: len(group.valid)),
     Column("suspicious_trials", int, lambda group: len(group.suspicious)),
@@ -388,7 +419,7 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     *_interval("neighbour_offered_mbps", lambda group: group.neighbours_offered_mbps),
     *_interval("neighbour_throughput_mbps", lambda group: group.neighbours_throughput_mbps),
     *_interval("neighbour_loss_ratio", lambda group: group.neighbours_loss_ratio),
-    Column("neighbour_frame_size", int, lambda group: group.neighbours_frame_size),
+    Column("neighbour_frame_size", int, lambda group: _one_size(group.neighbours_frame_size)),
     *_interval("cpu_machine_s", lambda group: group.cpu_s("machine")),
     *_interval("cpu_load_s", lambda group: group.cpu_s(LOAD)),
     *_percent("cpu_guest_percent", "guest"),
@@ -404,4 +435,8 @@ GROUP_COLUMNS: tuple[Column[Group], ...] = (
     Column("throughput_mbps_without_outliers", float, _without_outliers),
     # Empty in all rows but those of a maximum.
     Column("limited_by", str, lambda group: None if group.limited_by is None else group.limited_by or "the UUT"),
+    Column("frame_mix", str, lambda group: _mix(group.frame_size, str)),
+    Column("frame_mix_genome", str, lambda group: _mix(group.frame_size, lambda mix: mix.in_letters)),
+    Column("frame_size_mean", float, lambda group: _mean(group.frame_size)),
+    Column("neighbour_frame_mix", str, lambda group: _mix(group.neighbours_frame_size, str)),
 )

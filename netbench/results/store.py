@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot, WarmUpTrial
+from netbench.model.frame_mix import mean_bytes
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Warning, WarningKind
 from netbench.results.counters import Counters, added_up, without_counters
@@ -100,7 +101,7 @@ class Store:
             "plan_index": spec.index,
             "uut": spec.uut,
             "scenario": spec.scenario,
-            "frame_size": spec.frame_size,
+            "frame_size": round(mean_bytes(spec.frame_size)),  # the document has what a mix is made of
             "repetition": spec.repetition,
             "boot": trial.boot,
             "verdict": trial.verdict.value,

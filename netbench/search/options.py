@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import MAX_SECONDS, Count
 from netbench.model.units import Load, LoadKind
 from netbench.search.bisection import Bisection
@@ -150,7 +151,7 @@ class SearchOptions(_Strict):
         """How long the trial takes that tells what sources can be paced at, in seconds."""
         return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
 
-    def lowest_of(self, highest: float, frame_size: int, link_bps: float, trial_s: float) -> float:
+    def lowest_of(self, highest: float, frame_size: FrameSize, link_bps: float, trial_s: float) -> float:
         """The lowest load that is tried, in frames/s of each stream, below the highest.
 
         A thousandth of what a source can do may be more than a guest forwards whose CPU is emulated.

@@ -7,6 +7,7 @@ from math import inf
 from statistics import fmean
 
 from netbench.errors import UsageError
+from netbench.model.frame_mix import FrameSize, rising
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
@@ -35,7 +36,7 @@ class _Cell:
     uut: str
     scenario: str
     sources: int
-    frame_size: int
+    frame_size: FrameSize
     repetition: int
 
 
@@ -128,7 +129,7 @@ class Search(Schedule):
 
     def is_smallest(self, cell: _Cell) -> bool:
         """Whether its frames are the smallest ones of the profile."""
-        return cell.frame_size == min(self.wanted.profile.frame_sizes)
+        return cell.frame_size == min(self.wanted.profile.frame_sizes, key=rising)
 
     def _alike(self, cell: _Cell, seconds: float) -> TrialSpec:
         """A trial that stands for all of a search, by how long it takes."""

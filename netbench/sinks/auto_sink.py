@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from netbench.errors import NetbenchError
 from netbench.hosts.base import Host
+from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
@@ -31,6 +32,7 @@ class Auto(SinkKind):
 
     Options: ClassVar[type[BaseModel]] = AutoOptions
     needs = Tcpdump.needs
+    counts_mixes: ClassVar[bool] = True  # tcpdump does
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         self._steady = options is not None and options.steady
@@ -114,6 +116,8 @@ class AutoSink(Sink):
 
     def _taken(self, incoming: Incoming) -> tuple[Sink, str]:
         """The sink for a trial, and why."""
+        if isinstance(incoming.traffic.frame_size, FrameMix):
+            return self._tcpdump, f"{NAME} does not count frames of a mix by their sizes"
         if self._steady:
             return (self._tcpdump, self._no_bpf) if self._no_bpf else (self._bpf, "steady: one sink for all loads")
         fps, held = incoming.traffic.fps, incoming.tcpdump_fps

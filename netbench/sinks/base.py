@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel
 
@@ -40,6 +40,13 @@ class Incoming:
     tcpdump_fps: float | None = None
 
 
+class OfSize(NamedTuple):
+    """Distinct frames of one size of a mix: all that were received, and those in the window (None: there is none)."""
+
+    frames: int
+    window_frames: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Received:
     """What a sink received of one stream in one trial, whatever it counts with. None is unknown, which is not 0.
@@ -50,6 +57,7 @@ class Received:
     `control` ones are what bridges and others on the link say to each other; all else that came in is `foreign`.
     `matched` is what the sink's filter let through. `dropped` the sink itself dropped: the tester's own loss.
     `window` is None for a sink that cannot tell when single frames arrived: then throughput is what it received in all.
+    `by_size` is of the sizes of a mix, empty where they are not known.
     Loss runs lie within the numbers sent, as does `last_missing`, the highest that never arrived; reordering is that of
     RFC 4737, delay and its variation are as of StreamCounts, `clock_offset` is what the sink's clock adds to each
     delay, and `no_delay` says why they are unknown.
@@ -78,6 +86,7 @@ class Received:
     first_ns: int | None = None
     last_ns: int | None = None
     window: Window | None = None
+    by_size: Mapping[int, OfSize] = field(default_factory=dict)
     delay: Spread | None = None
     ipdv: Spread | None = None
     clock_offset: ClockOffset | None = None
@@ -151,6 +160,7 @@ class SinkKind(Protocol):
 
     Options: ClassVar[type[BaseModel]] = NoOptions  # how the profile describes this kind of sink
     needs: ClassVar[frozenset[str]] = frozenset()  # what this machine must have for it, as `netbench doctor` calls it
+    counts_mixes: ClassVar[bool] = False  # whether it knows frame n by the size that it has in a mix, and counts each
     may_need: ClassVar[tuple[Need, ...]] = ()  # those that are its own: how they are looked for, and added
     program: ClassVar[str] = ""  # what each sink runs, as the kernel names the process; empty: nothing to be watched
 

@@ -13,6 +13,7 @@ from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.netns import namespace_path, within
 from netbench.linux.probes import Bench, ProbeError
+from netbench.model.frame_mix import largest_bytes
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
@@ -108,7 +109,7 @@ class BpfSink(Sink):
         if not incoming.keep:
             return 0
         room, snap_length = self._room(incoming), min(incoming.snap_length, SAMPLE_BYTES)
-        return pcap_bytes(room.sampled, incoming.traffic.frame_size, snap_length)
+        return pcap_bytes(room.sampled, largest_bytes(incoming.traffic.frame_size), snap_length)
 
     def arm(self, incoming: Incoming) -> None:
         self._incoming, self._expected, self._clock = incoming, expected_of(incoming), read_clocks(SystemClock())

@@ -18,6 +18,7 @@ from netbench.capture.sequences import losses_of
 from netbench.errors import UsageError
 from netbench.hosts.clock import ClockReading
 from netbench.model.distributions import ClockOffset
+from netbench.model.frame_mix import only_size
 
 SAMPLE_BYTES = 240
 
@@ -123,7 +124,7 @@ class Counter:
             "network": int(addresses.network_address),
             "netmask": int(addresses.netmask),
             "destination": int(IPv4Address(expected.dst_ip)),
-            "size": expected.frame_size,
+            "size": only_size(expected.frame_size),
             "snap_length": snap_length,
             "stamped": expected.stamped,
             "stamped_early": expected.stamped_early,
@@ -181,7 +182,7 @@ class Counter:
                 f"its program counted {distinct:,} frames and noted the numbers of {len(numbers) - losses.missing:,}"
             )
         first_ns, last_ns = (int(found[name]) if frames else None for name in ("first_ns", "last_ns"))
-        size = expected.frame_size
+        size = only_size(expected.frame_size)
         span = Span(frames, frames * size, size if frames else None, size if frames else None, first_ns, last_ns)
         shift = self._now.time_shift
         kept = self._times[: -(-distinct >> shift) if distinct else 0].copy()

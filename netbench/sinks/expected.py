@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from netbench.capture.captured import ANY_NUMBER, STAMP_TOLERANCE_NS, CaptureCounts, Expected
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Incoming, Received
-from netbench.sinks.window import measured
+from netbench.sinks.base import Incoming, OfSize, Received
+from netbench.sinks.window import measured_time
 
 
 def expected_of(incoming: Incoming) -> Expected:
@@ -66,6 +66,7 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         no_delay = "no two consecutive frames arrived" if sent.stamped_early else "no frame arrived"
     elif sent.stamped_early:
         delay = delay.without_zero
+    time = measured_time(traffic, sent, stream.arrived, lag_ns)
     return replace(
         plain,
         frames=stream.received,
@@ -76,7 +77,11 @@ def received_of(counts: CaptureCounts, sent: Sent, traffic: Traffic) -> Received
         loss_run_lengths=stream.loss_run_lengths,
         last_missing=stream.last_missing,
         reordering_extent=stream.reordering_extent,
-        window=measured(traffic, sent, stream.arrived, lag_ns),
+        window=time.window(stream.arrived) if time else None,
+        by_size={
+            size: OfSize(arrived.frames, time.frames(arrived) if time else None)
+            for size, arrived in stream.arrived_by_size.items()
+        },
         delay=delay,
         ipdv=stream.ipdv,
         clock_offset=counts.clock_offset,

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from netbench.capture.counting import analyze_capture
 from netbench.capture.live import LiveCapture
@@ -18,6 +19,7 @@ from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
 from netbench.linux.needs import Tool
+from netbench.model.frame_mix import largest_bytes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Received, Sink, SinkKind
@@ -49,6 +51,7 @@ class Tcpdump(SinkKind):
     """tcpdump, one process a trial, whose capture is counted while it is made or from its file."""
 
     needs = frozenset({_NAME})
+    counts_mixes: ClassVar[bool] = True
     program = _NAME
     may_need = (Tool(_NAME, _NAME, "capturing at the sinks", version="--version"),)
 
@@ -99,7 +102,7 @@ class TcpdumpSink(Sink):
         traffic = incoming.traffic
         if traffic.frames is None or is_counted_live(incoming):
             return 0
-        return pcap_bytes(traffic.frames, traffic.frame_size, incoming.snap_length)
+        return pcap_bytes(traffic.frames, largest_bytes(traffic.frame_size), incoming.snap_length)
 
     def arm(self, incoming: Incoming) -> None:
         assert self._pusher is not None, "open() comes first"

@@ -12,6 +12,7 @@ from math import isclose, sqrt
 from statistics import median, variance
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import FrameMix, FrameSize, size_text
 from netbench.model.units import Load
 from netbench.model.virtualisation import Setting
 from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
@@ -39,7 +40,7 @@ class Place:
     uut: str
     scenario: str
     sources: int
-    frame_size: int  # bytes with FCS
+    frame_size: FrameSize  # bytes with FCS
     load: Load | None
 
     @property
@@ -50,7 +51,7 @@ class Place:
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
         what = "most throughput" if self.load is None else str(self.load)
-        return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size:,} bytes, {what}"
+        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {what}"
 
 
 @dataclass(frozen=True)
@@ -214,10 +215,15 @@ _DIMENSIONS: tuple[tuple[str, Callable[[Place], str]], ...] = (
     ("they have no UUT in common", lambda place: place.uut),
     ("they have no scenario in common", lambda place: place.scenario),
     ("they have no number of sources in common", lambda place: str(place.sources)),
-    ("they have no frame size in common", lambda place: str(place.frame_size)),
+    ("they have no frame size in common", lambda place: _frames(place.frame_size)),
     ("their loads are in different units", lambda place: _unit(place.load)),
     ("they have no load in common", lambda place: str(place.load)),
 )
+
+
+def _frames(size: FrameSize) -> str:
+    """What is compared: mixes of one name may be of other sequences."""
+    return f"{size} ({size.in_letters})" if isinstance(size, FrameMix) else str(size)
 
 
 def _unit(load: Load | None) -> str:

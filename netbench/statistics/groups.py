@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps, l2_mbps
+from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, Verdict
@@ -23,7 +24,7 @@ from netbench.statistics.counted import (
     UNSENT_RATIO,
 )
 from netbench.statistics.intervals import Interval, known_interval
-from netbench.statistics.totals import Totals, TrialTotals
+from netbench.statistics.totals import Mbps, Totals, TrialTotals
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -57,7 +58,7 @@ class Repetitions:
     forwards nothing.
     """
 
-    frame_size: int | None
+    frame_size: FrameSize | None
     valid: tuple[Totals, ...]
 
     @cached_property
@@ -73,22 +74,22 @@ class Repetitions:
     @cached_property
     def offered_mbps(self) -> Interval | None:
         """Offered load in Mbit/s (L1)."""
-        return self._in(l1_mbps, self.offered_fps)
+        return self._in(l1_mbps, self.offered_fps, Totals.offered_in)
 
     @cached_property
     def throughput_mbps(self) -> Interval | None:
         """Throughput in Mbit/s (L1)."""
-        return self._in(l1_mbps, self.throughput_fps)
+        return self._in(l1_mbps, self.throughput_fps, Totals.throughput_in)
 
     @property
     def offered_l2_mbps(self) -> Interval | None:
         """Offered load in Mbit/s (L2)."""
-        return self._in(l2_mbps, self.offered_fps)
+        return self._in(l2_mbps, self.offered_fps, Totals.offered_in)
 
     @property
     def throughput_l2_mbps(self) -> Interval | None:
         """Throughput in Mbit/s (L2)."""
-        return self._in(l2_mbps, self.throughput_fps)
+        return self._in(l2_mbps, self.throughput_fps, Totals.throughput_in)
 
     @cached_property
     def loss_ratio(self) -> Interval | None:
@@ -118,7 +119,9 @@ class Repetitions:
     def _intervals(self) -> dict[Hashable, Interval | None]:
         return {}
 
-    def _in(self, mbps: Callable[[float, int], float | None], fps: Interval | None) -> Interval | None:
+    def _in(self, mbps: Mbps, fps: Interval | None, of_each: Callable[[Totals, Mbps], float | None]) -> Interval | None:
+        if isinstance(self.frame_size, FrameMix):  # sizes differ from trial to trial, where not all of them arrive
+            return known_interval(of_each(one, mbps) for one in self.valid)
         factor = None if self.frame_size is None else mbps(1.0, self.frame_size)
         return None if fps is None or factor is None else fps.scaled(factor)
 
@@ -137,7 +140,7 @@ class Victim:
 
     uut: str
     sources: int
-    frame_size: int
+    frame_size: FrameSize
 
 
 @dataclass(frozen=True)  # no slots: what is computed once is kept in the instance
@@ -148,7 +151,7 @@ class Group(Repetitions):
     the way of a higher one if that was not the UUT, nor its links; with_limits() looks that up.
     """
 
-    frame_size: int
+    frame_size: FrameSize
     valid: tuple[TrialTotals, ...]
     suspicious: tuple[TrialTotals, ...]
     invalid: tuple[TrialTotals, ...]
@@ -246,7 +249,7 @@ class Group(Repetitions):
         return NEIGHBOURS_LOSS_RATIO.over(self.valid)
 
     @property
-    def neighbours_frame_size(self) -> int | None:
+    def neighbours_frame_size(self) -> FrameSize | None:
         """The size of the neighbours' frames; None where none forwards, or where theirs differ."""
         sizes = {one.frame_size for one in self.forwarding}
         return sizes.pop() if len(sizes) == 1 else None
@@ -272,12 +275,12 @@ def group_trials(results: CampaignResults) -> tuple[Group, ...]:
     # A UUT that never came up was not told its loads in frames/s; those of the others say where they belong.
     told = {_measurement(group): group.intended_fps for group in groups if group.intended_fps is not None}
 
-    def order(group: Group) -> tuple[int, int, int, int, bool, float, float]:
+    def order(group: Group) -> tuple[int, int, int, tuple[float, str], bool, float, float]:
         return (
             uuts.index(group.uut),
             scenarios.index(group.scenario),
             group.sources,
-            group.frame_size,
+            rising(group.frame_size),
             group.load.kind is LoadKind.MAX,
             told.get(_measurement(group), 0.0),
             group.load.value,
@@ -297,7 +300,7 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     That is not always the one with the most offered load (Schlosser et al. 2011, section 4, Figure 4).
     Groups that may not be called a maximum are out of the running.
     """
-    best: dict[tuple[str, str, int, int], tuple[float, Group]] = {}
+    best: dict[tuple[str, str, int, FrameSize], tuple[float, Group]] = {}
     for group in groups:
         throughput = group.throughput_fps
         place = (group.uut, group.scenario, group.sources, group.frame_size)
@@ -308,12 +311,12 @@ def best_groups(groups: Iterable[Group]) -> tuple[Group, ...]:
     return tuple(group for _, group in best.values())
 
 
-def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, int, Load]:
+def key_of_cell(spec: TrialSpec) -> tuple[str, str, int, FrameSize, Load]:
     """What the repetitions of a measurement have in common."""
     return (spec.uut, spec.scenario, len(spec.streams), spec.frame_size, spec.load)
 
 
-def _measurement(group: Group) -> tuple[int, int, Load]:
+def _measurement(group: Group) -> tuple[int, FrameSize, Load]:
     return (group.sources, group.frame_size, group.load)
 
 

@@ -7,6 +7,7 @@ isolation index; the matrix of victims and scenarios; curves over what the neigh
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from netbench.model.frame_mix import long_as
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle
 from netbench.model.units import Load
 from netbench.statistics.groups import Group, Victim, best_groups, grouped
@@ -212,7 +213,7 @@ def _comes_from(idle: Group, step: Group) -> bool:
 def _disturbances(step: Group) -> tuple[tuple[str, str], ...]:
     """What each neighbour does, its rate left out, by its name."""
     return tuple(
-        (one.name, one.activity if one.frame_size is None else f"{one.frame_size}-byte frames")
+        (one.name, one.activity if one.frame_size is None else f"{long_as(one.frame_size)} frames")
         for one in step.neighbours
     )
 

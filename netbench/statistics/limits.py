@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.units import LoadKind
 from netbench.statistics.groups import Group, best_groups, grouped
 
@@ -41,7 +42,7 @@ def limit_of(best: Group, same: Sequence[Group]) -> str:
     return THE_SOURCE if counted[-1].load.kind is LoadKind.MAX else THE_LOAD_ASKED
 
 
-def _sweep(group: Group) -> tuple[str, str, int, int]:
+def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
     return group.uut, group.scenario, group.sources, group.frame_size
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from netbench.model.campaign import Maximum
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import SHARED_IDLE, Network
 from netbench.model.search import THE_HIGHEST_ASKED, SearchResult, SearchState
 from netbench.model.trial import TrialResult
@@ -63,8 +64,8 @@ class MaximumSearch:
     """
 
     def __init__(self) -> None:
-        self._idle: dict[tuple[str, int], list[TrialTotals]] = {}
-        self._referred_to: dict[tuple[str, int], None] = {}
+        self._idle: dict[tuple[str, FrameSize], list[TrialTotals]] = {}
+        self._referred_to: dict[tuple[str, FrameSize], None] = {}
 
     def add(self, trial: TrialResult) -> None:
         """Take one more trial into account."""
@@ -75,7 +76,7 @@ class MaximumSearch:
         if spec.scenario == SHARED_IDLE:
             self._idle.setdefault((spec.uut, spec.frame_size), []).append(TrialTotals.of(trial.without_counters))
 
-    def maximum(self, uut: str, frame_size: int) -> Maximum | None:
+    def maximum(self, uut: str, frame_size: FrameSize) -> Maximum | None:
         """The maximum of a UUT for frames of this size; None while no load that counts has found one."""
         groups = gathered(self._idle.get((uut, frame_size), ()))
         fewest = min((group.sources for group in groups), default=0)
@@ -92,7 +93,7 @@ class MaximumSearch:
         return tuple(one for one in found if one is not None)
 
 
-def find_maximum(trials: Iterable[TrialResult], uut: str, frame_size: int) -> Maximum | None:
+def find_maximum(trials: Iterable[TrialResult], uut: str, frame_size: FrameSize) -> Maximum | None:
     """The maximum of a UUT for frames of this size, from these trials."""
     search = MaximumSearch()
     for trial in trials:

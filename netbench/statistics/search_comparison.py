@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
 from netbench.statistics.comparison import of_different_emulation
 from netbench.statistics.groups import grouped
@@ -25,7 +26,7 @@ class Searched:
     uut: str
     scenario: str
     sources: int
-    frame_size: int  # bytes with FCS
+    frame_size: FrameSize  # bytes with FCS
     goal: str
 
     @classmethod
@@ -35,7 +36,7 @@ class Searched:
 
     def __str__(self) -> str:
         sources = f"{self.sources} source{'s' * (self.sources > 1)}"
-        return f"{self.uut}, {self.scenario}, {sources}, {self.frame_size:,} bytes, {self.goal}"
+        return f"{self.uut}, {self.scenario}, {sources}, {size_text(self.frame_size, ' bytes')}, {self.goal}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from netbench.model.counts import StreamCounts, l1_mbps
+from netbench.model.frame_mix import FrameMix, FrameSize
 from netbench.model.trial import GuestResult, GuestTask, TrialResult
 
 Number = TypeVar("Number", int, float)
+Mbps = Callable[[float | None, FrameSize | float], float | None]
+"""Mbit/s, L1 or L2, of frames/s of some mean size or mix."""
 
 MACHINE = "machine"  # whose CPU time it is when it is that of all that the machine of the UUT did
 LOAD = "load"  # whose CPU time it is when it is that of the loads inside the neighbours
@@ -33,7 +36,7 @@ class Totals:
     """
 
     streams: tuple[StreamCounts | None, ...]
-    frame_size: int | None
+    frame_size: FrameSize | None
     used_s: Mapping[str, float]
     counted_s: float | None
 
@@ -95,12 +98,26 @@ class Totals:
     @property
     def offered_mbps(self) -> float | None:
         """Offered load in Mbit/s (L1)."""
-        return self._l1(self.offered_fps)
+        return self.offered_in(l1_mbps)
 
     @property
     def throughput_mbps(self) -> float | None:
         """Throughput in Mbit/s (L1)."""
-        return self._l1(self.throughput_fps)
+        return self.throughput_in(l1_mbps)
+
+    def offered_in(self, mbps: Mbps) -> float | None:
+        """Offered load in Mbit/s; of a mix, by the sizes of what was sent."""
+        size = self.frame_size
+        if isinstance(size, FrameMix):
+            return self._total(lambda counts: mbps(counts.offered_fps, counts.offered_bytes(size)))
+        return None if size is None else mbps(self.offered_fps, size)
+
+    def throughput_in(self, mbps: Mbps) -> float | None:
+        """Throughput in Mbit/s; of a mix, by the sizes of what was received."""
+        size = self.frame_size
+        if isinstance(size, FrameMix):
+            return self._total(lambda counts: mbps(counts.throughput_fps, counts.throughput_bytes(size)))
+        return None if size is None else mbps(self.throughput_fps, size)
 
     def cpu_s(self, whose: str) -> float | None:
         """CPU time in seconds by whose it is, as TrialResult and GuestResult have it; None where unknown."""
@@ -116,9 +133,6 @@ class Totals:
             (only,) = self.streams
             return None if only is None else read(only)
         return total(None if counts is None else read(counts) for counts in self.streams)
-
-    def _l1(self, fps: float | None) -> float | None:
-        return None if self.frame_size is None else l1_mbps(fps, self.frame_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ class TrialTotals(Totals):
     The victim's own CPU time has that of its neighbours' loads among it as `load`, added up.
     """
 
-    frame_size: int
+    frame_size: FrameSize
     trial: TrialResult
     neighbours: tuple[NeighbourTotals, ...]
 

@@ -16,7 +16,7 @@ from netbench.model.topology import Topology, UutSpec, host_of
 from netbench.sinks.base import SinkKind
 from netbench.testbed.base_changes import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus
-from netbench.testbed.frame_sizes import refuse_too_large
+from netbench.testbed.frame_sizes import refuse_mixes, refuse_too_large
 from netbench.testbed.requirements import TOOLS
 from netbench.testbed.virtual_machines import vmm_of
 from netbench.uut.base import Assignment, UnitUnderTest, UutPlan
@@ -116,6 +116,7 @@ def resolve(
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
     activities = activities_of(topology, chosen)
+    refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     return Resolved(topology, profile, guests, activities)
 

@@ -7,11 +7,12 @@ the counters on both sides of it; whatever they do not explain stays visible as 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from netbench.model.counts import PointCount, StreamCounts
+from netbench.model.counts import PointCount, SizeCounts, StreamCounts
 from netbench.model.distributions import Spread
+from netbench.model.frame_mix import FrameMix
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint
-from netbench.model.traffic import Sent
+from netbench.model.traffic import Sent, Traffic
 from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.losses import Placed, losses
@@ -81,9 +82,32 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,
+        by_size=_by_size(evidence.traffic, sent, received, dropped),
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),
     )
+
+
+def _by_size(traffic: Traffic, sent: Sent, received: Received, dropped: int | None) -> tuple[SizeCounts, ...]:
+    """Of a mix, what became of the frames of each size; its frames have the sizes that their numbers say."""
+    if not isinstance(traffic.frame_size, FrameMix):
+        return ()
+    counts = []
+    for size, frames in traffic.frame_size.frames_by_size(
+        range(sent.first_sequence, sent.first_sequence + sent.frames)
+    ).items():
+        arrived = received.by_size.get(size) if received.frames is not None else None
+        missing = None if arrived is None else frames - arrived.frames
+        counts.append(
+            SizeCounts(
+                size=size,
+                sent_frames=frames,
+                received_frames=None if arrived is None else arrived.frames,
+                lost_frames=missing if dropped == 0 or missing == 0 else None,
+                window_frames=None if arrived is None else arrived.window_frames,
+            )
+        )
+    return tuple(counts)
 
 
 def _no_order(sent: Sent, received: Received) -> str:

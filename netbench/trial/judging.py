@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil, inf
 
 from netbench.model.counts import StreamCounts
+from netbench.model.frame_mix import FrameSize, in_bytes
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
@@ -195,7 +196,7 @@ def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
 
 
 def beyond_ceiling(
-    counts: StreamCounts, sources: int, frame_size: int, ceilings: Ceilings, *, saturated: bool = False
+    counts: StreamCounts, sources: int, frame_size: FrameSize, ceilings: Ceilings, *, saturated: bool = False
 ) -> list[Reason]:
     """Whether one stream's load, among so many sources at once, is more than the tester itself manages without a UUT.
 
@@ -215,8 +216,8 @@ def beyond_ceiling(
     where = "above" if load > ceiling else "near"
     detail = (
         f"a load of {load:,.0f} frames/s is {where} {ceiling:,.0f} frames/s, which the self-test found {many} and its "
-        f"sink to manage here at {frame_size} bytes without a UUT: the tester may be the limit; offer less, or give it "
-        "more CPUs and run the self-test again"
+        f"sink to manage here at {in_bytes(frame_size)} without a UUT: the tester may be the limit; offer less, or "
+        "give it more CPUs and run the self-test again"
     )
     return [Reason(ReasonKind.TESTER_LIMITED, counts.stream, detail)]
 

@@ -24,6 +24,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost
 from netbench.linux.changes.napi import threads_of
+from netbench.model.frame_mix import FrameSize
 from netbench.model.traffic import Traffic
 
 pytestmark = pytest.mark.root
@@ -97,7 +98,7 @@ def opened(lab):
         source.close()
 
 
-def traffic(fps: float | None, duration_s: float, frame_size: int = 64, flows: int = 1) -> Traffic:
+def traffic(fps: float | None, duration_s: float, frame_size: FrameSize = 64, flows: int = 1) -> Traffic:
     return Traffic(
         stream="s1",
         src_mac="02:00:00:00:00:01",

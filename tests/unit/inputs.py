@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM, Network
 from netbench.model.topology import Topology
@@ -57,7 +58,7 @@ def trial_spec(
     uut: str = "bridge",
     scenario: str = "dedicated",
     streams: tuple[str, ...] = ("s1",),
-    frame_size: int = 64,
+    frame_size: FrameSize = 64,
     load: str = "1000fps",
     **more,
 ) -> TrialSpec:

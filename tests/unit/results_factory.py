@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from netbench.model.campaign import CampaignResults, Maximum
 from netbench.model.counts import PointCount, StreamCounts
 from netbench.model.distributions import Spread
+from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network
 from netbench.model.trial import Frames, GuestResult, GuestTask, TrialResult
 from netbench.model.units import Load, line_rate_fps
@@ -87,7 +88,7 @@ def trial(
     *counts: StreamCounts,
     uut: str = "raw",
     scenario: str = "dedicated",
-    frame_size: int = 64,
+    frame_size: FrameSize = 64,
     load: str = "1000fps",
     repetition: int = 1,
     index: int = 0,
@@ -140,7 +141,7 @@ def neighbour(
     *counts: StreamCounts,
     name: str = "second",
     activity: object = None,
-    frame_size: int = 64,
+    frame_size: FrameSize = 64,
     counters: tuple[PointCount, ...] = (),
     cpu_s: Mapping[str, float] | None = None,
 ) -> Neighbour:

@@ -8,6 +8,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError
 from netbench.generators import auto_source as auto
 from netbench.generators.auto_source import Auto, AutoOptions
+from netbench.model.frame_mix import IMIX, FrameMix
 from netbench.model.paths import stream_paths
 from netbench.model.tester import Identity
 from netbench.model.traffic import Traffic
@@ -123,6 +124,38 @@ def test_frames_that_xdp_does_not_make_are_the_other_ones_at_high_loads_too():
             source.prepare(replace(TRAFFIC, frame_size=size, fps=1e6))
             kinds.append(source.identity().kind)
     assert kinds == ["xdp", "fake"]
+
+
+def test_a_mix_is_afpackets_where_pktgen_sends_all_else():
+    host = PktgenHost(FakeKernel(), "near")
+    with closing(Auto().source()) as source:
+        source.open(host, "nb-tx1", ())
+        assert source.nearest_fps(3e6, IMIX) == 3e6
+        kinds = []
+        for size in (64, IMIX, 64, IMIX):
+            source.prepare(replace(TRAFFIC, frame_size=size))
+            source.start(0)
+            assert source.wait(1.0).frames == 3000
+            kinds.append(source.identity().kind)
+    assert kinds == ["pktgen", "fake", "pktgen", "fake"]
+    assert host.kernel.devices() == {}
+
+
+def test_a_mix_goes_to_xdp_at_high_loads_as_long_as_its_largest_frame_fits():
+    with closing(Auto().source()) as source:
+        source.open(without_pktgen("near"), "nb-fast1", ())
+        kinds = []
+        for largest in (3000, 3001):
+            source.prepare(replace(TRAFFIC, frame_size=FrameMix("m", (64, largest)), fps=1e6))
+            kinds.append(source.identity().kind)
+    assert kinds == ["xdp", "fake"]
+
+
+def test_a_mix_that_nothing_can_send_from_a_host_is_missing_something():
+    with closing(Auto().source()) as source:
+        source.open(PktgenHost(FakeKernel()), "nb-tx1", ())
+        with pytest.raises(MissingError, match="pktgen cannot send the mix imix from nb-tx1, and its worker runs only"):
+            source.prepare(replace(TRAFFIC, frame_size=IMIX))
 
 
 def test_where_neither_works():

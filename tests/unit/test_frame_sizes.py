@@ -16,6 +16,7 @@ def with_mtus(lab, *mtus):
 ONE = with_mtus(topology(1), 9000, 9000)
 NARROW_END = with_mtus(topology(1), 9000, 1500)
 NARROW_NEIGHBOUR = with_mtus(shared_topology(), 9000, 9000, 1600, 1600)
+JUMBO_MIX = {"name": "jumbo", "genome": [64, 3413]}
 LOUD = [{"network": "50%", "frame_size": 1619}]
 
 
@@ -31,6 +32,23 @@ LOUD = [{"network": "50%", "frame_size": 1619}]
         (ONE, {"frame_sizes": [9019]}, "takes at most 9018"),
         (NARROW_NEIGHBOUR, {"scenarios": LOUD}, "frames of 1619 bytes: link source/tx2 – uut/in2 takes at most 1618"),
         (ONE, {"frame_sizes": [3413], "generator": "xdp"}, "the generator xdp makes at most 3412; take afpacket"),
+        (topology(1), {"frame_sizes": [JUMBO_MIX]}, "frames of 3413 bytes .of jumbo.: link source/tx1 – uut/in1 takes"),
+        (
+            ONE,
+            {"frame_sizes": [JUMBO_MIX], "generator": "xdp"},
+            "3413 bytes .of jumbo.: the generator xdp makes",
+        ),
+        (
+            topology(1),
+            {"frame_sizes": [64, "imix"], "generator": "pktgen"},
+            "imix: the generator pktgen cannot send fr",
+        ),
+        (topology(1), {"frame_sizes": ["imix"], "sink": "bpf"}, "imix: the sink bpf cannot tell which size each frame"),
+        (
+            shared_topology(),
+            {"scenarios": [{"network": "50%", "frame_size": "imix"}], "generator": "pktgen"},
+            "imix: the generator pktgen cannot send frames of several sizes",
+        ),
         (
             ONE.model_copy(update={"uuts": topology(1, [{"name": "guest", "kind": "qemu"}]).uuts}),
             {},
@@ -51,6 +69,9 @@ def test_frames_that_are_too_large_are_refused_with_who_does_not_take_them(lab, 
         (ONE, {"frame_sizes": [3412], "generator": "xdp"}),
         (ONE, {"frame_sizes": [9018], "generator": "auto"}),
         (NARROW_NEIGHBOUR, {"frame_sizes": [9018]}),
+        (topology(1), {"frame_sizes": ["imix", 64]}),
+        (topology(1), {"frame_sizes": ["imix"], "generator": "auto", "sink": "auto"}),
+        (ONE, {"frame_sizes": [JUMBO_MIX]}),
         (NARROW_NEIGHBOUR, {"scenarios": [{**LOUD[0], "frame_size": 1618}]}),
     ],
 )

@@ -171,8 +171,17 @@ FIRST = {
     "warm_up_trial": None,
     "finds_maximum": "no",
     "reverse_of": "",
+    "frame_mix": None,
+    "frame_mix_genome": None,
+    "frame_size_mean": 1500.0,
+    "sent_frames_by_size": None,
+    "received_frames_by_size": None,
+    "lost_frames_by_size": None,
+    "window_frames_by_size": None,
+    "trial_frame_mix": None,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
+NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))
 NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
 NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
 # What differs from that in the others.
@@ -192,6 +201,7 @@ SECOND = {
 OF_NEIGHBOUR = {
     "stream": "s3",
     "frame_size": 128,
+    "frame_size_mean": 128.0,
     "intended_fps": 2000.0,
     "sent_frames": 2000,
     "received_frames": 1500,
@@ -250,7 +260,7 @@ def test_unknown_stays_unknown() -> None:
     intended = {"intended_fps", "intended_mbps", "unsent_frames", "link_held_s", "source_away_s"}
     of_the_uut = {"virtualisation", "cpu_emulated", "start_s", "memory_mib"}
     unknown = {name for name, cell in row.items() if cell is None}
-    of_machine |= {*of_the_uut, "outlier", "warm_up_trial"}
+    of_machine |= {*of_the_uut, *NO_MIX, "outlier", "warm_up_trial"}
     assert unknown == {*of_arrivals, *of_machine, *intended, *NO_TIMES, *NO_WINDOW, *NO_ENDS, "reordered_ratio"}
     assert (row["guest"], row["activity"], row["neighbours_cpu"]) == ("", "", "")
 
@@ -333,7 +343,8 @@ def test_a_group_row_has_what_all_neighbours_did_and_cpu_in_percent() -> None:
 
 def test_a_group_row_without_neighbours_leaves_their_columns_empty() -> None:
     (row,) = group_rows(campaign([trial(stream_counts())]))
-    empty = [name for name in row if name.startswith(("neighbour_", "cpu_"))]
+    *empty, of_mix = [name for name in row if name.startswith(("neighbour_", "cpu_"))]
+    assert (of_mix, row[of_mix]) == ("neighbour_frame_mix", None)
     assert len(empty) == 7 + 8 + 8
     assert {row[name] for name in empty} == {None}
     names = [column.name for column in GROUP_COLUMNS]

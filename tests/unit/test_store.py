@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
-from netbench.model.counts import Loss, PointCount, StreamCounts, Window
+from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts, Window
 from netbench.model.distributions import ClockOffset, LossRuns, Spread
+from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
 from netbench.model.tester import Identity, StreamEnds
@@ -40,7 +41,8 @@ maybe_frames = st.none() | st.integers(-BIG, BIG)
 seconds = st.floats(0, 1e9)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=20)
 loads = st.sampled_from(["max", "10Mbit/s", "33.3%", "148809fps", "1.5Gbit/s", "0.25fps"]).map(Load.parse)
-networks = [Network(Load.parse("10fps")), Network(None, 50.0, 1500)]
+networks = [Network(Load.parse("10fps")), Network(None, 50.0, 1500), Network(None, 50.0, IMIX)]
+mixes = st.sampled_from([IMIX, FrameMix("mine", (64, 1518, 64))])
 activities = st.sampled_from([Off(), Idle(), Stress(1), Stress(8, 4), *networks])
 # What a field of some type may hold.
 HELD: dict[Any, st.SearchStrategy[Any]] = {
@@ -54,6 +56,7 @@ HELD: dict[Any, st.SearchStrategy[Any]] = {
     ReasonKind: st.sampled_from(ReasonKind),
     dict[str, float]: st.dictionaries(words, seconds, max_size=3),
     dict[str, int]: st.dictionaries(words, frames, max_size=3),
+    FrameSize: st.integers(64, 9234) | mixes,
 }
 
 
@@ -71,6 +74,7 @@ HELD[Spread | None] = st.none() | any_of(Spread)
 HELD[Window | None] = st.none() | any_of(Window)
 HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
 HELD[tuple[LossRuns, ...]] = several_of(LossRuns)
+HELD[tuple[SizeCounts, ...]] = several_of(SizeCounts)
 HELD[tuple[Loss, ...]] = several_of(Loss)
 HELD[tuple[PointCount, ...]] = several_of(PointCount)
 HELD[tuple[Reason, ...]] = several_of(Reason)

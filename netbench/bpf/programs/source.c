@@ -43,6 +43,8 @@ struct trial {
 	__u64 held;           // whether the batch has a frame
 	__u64 sent;
 	__u64 flow;
+	__u64 shapes;         // places in the genome of a mix; 0: all frames have one size
+	__u64 place;          // of the next frame
 	__u64 first_ns;
 	__u64 last_ns;
 	__u64 latest_ns;      // by how much a frame was late; without a rate, the longest pause
@@ -58,6 +60,19 @@ struct {
 	__type(key, __u32);
 	__type(value, struct trial);
 } trials SEC(".maps");
+
+// Frames of a mix have sizes, and so headers, of their own; the live frame is as long as the longest of them.
+struct shape {
+	__u64 headers[5];
+	__u64 shorter; // bytes
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct shape);
+} shapes SEC(".maps");
 
 // Both UDP ports of each flow, as in the frame.
 struct {
@@ -99,12 +114,23 @@ static __always_inline __u64 stamp(struct trial *trial, __u64 now)
 
 static __always_inline int send(struct xdp_md *frame, struct trial *trial, __u64 stamp)
 {
+	const __u64 *headers = trial->headers;
+
+	if (trial->shapes) {
+		__u32 place = trial->place;
+		const struct shape *shape = bpf_map_lookup_elem(&shapes, &place);
+
+		if (!shape || (shape->shorter && bpf_xdp_adjust_tail(frame, -(int)shape->shorter)))
+			return XDP_ABORTED;
+		headers = shape->headers;
+		trial->place = place + 1 < trial->shapes ? place + 1 : 0;
+	}
 	__u8 *data = (void *)(long)frame->data;
 
 	if (data + HEADERS > (__u8 *)(long)frame->data_end)
 		return XDP_ABORTED;
 	for (int word = 0; word < 5; word++)
-		*(__u64 *)(data + 8 * word) = trial->headers[word];
+		*(__u64 *)(data + 8 * word) = headers[word];
 	*(__u16 *)(data + 40) = 0;  // no UDP checksum
 	*(__u32 *)(data + 42) = bpf_htonl(MAGIC);
 	*(__u32 *)(data + 46) = bpf_htonl((__u32)trial->sent);

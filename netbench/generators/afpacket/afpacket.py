@@ -1,6 +1,7 @@
 """The built-in source: frames through an AF_PACKET socket, from a process of its own."""
 
 from importlib.metadata import version
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -23,6 +24,7 @@ class AfPacket(Generator):
     """AF_PACKET sockets, in a process of its own: needs nothing but Linux and the right to open them."""
 
     Options = AfPacketOptions
+    sends_mixes: ClassVar[bool] = True
     may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Bench.packet),)
 
     def __init__(self, options: AfPacketOptions) -> None:

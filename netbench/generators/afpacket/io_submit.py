@@ -5,6 +5,7 @@ import errno
 import os
 import platform
 import weakref
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -57,14 +58,14 @@ class Submissions:
     kernel sends within the call: what it returns has left, or was refused.
     """
 
-    def __init__(self, buffer: npt.NDArray[np.uint8], fd: int, context: Context) -> None:
-        """`context` has room for as many writes as the buffer has rows."""
-        rows, row_bytes = buffer.shape
+    def __init__(self, buffer: npt.NDArray[np.uint8], lengths: Sequence[int], fd: int, context: Context) -> None:
+        """`context` has room for as many writes as are ever sent at once; row r is sent up to `lengths[r]` bytes."""
+        rows = len(buffer)
         self._buffer = buffer  # the kernel reads it through the addresses below
         self._writes = (_Iocb * rows)()
         self._addresses = (ctypes.c_void_p * rows)()
         for row, write in enumerate(self._writes):
-            write.opcode, write.fd, write.bytes = _PWRITE, fd, row_bytes
+            write.opcode, write.fd, write.bytes = _PWRITE, fd, lengths[row]
             write.buffer = buffer.ctypes.data + row * buffer.strides[0]
             self._addresses[row] = ctypes.addressof(write)
         self._events = np.zeros((rows, 4), np.int64)  # struct io_event: data, obj, res, res2

@@ -32,7 +32,12 @@ class _Sender:
         self.cpu = cpu
         self.frames = Frames(traffic, MAX_BLOCK_FRAMES)
         # What a ring at the other end had no room for was offered: the next frame's turn comes all the same.
-        self.messages = Submissions(self.frames.buffer, fd, ring) if ring else Messages(self.frames.buffer)
+        self.messages = (
+            Submissions(self.frames.buffer, self.frames.lengths, fd, ring)
+            if ring
+            else Messages(self.frames.buffer, self.frames.lengths)
+        )
+        self.row = 0  # of the buffer, of the first frame of the block at hand
         self.sent = 0
         self.errors = 0
         self.returned_ns = 0  # CLOCK_MONOTONIC of the return of the last send
@@ -117,7 +122,7 @@ class Trial:
             now_ns = time.time_ns()
             if block.start == 0:
                 self._first_ns = (time.monotonic_ns(), now_ns)
-            sender.frames.stamp(block.start, count, now_ns)
+            sender.row = sender.frames.stamp(block.start, count, now_ns)
             sender.free_ns = max(sender.returned_ns, pacer.due_ns)
             return count
 
@@ -126,7 +131,7 @@ class Trial:
         done = 0
         while done < count:
             sender.time.enter(sender.free_ns)
-            taken = sender.messages.send(sender.fd, done, count - done)
+            taken = sender.messages.send(sender.fd, sender.row + done, count - done)
             sender.free_ns = sender.returned_ns = sender.time.leave(taken)
             if taken > 0:
                 done += taken

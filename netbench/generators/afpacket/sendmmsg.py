@@ -1,6 +1,7 @@
 """sendmmsg(2) by ctypes: many frames to the kernel in one system call."""
 
 import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +34,19 @@ class _MMsgHdr(ctypes.Structure):
 
 
 class Messages:
-    """The rows of a two-dimensional buffer as messages for one socket.
+    """The rows of a two-dimensional buffer, each up to a length of its own, as messages for one socket.
 
     Nothing is copied: what is in the buffer when it is sent goes out. While the kernel works, other
     Python threads run (ctypes releases the interpreter lock).
     """
 
-    def __init__(self, buffer: npt.NDArray[np.uint8]) -> None:
-        rows, row_bytes = buffer.shape
+    def __init__(self, buffer: npt.NDArray[np.uint8], lengths: Sequence[int]) -> None:
+        rows = len(buffer)
         self._buffer = buffer  # the kernel reads it through the addresses below
         self._vectors = (_IoVec * rows)()
         self._messages = (_MMsgHdr * rows)()
         for row in range(rows):
-            self._vectors[row] = _IoVec(buffer.ctypes.data + row * buffer.strides[0], row_bytes)
+            self._vectors[row] = _IoVec(buffer.ctypes.data + row * buffer.strides[0], lengths[row])
             self._messages[row].header.iov = ctypes.pointer(self._vectors[row])
             self._messages[row].header.iov_length = 1
         self._address = ctypes.addressof(self._messages)

@@ -23,6 +23,7 @@ from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import IN_A_VM, Feature
 from netbench.linux.probes import Bench
 from netbench.linux.proc import CpuTicks, parse_cpu_ticks, softirq_s
+from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent, Stamps, Traffic
 
@@ -129,7 +130,7 @@ class PktGenSource(Source):
             return []
         return [f"the kernel module pktgen of host {host.name} was loaded for this campaign, and stays loaded"]
 
-    def nearest_fps(self, fps: float, frame_size: int) -> float:
+    def nearest_fps(self, fps: float, frame_size: FrameSize) -> float:
         """10⁹ over the delay, in whole ns, that the chosen pacing has for `fps`."""
         return paced_fps(delay_ns(fps, frame_size, self._options.pacing))
 

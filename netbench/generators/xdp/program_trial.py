@@ -2,10 +2,12 @@
 
 import ctypes
 import time
+from sys import byteorder
 
 from netbench.generators.frames import build_frame
 from netbench.generators.worker_process import catch_up_fps, pause_beyond_usual_ns
 from netbench.hosts.clock import SystemClock, read_clocks
+from netbench.model.frame_mix import genome_of, mean_bytes
 from netbench.model.traffic import Sent, Traffic
 
 _HEADER_BYTES = 40  # of a frame as it is before the program numbers and stamps it
@@ -31,22 +33,31 @@ class Shared(ctypes.Structure):
                 *("start_ns", "end_ns", "frames", "gap_ns", "gap_fraction", "least_gap_ns", "ahead_ns"),
                 *("first_frames", "later_gap_ns", "later_gap_fraction"),
                 *("flows", "batch", "hold_ns", "second_ns", "second", "stamp", "due_ns", "due_fraction", "earliest_ns"),
-                *("run", "held", "sent", "flow"),
+                *("run", "held", "sent", "flow", "shapes", "place"),
                 *("first_ns", "last_ns", "latest_ns", "burst", "longest_burst", "done"),
             )
         ),
     )
 
 
+def _shape(frame: bytes, shorter: int) -> bytes:
+    """`struct shape` of the program: how a frame of a mix begins, and how much shorter than the largest it is."""
+    return frame[:_HEADER_BYTES] + shorter.to_bytes(8, byteorder)
+
+
 class Trial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
     def __init__(self, traffic: Traffic, shared: Shared) -> None:
-        self.frame = build_frame(traffic)
+        genome = genome_of(traffic.frame_size)
+        largest = max(genome)
+        self.frame = build_frame(traffic, largest)
+        # Where all frames have one size, none has a shape of its own.
+        self.shapes = [_shape(build_frame(traffic, size), largest - size) for size in genome if len(genome) > 1]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)
-        if self.batch > 1 and traffic.frame_size > _LONG_BYTES:
+        if self.batch > 1 and mean_bytes(traffic.frame_size) > _LONG_BYTES:
             self.batch = min(2 * self.batch, _LARGEST_BATCH)
         self._traffic, self._shared = traffic, shared
         ctypes.memset(ctypes.byref(shared), 0, ctypes.sizeof(shared))
@@ -71,6 +82,7 @@ class Trial:
         shared.end_ns = self.start_ns + round(limit_s * 1e9)
         shared.headers[:] = self.frame[:_HEADER_BYTES]
         shared.flows = traffic.flows
+        shared.shapes = len(self.shapes)
         shared.batch = self.batch
         shared.hold_ns = _LONGEST_HOLD_NS if self.batch == _LARGEST_BATCH else 0
         clocks = read_clocks(SystemClock())

@@ -24,6 +24,7 @@ class Xdp(Generator):
     # A page, less room before the frame (256 bytes), what the kernel keeps of it there (112: struct xdp_page_head in
     # net/bpf/test_run.c) and behind it (320: struct skb_shared_info); and the FCS, which it does not have.
     largest_frame: ClassVar[int] = 4096 - 256 - 112 - 320 + FCS_BYTES
+    sends_mixes: ClassVar[bool] = True
     may_need = (
         Feature(
             "live-frames",

@@ -16,6 +16,7 @@ from netbench.generators.xdp.claiming import claim, refusal
 from netbench.generators.xdp.live_run import LiveRun
 from netbench.generators.xdp.program_trial import Shared, Trial
 from netbench.linux.xdp_devices import XdpDevice, xdp_device
+from netbench.model.frame_mix import largest_bytes
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import FCS_BYTES
 
@@ -56,10 +57,13 @@ class XdpWorker(Worker):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
         self._trial = Trial(traffic, self._shared)
+        for place, shape in enumerate(self._trial.shapes):
+            self._loaded.map("shapes").put(place, shape)
         try:
             run_live(self._loaded.program(self._trial.program), self._trial.frame, 1)  # which sends nothing yet
         except BpfError as error:
-            size = f"frames of {traffic.frame_size} bytes (a live frame and what the kernel keeps with it fill a page)"
+            largest = largest_bytes(traffic.frame_size)
+            size = f"frames of {largest} bytes (a live frame and what the kernel keeps with it fill a page)"
             raise OSError(f"{error}, for {size}") from error
 
     def send(self, at_monotonic_ns: int) -> Sent:
@@ -107,8 +111,9 @@ def _unfit(interface: str, device: XdpDevice, traffic: Traffic) -> str:
     if why := refusal(interface, device):
         return why
     most = device.mtu + _HEADER_BYTES + _TAG_BYTES + FCS_BYTES
-    if traffic.frame_size > most:
-        return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {traffic.frame_size}"
+    largest = largest_bytes(traffic.frame_size)
+    if largest > most:
+        return f"{interface} has an MTU of {device.mtu}: frames have at most {most} bytes, and not {largest}"
     return ""
 
 

@@ -1,0 +1,241 @@
+"""Frames of several sizes in one stream, in an order that repeats (RFC 6985, "IMIX Genome").
+
+What has a frame size has a number of bytes, or a mix: rates, loads and line rates of a mix are those of its mean size,
+as what a frame costs on a wire grows with its bytes, and nothing else.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+
+# RFC 6985, section 3. What a link takes is less than 16,000 bytes here; and z, its MTU, is written as a number.
+_LETTERS = {
+    "a": 64,
+    "b": 128,
+    "c": 256,
+    "d": 512,
+    "e": 1024,
+    "f": 1280,
+    "g": 1518,
+    "h": 2112,
+    "i": 9000,
+    "j": 16_000,
+}
+_CUSTOM_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # section 4
+_MOST_FRAMES = 1024  # of a genome; the source xdp has as many places (netbench/bpf/programs/source.c)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
+_TIMES = re.compile(r"(?P<times>\d{1,4})\s*[x×]\s*(?P<size>\d{1,5})")
+_FOR_EXAMPLE = "write for example {name: mine, genome: aaag} or {name: mine, genome: [7x64, 4x594, 1518]}"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameMix:
+    """A mix under the name that results show; frame number n of a stream has the size genome[n mod len(genome)].
+
+    Sizes are in bytes with FCS.
+    """
+
+    name: str
+    genome: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Its different sizes, the smallest first."""
+        return tuple(sorted(set(self.genome)))
+
+    @property
+    def mean_bytes(self) -> float:
+        """The mean size of its frames, in bytes with FCS."""
+        return _mean(self.genome)
+
+    def frames_by_size(self, numbers: range) -> dict[int, int]:
+        """How many of the frames with these consecutive numbers have each of its sizes."""
+        length = len(self.genome)
+        passes, rest = divmod(len(numbers), length)
+        more = Counter(self.genome[number % length] for number in range(numbers.start, numbers.start + rest))
+        once = Counter(self.genome)
+        return {size: passes * once[size] + more[size] for size in self.sizes}
+
+    @property
+    def shares(self) -> str:
+        """How many frames of each size are in a pass of the genome: `7 × 64, 4 × 594, 1 × 1518`."""
+        once = Counter(self.genome)
+        return ", ".join(f"{once[size]} × {size}" for size in self.sizes)
+
+    @property
+    def summary(self) -> str:
+        """What it is made of, in a line: `imix: 7 × 64, 4 × 594, 1 × 1518 bytes, 361.8 in the mean`."""
+        return f"{self.name}: {self.shares} bytes, {self.mean_bytes:,.1f} in the mean"
+
+    @property
+    def in_letters(self) -> str:
+        """The sequence as RFC 6985 has it reported (sections 3 and 4), which is exact.
+
+        `IMIX - aaag`, where all sizes are those of its table, else `CUSTOM IMIX - AAB; A = 64, B = 594`. A mix of more
+        than 26 sizes that are not has no letters: its sizes are written down.
+        """
+        known = {size: letter for letter, size in _LETTERS.items()}
+        if set(self.genome) <= set(known):
+            return f"IMIX - {''.join(known[size] for size in self.genome)}"
+        if len(self.sizes) > len(_CUSTOM_LETTERS):
+            return f"CUSTOM IMIX - {', '.join(map(str, _in_runs(self.genome)))}"
+        own = dict(zip(self.sizes, _CUSTOM_LETTERS, strict=False))
+        table = ", ".join(f"{letter} = {size}" for size, letter in own.items())
+        return f"CUSTOM IMIX - {''.join(own[size] for size in self.genome)}; {table}"
+
+    @property
+    def written(self) -> dict[str, object]:
+        """The mix as a profile has it."""
+        return {"name": self.name, "genome": _in_runs(self.genome)}
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, _: str) -> str:
+        """Its name, whatever format a number in its place would have."""
+        return self.name
+
+
+FrameSize = int | FrameMix
+
+# The "simple IMIX", 7:4:1: IP packets of 40, 576 and 1500 bytes, with 18 bytes of Ethernet; the smallest filled up.
+IMIX = FrameMix("imix", (64,) * 7 + (594,) * 4 + (1518,))
+
+
+@lru_cache(maxsize=64)
+def _mean(genome: tuple[int, ...]) -> float:
+    return sum(genome) / len(genome)
+
+
+def mean_bytes(size: "FrameSize | float") -> float:
+    """The mean size of frames in bytes with FCS: that of a mix, or the number itself."""
+    return size.mean_bytes if isinstance(size, FrameMix) else size
+
+
+def genome_of(size: FrameSize) -> tuple[int, ...]:
+    """The sizes of consecutive frames from number 0 on, which repeat; of a number, itself."""
+    return size.genome if isinstance(size, FrameMix) else (size,)
+
+
+def largest_bytes(size: FrameSize) -> int:
+    """The size of the largest frames, in bytes with FCS."""
+    return max(size.genome) if isinstance(size, FrameMix) else size
+
+
+def only_size(size: FrameSize) -> int:
+    """The size of frames that all have the same; ValueError for a mix, which was to be refused before it got there."""
+    if isinstance(size, FrameMix):
+        raise ValueError(f"{size}: frames of several sizes, where all are to have the same")
+    return size
+
+
+def sizes_in(size: FrameSize) -> tuple[int, ...]:
+    """The different sizes of frames, the smallest first."""
+    return size.sizes if isinstance(size, FrameMix) else (size,)
+
+
+def mixes_among(sizes: Iterable[FrameSize]) -> list[FrameMix]:
+    """The different mixes among some frame sizes, in the order they come."""
+    return list(dict.fromkeys(size for size in sizes if isinstance(size, FrameMix)))
+
+
+def rising(size: FrameSize) -> tuple[float, str]:
+    """What sorts frame sizes: mixes come where their mean size belongs."""
+    return (size.mean_bytes, size.name) if isinstance(size, FrameMix) else (size, "")
+
+
+def size_text(size: FrameSize, unit: str = "") -> str:
+    """`1,518` and a unit, of which a mix has none: it is its name."""
+    return size.name if isinstance(size, FrameMix) else f"{size:,}{unit}"
+
+
+def in_bytes(size: FrameSize) -> str:
+    """`1518 bytes`, or `imix`: for messages."""
+    return size.name if isinstance(size, FrameMix) else f"{size} bytes"
+
+
+def long_as(size: FrameSize) -> str:
+    """`1518-byte`, or `imix`: which frames, as what neighbours do is written down, by which results are compared."""
+    return size.name if isinstance(size, FrameMix) else f"{size}-byte"
+
+
+def frames_text(size: FrameSize) -> str:
+    """`1,518-byte frames`, or `imix frames`."""
+    return f"{size_text(size, '-byte')} frames"
+
+
+def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
+    """A mix as people write it: `imix`, or a name and a genome in letters or sizes; ValueError otherwise.
+
+    A genome in letters has those of RFC 6985; what capital ones mean is in `sizes`. A genome in sizes is a list of
+    numbers, each with how often it comes in a row, if more than once: `7x64`.
+    """
+    if isinstance(value, FrameMix):
+        return value
+    if value == IMIX.name:
+        return IMIX
+    if not isinstance(value, Mapping):
+        raise ValueError(f"not a frame size: bytes with FCS, {smallest} to {largest}, imix or a mix; {_FOR_EXAMPLE}")
+    if unknown := sorted(set(value) - {"name", "genome", "sizes"}):
+        raise ValueError(f"a mix has a name, a genome and maybe sizes of capital letters, no {unknown[0]}")
+    name, genome, sizes = value.get("name"), value.get("genome"), value.get("sizes", {})
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"a mix needs a name: a letter, and up to 39 letters, digits, dots or dashes; {_FOR_EXAMPLE}")
+    if not isinstance(genome, str | list | tuple) or not genome:
+        raise ValueError(f"a mix needs a genome; {_FOR_EXAMPLE}")
+    if not isinstance(genome, str) and sizes:
+        raise ValueError("sizes: say what capital letters mean, and this genome has no letters")
+    found = _of_letters(genome, _custom(sizes)) if isinstance(genome, str) else _of_sizes(genome)
+    if len(found) > _MOST_FRAMES:
+        raise ValueError(f"a genome of {len(found):,} frames: at most {_MOST_FRAMES:,} are repeated")
+    for size in sorted(set(found)):
+        if not smallest <= size <= largest:
+            raise ValueError(f"a genome with frames of {size} bytes: {smallest} to {largest} are allowed, FCS included")
+    if len(set(found)) == 1:
+        raise ValueError(f"a mix of one size only, which is no mix; write {found[0]}")
+    return FrameMix(name, found)
+
+
+def _custom(sizes: object) -> dict[str, int]:
+    if not isinstance(sizes, Mapping):
+        raise ValueError("sizes: what capital letters mean, for example {A: 72, B: 1400}")
+    for letter, size in sizes.items():
+        if letter not in set(_CUSTOM_LETTERS) or type(size) is not int:
+            raise ValueError(f"sizes: {letter}: a capital letter and its bytes with FCS, for example {{A: 72}}")
+    return dict(sizes)
+
+
+def _of_letters(genome: str, custom: Mapping[str, int]) -> tuple[int, ...]:
+    known = {**_LETTERS, **custom}
+    for letter in genome:
+        if letter == "z":
+            raise ValueError("genome: z is the MTU of whatever link it is; write a list of sizes, or a capital letter")
+        if letter in _CUSTOM_LETTERS and letter not in known:
+            raise ValueError(f"genome: {letter} is a size of your own; say which: sizes: {{{letter}: 72}}")
+        if letter not in known:
+            letters = ", ".join(f"{one} = {size}" for one, size in _LETTERS.items())
+            raise ValueError(f"genome: {letter!r} is none of the letters of RFC 6985: {letters}, or capital ones")
+    if unused := sorted(set(custom) - set(genome)):
+        raise ValueError(f"sizes: {unused[0]} is not in the genome")
+    return tuple(known[letter] for letter in genome)
+
+
+def _of_sizes(genome: list[object] | tuple[object, ...]) -> tuple[int, ...]:
+    found: list[int] = []
+    for item in genome:
+        times = _TIMES.fullmatch(item.strip()) if isinstance(item, str) else None
+        if times and int(times["times"]):
+            found += int(times["times"]) * [int(times["size"])]
+        elif type(item) is int:
+            found.append(item)
+        else:
+            raise ValueError(f"genome: {item!r} is no size; write bytes with FCS, for example 64, or 7x64")
+    return tuple(found)
+
+
+def _in_runs(genome: tuple[int, ...]) -> list[int | str]:
+    runs = ((size, len(list(run))) for size, run in groupby(genome))
+    return [size if count == 1 else f"{count}x{size}" for size, count in runs]

@@ -1,0 +1,93 @@
+"""The report's section on frames of several sizes: the exact sequence of each mix, and what became of each size."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.counts import SizeCounts
+from netbench.model.frame_mix import FrameMix, mixes_among
+from netbench.report.formats import UNKNOWN, frames, rough_percent
+from netbench.report.markup import Column, Html, table
+from netbench.report.sections import Section, note, section
+from netbench.report.styles import Style
+from netbench.report.tables import uut_label
+from netbench.statistics.groups import Group, grouped
+from netbench.statistics.totals import ratio, total
+
+
+@dataclass(frozen=True, slots=True)
+class _OfSize:
+    """The frames of one size of a group, added up over the streams of its valid trials; None: unknown."""
+
+    group: Group
+    size: int
+    sent: int | None
+    received: int | None
+    lost: int | None
+
+
+def frame_mixes_section(
+    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
+) -> Iterable[Section]:
+    """What each mix is made of, and its frames by size; nothing where no frames are of a mix."""
+    sizes = (group.frame_size for group in groups)
+    mixes = mixes_among([*sizes, *(one.frame_size for one in results.searches)])
+    if not mixes:
+        return
+    of_mixes: tuple[Column[FrameMix], ...] = (
+        Column("Mix", lambda mix: mix.name),
+        Column("Mean size", lambda mix: f"{mix.mean_bytes:,.1f} B", "number"),
+        Column("Frames of each size", lambda mix: mix.shares),
+        Column("Sequence that repeats", lambda mix: mix.in_letters, "words"),
+    )
+    of_sizes: tuple[Column[_OfSize], ...] = (
+        Column("UUT", lambda one: uut_label(one.group.uut, looks)),
+        Column("Scenario", lambda one: one.group.scenario),
+        Column("Sources", lambda one: str(one.group.sources), "number"),
+        Column("Load per source", lambda one: str(one.group.load)),
+        Column("Frame size", lambda one: f"{one.size:,} B", "number"),
+        Column("Sent", lambda one: frames(one.sent), "number"),
+        Column("Received", lambda one: frames(one.received), "number"),
+        Column("Lost", lambda one: frames(one.lost), "number"),
+        Column("of sent", lambda one: _part(one), "number"),
+    )
+    rows = [one for group in groups for one in _by_size(group)]
+    yield section(
+        "mixes",
+        "Frame mixes",
+        note(
+            "Frames of several sizes in one stream, in a sequence that repeats (IMIX genome, RFC 6985); sizes include"
+            " the FCS. Bit rates and shares of line rate that were asked for are those of the mean size; what is said"
+            " of offered loads and throughput is by the sizes of the frames that were sent and received."
+        ),
+        table(of_mixes, [mixes]),
+        *(_counts(of_sizes, rows) if rows else ()),
+    )
+
+
+def _counts(columns: Sequence[Column[_OfSize]], rows: Sequence[_OfSize]) -> Iterable[Html]:
+    yield note("Frames by size, all sources and the valid trials added up:")
+    yield table(columns, grouped(rows, lambda one: str(one.group.frame_size)))
+
+
+def _by_size(group: Group) -> Iterable[_OfSize]:
+    if not isinstance(group.frame_size, FrameMix) or not group.valid:
+        return
+    for size in group.frame_size.sizes:
+        found = [_of(size, None if stream is None else stream.by_size) for one in group.valid for stream in one.streams]
+        yield _OfSize(
+            group,
+            size,
+            total(None if one is None else one.sent_frames for one in found),
+            total(None if one is None else one.received_frames for one in found),
+            total(None if one is None else one.lost_frames for one in found),
+        )
+
+
+def _of(size: int, counts: Sequence[SizeCounts] | None) -> SizeCounts | None:
+    return next((one for one in counts or () if one.size == size), None)
+
+
+def _part(one: _OfSize) -> str:
+    part = ratio(one.lost, one.sent)
+    return UNKNOWN if part is None else rough_percent(part)
