@@ -1,10 +1,9 @@
 """The schedule that a profile describes."""
 
-from netbench.config.plugins import SCHEDULES, plugins
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
 from netbench.plan.maxima_first import MaximaFirst, finding_maxima, sizes_referred_to
-from netbench.plan.schedule import Schedule, Wanted
+from netbench.plan.schedule import Schedule, Wanted, schedule_kind
 
 
 def make_schedule(wanted: Wanted) -> Schedule:
@@ -12,14 +11,13 @@ def make_schedule(wanted: Wanted) -> Schedule:
 
     UsageError when it cannot measure what is wanted.
     """
-    kinds, spec = plugins(SCHEDULES), wanted.profile.schedule
-    kind = kinds[spec.kind]
-    main: Schedule = kind(wanted, kind.Options.model_validate(spec.options))
+    spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
+    main = kind(wanted, kind.Options.model_validate(spec.options))
     if not sizes_referred_to(wanted):
         return main
     maxima = wanted.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
-        return MaximaFirst(finding_maxima(wanted, maxima, kinds[maxima.kind]), main)
+        return MaximaFirst(finding_maxima(wanted, maxima, schedule_kind(maxima.kind)), main)
     if spec.kind != ScheduleSpec().kind:
         raise UsageError(
             f"profile {wanted.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "

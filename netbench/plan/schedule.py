@@ -160,9 +160,9 @@ class Schedule(ABC):
         return self.wanted.costs.expected_s(trial for trial in self.trials if trial.key not in done)
 
 
-def schedule_kind(profile: Profile) -> type[Schedule]:
-    """What kind of schedule a profile describes."""
-    kind: type[Schedule] = plugins(SCHEDULES)[profile.schedule.kind]
+def schedule_kind(name: str) -> type[Schedule]:
+    """The kind of schedule of this name, which profiles may name."""
+    kind: type[Schedule] = plugins(SCHEDULES)[name]
     return kind
 
 

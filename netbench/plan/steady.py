@@ -27,7 +27,7 @@ def _with_option(spec: KindSpec) -> KindSpec:
 
 
 def _that_choose(profile: Profile) -> dict[str, KindSpec]:
-    if not schedule_kind(profile).wants_steady:
+    if not schedule_kind(profile.schedule.kind).wants_steady:
         return {}
     specs: dict[str, KindSpec] = {"generator": profile.generator, "sink": profile.sink}
     return {key: spec for key, spec in specs.items() if _OPTION in plugins(_ENDS[key])[spec.kind].Options.model_fields}

@@ -5,7 +5,7 @@ from netbench_example.halving import Halving
 
 from netbench.cli.dry_run import describe
 from netbench.config import plugins
-from netbench.plan import making
+from netbench.plan import schedule
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Fate
 from tests.unit.inputs import topology
@@ -22,7 +22,7 @@ def halving(monkeypatch):
         return known(group) | ({"halving": Halving} if group == plugins.SCHEDULES else {})
 
     monkeypatch.setattr(plugins, "plugins", with_halving)
-    monkeypatch.setattr(making, "plugins", with_halving)
+    monkeypatch.setattr(schedule, "plugins", with_halving)
 
 
 @pytest.mark.parametrize("stopped_in", [None, 1, 3])
