@@ -89,7 +89,7 @@ def _trials(request: Request) -> Iterator[str]:
     else:
         yield from _in_order(request, trials)
     expected_s = request.schedule.expected_s(())
-    if trials and expected_s is not None:
+    if expected_s is not None:
         about = "" if request.schedule.trials is not None else ", about"
         yield f"# expected total time{about}: {_clock(expected_s)} ({expected_s:.0f} s)"
 

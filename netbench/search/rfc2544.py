@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Protocol
 
+from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import Profile
 from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
 from netbench.model.search import SearchState
@@ -237,8 +238,9 @@ def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool
 
 def deviations(asked: SearchOptions, profile: Profile) -> Iterator[str]:
     """In what a profile does otherwise than RFC 2544 says, where it asks for its tests."""
-    if profile.frame_sizes != _SIZES:
-        yield f"frame sizes {', '.join(map(str, profile.frame_sizes))} instead of those of section 9.1"
+    sizes = tuple(size for size in profile.frame_sizes if not isinstance(size, FrameMix))
+    if sizes != _SIZES:
+        yield f"frame sizes {', '.join(map(str, sizes)) or 'none'} instead of those of section 9.1"
     if asked.method != "rfc2544":
         yield f"the throughput is searched for by {asked.method} instead of as in section 26.1"
     yield from _shorter("trials", profile.duration, _TRIAL_S, "section 24")

@@ -213,7 +213,7 @@ def test_deviations_are_those_of_the_profile() -> None:
     as_told = profile(
         loads=[],
         schedule={"kind": "search"},
-        frame_sizes=[64, 128, 256, 512, 1024, 1280, 1518],
+        frame_sizes=[64, 128, 256, 512, 1024, 1280, 1518, "imix"],
         duration="60s",
         settle={"before": "2s", "after": "5s"},
         flows=256,
