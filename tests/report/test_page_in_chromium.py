@@ -155,8 +155,8 @@ def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: 
     doubtful = [one for group in groups for one in (*group.suspicious, *group.invalid)]
     assert doubtful
     seen = seen_in(browse, results, tmp_path)
-    # Two figures for each number of sources, one for the maxima.
-    assert seen["charts"] == 2 * 2 + 1 + splits(results)
+    # Two figures for each number of sources, one for the maxima, one along time.
+    assert seen["charts"] == 2 * 2 + 1 + 1 + splits(results)
     assert seen["points"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
     assert seen["bars"] == len(best_groups(groups))
     assert seen["bands"] > means
@@ -174,8 +174,8 @@ def test_choosing_a_number_of_sources_applies_to_the_whole_page(browse: Browse, 
 @pytest.mark.parametrize("width", [1366, 500])
 def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp_path: Path, width: int) -> None:
     seen = seen_in(browse, guests(), tmp_path, width)
-    assert seen["notes"] == 3 + 2  # of delay, and of the loss curve of the UUT picked
-    assert seen["visible"] == seen["notes"] + 3  # those of the UUT that is not emulated
+    assert seen["notes"] == 3 + 3  # of delay, of the loss curve of the UUT picked, and along time
+    assert seen["visible"] == seen["notes"] + 4  # those of the UUT that is not emulated
     assert seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path, width)["notes"] == 0
 
 
@@ -185,9 +185,9 @@ def test_the_whole_paper_fits_any_width_without_texts_on_each_other(
 ) -> None:
     results = paper_campaign(emulated=("kvm", "xen"), mishaps=False)
     seen = seen_in(browse, results, tmp_path, width)
-    # Two figures for each of seven scenarios, the maxima by scenario, Figure 5 and two figures of curves; each of
-    # them twice: of emulated UUTs and of the others.
-    assert seen["charts"] == 2 * (2 * 7 + 1 + 1 + 2) + splits(results)
+    # Two figures for each of seven scenarios, the maxima by scenario, Figure 5, two figures of curves and one along
+    # time; each of them twice: of emulated UUTs and of the others.
+    assert seen["charts"] == 2 * (2 * 7 + 1 + 1 + 2 + 1) + splits(results)
     assert seen["overlaps"] == []
     assert seen["covered"] == 0
     assert seen["columns"] == columns
