@@ -151,8 +151,16 @@ UUTS: dict[str, dict[str, object]] = {
 PROCESSES = ("forwarder", "ovs")  # whose sockets have room for few frames while they do not run
 
 
-@pytest.mark.parametrize("sink", ["tcpdump", "bpf"])
-@pytest.mark.parametrize("uut", ["bridge", "route", "forwarder", pytest.param("ovs", marks=needs_ovs)])
+@pytest.mark.parametrize(
+    ("uut", "sink"),
+    [
+        ("bridge", "tcpdump"),
+        ("bridge", "bpf"),
+        ("route", "bpf"),
+        ("forwarder", "tcpdump"),
+        pytest.param("ovs", "tcpdump", marks=needs_ovs),
+    ],
+)
 def test_all_that_is_sent_arrives_each_way(uut, sink, tmp_path):
     sent, duration = (FEW_FRAMES, "100ms") if uut in PROCESSES else (SENT, "500ms")
     result, counted = both_measured(UUTS[uut], profile(sink=sink, duration=duration), tmp_path)

@@ -130,15 +130,15 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     lab.write_text(LAB.format(forward="bridge", fps=FPS, burst=BURST))
     suite = settings(
         frame_sizes=64,
-        duration="1s",
+        duration=f"{TRIAL_S * 1000:.0f}ms",
         schedule__highest="40kfps",
         schedule__lowest="1000fps",
         schedule__method="tst009",
         schedule__verified=3,
         schedule__latency="{duration: 500ms, times: 2}",
-        schedule__back_to_back="{longest: 100ms, times: 5}",
-        schedule__recovery="{duration: 1s, reduced: 500ms, times: 2}",
-        schedule__reset="{duration: 4s, before: 1s, times: 1}",
+        schedule__back_to_back="{longest: 100ms, times: 3}",
+        schedule__recovery="{duration: 1s, reduced: 500ms, times: 1}",
+        schedule__reset="{duration: 3s, before: 1s, times: 1}",
         generator="afpacket",
         sink="tcpdump",
         max_lateness="200ms",
@@ -148,19 +148,20 @@ def test_the_tests_of_rfc_2544_on_a_bucket_of_known_depth(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = json.loads((tmp_path / "results" / "manifest.json").read_text())["searches"]
     tests = found["tests"]
-    throughput = FPS + BURST  # a full bucket is part of what passes in a second
+    throughput = FPS + BURST / TRIAL_S  # a full bucket is part of what passes in a trial
     assert found["lower_fps"] == pytest.approx(throughput, rel=0.02)
     assert len(tests["latency"]["means_ns"]) == 2
     losses = {round(one["share"], 1): one["loss_ratio"] for one in tests["losses"]}
     assert losses[1.0] == pytest.approx(1 - throughput / 40_000, rel=0.02)
-    assert losses[0.3] == losses[0.2] == 0
+    assert list(losses) == [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3], "two in a row lose nothing"
+    assert losses[0.5] > 0 == losses[0.4] == losses[0.3]
     # n frames at R fill a bucket of B that drains at C when n·(1 − C/R) = B; one held up for a moment needs fewer.
     longest = BURST / (1 - FPS / 40_000)
     bursts = tests["back_to_back"]["frames"]
-    assert len(bursts) == 5, tests["back_to_back"]
+    assert len(bursts) == 3, tests["back_to_back"]
     assert max(bursts) == pytest.approx(longest, rel=0.03), bursts
     # At half the overload the bucket has room at once.
-    assert tests["recovery"]["seconds"] == [0.0, 0.0], tests["recovery"]
+    assert tests["recovery"]["seconds"] == [0.0], tests["recovery"]
     (reset_s,) = tests["reset"]["seconds"]
-    assert 0 < reset_s < 3, tests["reset"]
+    assert 0 < reset_s < 2, "it was back before the source had ended"
     assert "Back-to-back frames" in (tmp_path / "results" / "report.html").read_text()
