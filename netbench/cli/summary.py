@@ -13,7 +13,7 @@ from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
-from netbench.report.rfc2544 import (
+from netbench.report.rfc2544_section import (
     buffer_text,
     bursts_text,
     latency_text,

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from netbench.model.topology import TURNED_ROUND, StreamSpec, Topology, host_of
+from netbench.model.topology import StreamSpec, Topology, host_of
 from netbench.model.traffic import PREFIX_LENGTH, Receive
 from netbench.model.units import USUAL_MTU
+from netbench.model.ways_back import TURNED_ROUND
 
 # The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
 # .255 would be a broadcast.

@@ -1,7 +1,7 @@
 """What exists: hosts, NICs, links, streams and units under test."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Self
 
@@ -12,10 +12,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
@@ -23,6 +21,7 @@ from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
+from netbench.model.ways_back import with_ways_back
 
 MAX_STREAMS = 250
 
@@ -161,53 +160,6 @@ class StreamSpec(_Strict):
         return tuple(nic for nic in (self.source, self.ingress, self.egress, self.sink) if nic is not None)
 
 
-# What the NIC of each role is to a stream in the other direction.
-TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}
-
-
-def _with_ways_back(streams: object) -> object:
-    """Streams as they are written, each way back with the NICs of the stream that it reverses."""
-    if not isinstance(streams, list | tuple):
-        return streams
-    written = [dict(one) if isinstance(one, Mapping) else one for one in streams]
-    for place, stream in enumerate(written):
-        if isinstance(stream, dict) and isinstance(stream.get("reverse"), str):
-            if why := _not_reversible(stream["reverse"], written, place):
-                raise _problem_at(place, "reverse", stream["reverse"], why)
-            forth = next(one for one in written if isinstance(one, dict) and one.get("name") == stream["reverse"])
-            for role, turned in TURNED_ROUND.items():
-                own, given = forth.get(turned), stream.get(role)
-                if given not in (None, own):
-                    why = f"a way back has the NICs of {stream['reverse']}, the other way round; leave it out"
-                    raise _problem_at(place, role, given, why)
-                if own is not None:
-                    stream[role] = own
-    return written
-
-
-def _not_reversible(name: str, streams: Sequence[object], place: int) -> str:
-    """Why the stream at a place cannot be the way back of the one of this name; empty when it can."""
-    named = [(number, one) for number, one in enumerate(streams) if isinstance(one, dict) and one.get("name") == name]
-    if not named:
-        known = (str(one["name"]) for one in streams if isinstance(one, dict) and "name" in one)
-        return f"there is no stream {name!r}; streams are {', '.join(known)}"
-    number, forth = named[0]
-    if number >= place:
-        return f"stream {name} does not stand before it; a way back stands behind the stream that it reverses"
-    if forth.get("reverse"):
-        return f"stream {name} is a way back itself, of {forth['reverse']}; name that of which there is no way back yet"
-    for other in streams[:place]:
-        if isinstance(other, dict) and other.get("reverse") == name:
-            return f"stream {name} has a way back already, {other.get('name')}"
-    return ""
-
-
-def _problem_at(place: int, key: str, given: object, why: str) -> ValidationError:
-    """What is wrong with a key of the stream at a place, for whoever says where in the file that is."""
-    kind = PydanticCustomError("stream_reverse", "{why}", {"why": why})
-    return ValidationError.from_exception_data("streams", [{"type": kind, "loc": (place, key), "input": given}])
-
-
 class UutSpec(BaseModel):
     """A unit under test: its name, its kind, and whatever options that kind has.
 
@@ -292,7 +244,7 @@ class Topology(_Strict):
     hosts: Annotated[dict[NicName, HostSpec], Field(min_length=1)]
     links: Annotated[tuple[LinkSpec, ...], Field(min_length=1)]
     streams: Annotated[
-        tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(_with_ways_back)
+        tuple[StreamSpec, ...], Field(min_length=1, max_length=MAX_STREAMS), BeforeValidator(with_ways_back)
     ]
     uuts: Annotated[tuple[UutSpec, ...], Field(min_length=1)]
     neighbours: tuple[NeighbourSpec, ...] = ()

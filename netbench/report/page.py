@@ -25,7 +25,7 @@ from netbench.report.markup import Html, element, html, join
 from netbench.report.places import places_sections
 from netbench.report.platforms_section import in_order, platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
-from netbench.report.rfc2544 import rfc2544_section
+from netbench.report.rfc2544_section import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections

@@ -15,10 +15,10 @@ from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind, Warning, WarningKind
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
+from netbench.search.further_tests import Throughput, deviations, expected_of_tests, measure_tests
 from netbench.search.measured import unmeasured, what_it_tells
 from netbench.search.method import GivenUpError, Goal, Measured, Method
 from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, MaximaOptions, SearchOptions
-from netbench.search.rfc2544 import Throughput, deviations, expected_of_tests, measure_tests
 from netbench.statistics.groups import grouped
 
 # As fast as a source can is not what it can be paced at.

@@ -19,8 +19,8 @@ from netbench.plan.choice import choose
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
 from netbench.results.manifest import searches_of, with_searches
+from netbench.search.further_tests import deviations
 from netbench.search.options import SearchOptions
-from netbench.search.rfc2544 import deviations
 from netbench.statistics.groups import group_trials
 from tests.unit.inputs import profile, topology
 from tests.unit.report_page import page_of
