@@ -95,7 +95,7 @@ selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'
 	@$(VENV)/bin/netbench selftest
 
-bench: setup ## the benchmarks: generators, capture analysis, what a campaign takes besides (root)
+bench: setup ## the benchmarks: generators, capture analysis, what a campaign and its report take besides (root)
 	@tools/require-root 'make bench'
 	@tools/system-packages trafgen:netsniff-ng capinfos:wireshark-common
 	@$(PYTHON) benchmarks/generator.py
@@ -103,6 +103,7 @@ bench: setup ## the benchmarks: generators, capture analysis, what a campaign ta
 	@$(PYTHON) benchmarks/capture.py
 	@$(PYTHON) benchmarks/pktgen.py
 	@$(PYTHON) benchmarks/overhead.py
+	@$(PYTHON) -m benchmarks.results
 	@$(PYTHON) benchmarks/search.py --check
 
 # In rounds of a minute at most: atheris loses some memory with every comparison of arrays.

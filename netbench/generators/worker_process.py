@@ -1,6 +1,6 @@
 """The process that a `WorkerSource` starts: what it sends is said in a `Worker`, of which `serve` makes one.
 
-They talk JSON, one object a line. The first reply, to no request, says that it can send:
+They talk JSON, one object a line. The first reply, to no request, says that it can send, and may have a `version`:
 
     → {"do": "prepare", "traffic": {…}}       ← {"ready": true} or {"failed": "why"}; at first also {"missing": "why"}
     → {"do": "start", "at_monotonic_ns": n}   ← {"sent": {…}} or {"failed": "why"} when sending has ended
@@ -73,6 +73,7 @@ class Worker:
     """
 
     halt = Halt()
+    version = ""  # of what sends, where that is not netbench itself
 
     def prepare(self, traffic: Traffic) -> None:
         """Build the frames of the next trial."""
@@ -93,7 +94,7 @@ def serve(make_worker: Callable[..., Worker]) -> None:
     except (OSError, NetbenchError) as error:
         _reply({"failed": _explain(error)})
         return
-    _reply({"ready": True})
+    _reply({"ready": True, "version": worker.version} if worker.version else {"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
         match request["do"]:

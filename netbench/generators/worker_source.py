@@ -16,7 +16,6 @@ from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
-_OPEN_S = 20.0
 _PREPARE_S = 10.0
 _STOP_S = 2.0
 _END_S = 1.0
@@ -25,12 +24,15 @@ _END_S = 1.0
 class WorkerSource(Source):
     """One process, which lives from open() to close() and does what `worker_process.serve` says."""
 
+    open_limit_s = 20.0  # for it to be ready to send
+
     def __init__(self, kind: str, module: str, *arguments: str) -> None:
         """`module` is run with the interface, these arguments, and the numbers of the CPUs to be pinned to."""
         self._kind = kind
         self._module = module
         self._arguments = arguments
         self._process: Process | None = None
+        self.version = ""  # of what sends, as far as the worker says it
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
         return [shlex.join(self._command(interface, cpus))]
@@ -42,7 +44,7 @@ class WorkerSource(Source):
         assert self._process.stdout
         self._replies = Lines(self._process.stdout)
         try:
-            self._require_ready(_OPEN_S)
+            self._require_ready(self.open_limit_s)
         except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()
             raise
@@ -140,7 +142,8 @@ class WorkerSource(Source):
             reply = self._reply(timeout_s)
         except TimeoutError as error:
             raise TestbedError(str(error)) from error
-        if reply != {"ready": True}:
+        self.version = str(reply.get("version", self.version))
+        if {**reply, "version": ""} != {"ready": True, "version": ""}:
             raise TestbedError(self._failure("gave an answer that makes no sense"))
 
     def _sent(self, reply: Mapping[str, object]) -> Sent:

@@ -10,6 +10,7 @@ from pathlib import Path
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
+from netbench.hosts.programs import absolute_path
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -106,12 +107,6 @@ class LocalHost:
 def search_path() -> str:
     """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""
     return os.pathsep.join((absolute_path(), "/usr/sbin", "/sbin"))
-
-
-def absolute_path() -> str:
-    """PATH without what depends on the current directory, where anybody may have put a program."""
-    directories = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(filter(os.path.isabs, directories))
 
 
 def require_tool(name: str) -> None:

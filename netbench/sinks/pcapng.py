@@ -1,18 +1,20 @@
 """Captures that anybody made: classic pcap, and pcapng, of whose many more parts tcpdump makes classic pcap."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO, RawIOBase
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from netbench.capture.captured import CaptureCounts
 from netbench.capture.counting import count_frames
 from netbench.capture.pcap import FILE_HEADER_BYTES, Ending, FrameBatch, PcapReader, Window
 from netbench.capture.reading import byte_order, open_file, read_stream
 from netbench.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    import subprocess
 
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _BLOCK_HEADER_BYTES = 8
@@ -57,6 +59,8 @@ class _PcapngReader(PcapReader):
 
 @contextmanager
 def _pcapng_reader(file: FileIO, name: str) -> Iterator[_PcapngReader]:
+    import subprocess  # noqa: PLC0415 - a classic pcap needs none, and is read in less time than it takes to load
+
     pipe = subprocess.PIPE
     try:
         # The file is its stdin: whatever user tcpdump turns into, and wherever it may read.

@@ -105,6 +105,7 @@ def test_the_list_names_everything_with_a_line_about_it():
         "afpacket",
         "auto",
         "pktgen",
+        "trex",
         "xdp",
         "bpf",  # the other `auto` has the name of the first
         "tcpdump",
@@ -127,7 +128,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
-    assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "xdp"]
+    assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "trex", "xdp"]
     assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump"]
     uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
     uuts += ["virtualbox", "xen"]

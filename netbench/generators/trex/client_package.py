@@ -1,0 +1,35 @@
+"""The packaged client of TRex: whether it is here. It is never imported here.
+
+It puts a yaml, a scapy and a zmq of its own in the place of those that are there: only the worker's process imports it.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from netbench.errors import MissingError
+
+PACKAGE = "lbr-trex-client"
+REMEDY = "pip install 'netbench[trex]', under a Python older than 3.12"
+# It needs the module asyncore, among others, which Python 3.12 has no more.
+_TOO_NEW = (3, 12)
+
+
+def no_client(python: tuple[int, ...] = sys.version_info[:2]) -> str:
+    """Why there is no client for a Python of this version here, and what to do, as a phrase; empty when there is."""
+    if python >= _TOO_NEW:
+        return (
+            f"the client of TRex ({PACKAGE}) needs a Python older than 3.12, and this is {python[0]}.{python[1]}: "
+            "install netbench under Python 3.11"
+        )
+    try:
+        version(PACKAGE)
+    except PackageNotFoundError:
+        return f"the client of TRex is not there: {REMEDY}"
+    return ""
+
+
+def look_for_client(_: str) -> str:
+    """Which client is here; MissingError when there is none."""
+    if missing := no_client():
+        raise MissingError(missing)
+    return version(PACKAGE)

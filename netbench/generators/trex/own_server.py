@@ -1,0 +1,139 @@
+"""A TRex server of a source's own, in software: on a kernel interface, by DPDK's af_packet, without hugepages.
+
+It is a child of the worker's process, in its namespace, and dies with it.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.generators.trex.trex_port import Place, TrexPort
+from netbench.model.frame_mix import FrameSize, largest_bytes
+
+_PROGRAM = "_t-rex-64"
+_START_S = 40.0
+_ASK_S = 0.2
+_ANSWER_S = 5.0
+_SLOT_BYTES = 2048
+# What a slot of a packet socket's ring has before the frame (TPACKET2_HDRLEN, linux/if_packet.h), rounded up.
+_SLOT_HEADER_BYTES = 64
+# A frame for which the link has no room stays in the ring until TRex sends again: as few as possible are to.
+_RING = f"framecnt=512,blocksz=65536,framesz={_SLOT_BYTES},qdisc_bypass=1"
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal
+
+
+class OwnServer:
+    """A server whose port 0 is an interface; its port 1 is none, as TRex has ports in pairs."""
+
+    def __init__(self, package: Path, interface: str, cpus: Sequence[int]) -> None:
+        """Start it, on the first of the CPUs; MissingError where there is no such package or it does not start."""
+        program = package / _PROGRAM
+        if not program.is_file():
+            raise MissingError(f"there is no {program}: `path` is to be the directory of a TRex package, unpacked")
+        self._interface = interface
+        self._sync_port, self._async_port = _free_ports()
+        self._prefix = f"netbench-{os.getpid()}"
+        self._directory = Path(tempfile.mkdtemp(prefix="netbench-trex-"))
+        self._log = self._directory / "log"
+        config = self._directory / "trex_cfg.yaml"
+        config.write_text(self._config(interface, cpus))
+        libraries = f"{package}:{package / 'so' / os.uname().machine}"
+        # It looks for libraries beside the current directory, too.
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", str(program), "-i", "--cfg", str(config)],
+                cwd=package,
+                env={**os.environ, "LD_LIBRARY_PATH": libraries},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def out_of_the_interface(self) -> int:
+        """How many frames have ever gone out of its interface, as the kernel counts them.
+
+        What the ring at the other end of a veth pair has no room for (`dropped`) has not: the kernel leaves it in the
+        packet socket's ring, and sends it when TRex sends again (tpacket_snd in net/packet/af_packet.c).
+        """
+        shown = subprocess.run(
+            ["ip", "-json", "-stats", "link", "show", "dev", self._interface],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_ANSWER_S,
+        )
+        if shown.returncode != 0:
+            raise TestbedError(f"interface {self._interface} of the trex source is gone: {shown.stderr.strip()}")
+        return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["packets"])
+
+    def port(self) -> TrexPort:
+        """Its port, once it answers; MissingError when it does not in time."""
+        give_up = time.monotonic() + _START_S
+        while not _answers(self._sync_port):
+            if self._process.poll() is not None:
+                raise MissingError(f"the TRex server ended with code {self._process.returncode}: {self._last_words}")
+            if time.monotonic() > give_up:
+                raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_words}")
+            time.sleep(_ASK_S)
+        return TrexPort(Place("127.0.0.1", self._sync_port, self._async_port, 0))
+
+    def require_room_for(self, size: FrameSize) -> None:
+        """UsageError for frames, in bytes with FCS, that its ring has no room for; TestbedError when it has died."""
+        if self._process.poll() is not None:
+            raise TestbedError(f"the TRex server died (code {self._process.returncode}): {self._last_words}")
+        most = _SLOT_BYTES - _SLOT_HEADER_BYTES
+        if largest_bytes(size) > most:
+            raise UsageError(
+                f"generator trex: frames of {largest_bytes(size)} bytes, and a server that netbench starts sends up to "
+                f"{most}; start one yourself and name its `ports`, or send with another generator"
+            )
+
+    def close(self) -> None:
+        """End it at once, and leave nothing behind."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)
+
+    def _config(self, interface: str, cpus: Sequence[int]) -> str:
+        core = f"  low_end_core: {cpus[0]}\n" if cpus else ""
+        return (
+            "- version: 2\n"
+            f'  interfaces: ["--vdev=net_af_packet0,iface={interface},{_RING}", "dummy"]\n'
+            "  low_end: true\n"  # its threads share a CPU: it needs none of its own, and less memory
+            f"{core}"
+            f"  prefix: {self._prefix}\n"
+            f"  zmq_rpc_port: {self._sync_port}\n"
+            f"  zmq_pub_port: {self._async_port}\n"
+            "  port_info:\n"
+            # It wants some, and frames have addresses of their own.
+            "    - {dest_mac: '02:00:00:00:00:02', src_mac: '02:00:00:00:00:01'}\n"
+            "    - {dest_mac: '02:00:00:00:00:01', src_mac: '02:00:00:00:00:02'}\n"
+        )
+
+    @property
+    def _last_words(self) -> str:
+        text = _CONTROL.sub("", self._log.read_text(errors="replace"))
+        return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-5:]) or "it wrote nothing"
+
+
+def _free_ports() -> tuple[int, int]:
+    """Two TCP ports that nobody listens at in this namespace."""
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("127.0.0.1", 0))
+        return int(first.getsockname()[1]), int(second.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.settimeout(1.0)
+        return trial.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,28 @@
+"""The generator trex: what a profile may say of it, and what a machine must have for it."""
+
+from typing import ClassVar
+
+from netbench.generators.base import Generator
+from netbench.generators.trex.client_package import REMEDY, look_for_client, no_client
+from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_source import TrexSource
+from netbench.hosts.base import Host
+from netbench.linux.needs import Facility
+
+
+class Trex(Generator):
+    """A running TRex server (stateless), by the packaged client lbr-trex-client: NICs that TRex owns, or veth."""
+
+    Options: ClassVar[type[TrexOptions]] = TrexOptions
+    sends_mixes: ClassVar[bool] = True
+    may_need = (Facility("trex-client", "the generator trex: the client of TRex", REMEDY, look_for_client),)
+
+    def __init__(self, options: TrexOptions) -> None:
+        self._options = options
+
+    def unfit(self, host: Host) -> str:
+        # Its worker runs in netbench's own Python, which only this machine has.
+        return no_client() if host.shares_files else f"host {host.name} is not this machine, and the client runs here"
+
+    def source(self) -> TrexSource:
+        return TrexSource(self._options)

@@ -1,0 +1,35 @@
+"""What a profile says about a TRex server: where it is, and which of its ports is which interface."""
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+TcpPort = Annotated[int, Field(ge=1, le=65535)]
+
+
+class TrexOptions(BaseModel, extra="forbid"):
+    """A running server and its ports, by the names that the interfaces of sources have; or the package to start one of.
+
+    `sync_port` and `async_port` are where it takes requests and publishes (its `zmq_rpc_port` and `zmq_pub_port`).
+    With `path`, the directory of a TRex package, each source has a server of its own for its interface, in software.
+    """
+
+    server: str = Field(default="127.0.0.1", min_length=1)
+    sync_port: TcpPort = 4501
+    async_port: TcpPort = 4500
+    ports: dict[str, Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=dict)
+    path: str | None = Field(default=None, pattern="^/")
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if self.path is None and not self.ports:
+            raise ValueError(
+                "neither `ports` nor `path`: say which port of a running server each interface is, as in "
+                "{kind: trex, ports: {eth1: 0}}, or where the package is to start servers of: {kind: trex, path: "
+                "/opt/trex/v3.08}"
+            )
+        if self.path is not None and self.model_fields_set - {"path"}:
+            raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
+        if len(set(self.ports.values())) < len(self.ports):
+            raise ValueError("ports: two interfaces are the same port of TRex; give each a port of its own")
+        return self

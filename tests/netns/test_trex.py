@@ -1,0 +1,81 @@
+"""The generator trex with a real server, of the package whose directory NETBENCH_TREX names."""
+
+import os
+import re
+from pathlib import Path
+from tempfile import gettempdir
+
+import pytest
+
+from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_source import TrexSource
+from netbench.model.frame_mix import IMIX
+from netbench.model.traffic import Sent
+from tests.netns.test_afpacket import Capture, lab, run, traffic
+
+PACKAGE = os.environ.get("NETBENCH_TREX", "")
+MISSING = no_client() or ("" if PACKAGE else "NETBENCH_TREX is to be the directory of an unpacked TRex package")
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+__all__ = ["lab"]  # a fixture
+
+
+@pytest.fixture
+def source(lab):
+    """A source on tx0 with a server of its own, nothing of which is there afterwards."""
+    before = set(Path(gettempdir()).glob("netbench-trex-*"))
+    source = TrexSource(TrexOptions(path=PACKAGE))
+    lab.do("ip link set lo up")
+    source.open(lab, "tx0", ())
+    assert re.match(r"trex \(TRex v\d+\.\d+", str(source.identity()))
+    yield source
+    source.close()
+    assert set(Path(gettempdir()).glob("netbench-trex-*")) == before
+    assert not [one for one in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if one.startswith(PACKAGE)]
+
+
+def captured(lab, path, source, what) -> tuple[Sent, list[int], set[int]]:
+    """What was sent, the numbers that arrived, and the lengths of these frames."""
+    capture = Capture(lab, path)
+    sent = run(source, what)
+    assert sent.error == ""
+    found = capture.stop(sent.frames, 64)
+    return sent, found.sequences, found.lengths
+
+
+@pytest.mark.parametrize("fps", [1_000.0, 20_000.0])
+def test_exactly_the_frames_of_the_load_arrive_in_order(lab, source, tmp_path, fps):
+    for trial in range(2):
+        sent, numbers, lengths = captured(lab, tmp_path / f"{trial}.pcap", source, traffic(fps, 1.0))
+        assert (sent.frames, lengths) == (fps, {60})
+        assert numbers == list(range(int(fps)))
+        assert sent.duration_s == pytest.approx(1.0, abs=0.3)
+
+
+def test_flows_take_turns(lab, source, tmp_path):
+    what = traffic(1_000.0, 0.5, flows=7)
+    capture = Capture(lab, tmp_path / "rx0.pcap")
+    assert run(source, what).frames == 500
+    ports = capture.stop(500, 64).ports
+    assert ports[:7] * 72 == [*ports, *ports[3:7]]
+    assert len(set(ports)) == 7
+
+
+def test_frames_of_a_mix_have_its_sizes_in_its_order(lab, source):
+    before = bytes_received(lab)
+    assert run(source, traffic(2_400.0, 1.0, IMIX)).frames == 2_400
+    assert bytes_received(lab) - before == 200 * sum(size - 4 for size in IMIX.genome)
+
+
+def test_what_it_cannot_keep_up_with_is_stopped_and_counted(lab, source):
+    before = lab.tx("packets")
+    sent = run(source, traffic(5_000_000.0, 1.0))
+    assert sent.error == ""
+    assert sent.frames == lab.tx("packets") - before < 5_000_000
+    assert 1.5 <= sent.duration_s < 3
+
+
+def bytes_received(lab) -> int:
+    return int(lab.read("/sys/class/net/rx0/statistics/rx_bytes"))

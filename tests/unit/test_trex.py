@@ -1,0 +1,249 @@
+"""The generator trex, with the packaged client in its own process and a stand-in for the server."""
+
+import json
+import os
+import signal
+import struct
+import sys
+import time
+from base64 import b64decode
+from dataclasses import replace
+from pathlib import Path
+from tempfile import gettempdir
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.errors import MissingError, UsageError
+from netbench.generators.frames import build_frame, flow_ports
+from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.trex import Trex
+from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_source import TrexSource
+from netbench.hosts.clock import wait_until
+from netbench.hosts.local import LocalHost
+from netbench.model.frame_mix import FrameMix
+from netbench.model.traffic import Sent, Stamps, Traffic
+from tests.unit.stand_in_for_trex import StandInForTrex
+
+pytestmark = pytest.mark.skipif(bool(no_client()), reason=no_client())
+
+TRAFFIC = Traffic("s1", "02:00:00:00:00:01", "02:00:00:00:00:02", "198.18.0.1", "198.18.0.2", 64, 1000.0, 0.5, 1, 0)
+
+
+@pytest.fixture
+def server():
+    with StandInForTrex() as running:
+        yield running
+
+
+@pytest.fixture
+def open_source():
+    """Opens sources, and closes them afterwards."""
+    sources = []
+
+    def open_one(server: StandInForTrex, port: int = 0) -> TrexSource:
+        source = TrexSource(TrexOptions.model_validate({**server.options, "ports": {"tx1": port}}))
+        sources.append(source)
+        source.open(LocalHost("local", "test"), "tx1", ())
+        return source
+
+    yield open_one
+    for source in sources:
+        source.close()
+
+
+def send(source: TrexSource, traffic: Traffic) -> Sent:
+    source.prepare(traffic)
+    source.start(time.monotonic_ns())
+    return source.wait(10.0)
+
+
+def test_it_takes_its_port_sends_and_gives_it_back(server, open_source):
+    source = open_source(server, port=1)
+    assert [one.owner for one in server.ports] == ["", "netbench"]
+    for _ in range(2):
+        sent = send(source, TRAFFIC)
+        assert (sent.frames, sent.error, sent.stamped, sent.numbered) == (500, "", False, True)
+        assert sent.first_ns is not None
+        assert sent.last_ns is not None
+    assert str(source.identity()).startswith("trex (TRex v3.08, lbr-trex-client 3.4.0; server=127.0.0.1 ")
+    assert source.stamps(TRAFFIC) == Stamps(stamped=False, first_sequence=0)
+    source.close()
+    assert [(one.owner, one.streams, one.started) for one in server.ports] == [("", {}, None)] * 2
+    assert server.ports[0].starts == 0
+
+
+def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(server, open_source):
+    source = open_source(server)
+    source.prepare(replace(TRAFFIC, flows=3, seed=7, frame_size=100))
+    (stream,) = server.ports[0].streams.values()
+    assert b64decode(stream["packet"]["binary"]) == build_frame(replace(TRAFFIC, flows=3, seed=7, frame_size=100))
+    assert stream["mode"] == {
+        "type": "single_burst",
+        "total_pkts": 500,
+        "rate": {"type": "pps", "value": 1000.0},
+    }
+    variables, writes = instructions(stream)
+    assert (variables["number"]["init_value"], variables["number"]["max_value"]) == (0, 2**32 - 1)
+    assert writes == [("number", 46, 0), ("ports", 34, 0)]
+    pairs = [struct.unpack("!HH", struct.pack("!I", word)) for word in variables["ports"]["value_list"]]
+    assert pairs == [tuple(pair) for pair in flow_ports(3, 7).tolist()]
+
+
+def test_frames_of_a_mix_have_their_sizes_and_lengths(server, open_source):
+    source = open_source(server)
+    source.prepare(replace(TRAFFIC, frame_size=FrameMix("mine", (64, 64, 594))))
+    (stream,) = server.ports[0].streams.values()
+    assert len(b64decode(stream["packet"]["binary"])) == 590
+    variables, writes = instructions(stream)
+    assert variables["size"]["value_list"] == [60, 60, 590]
+    assert writes == [("number", 46, 0), ("size", 16, -14), ("size", 38, -34)]
+    assert [one["type"] for one in stream["vm"]["instructions"]][-1] == "fix_checksum_ipv4"
+
+
+def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_source):
+    source = open_source(server)
+    source.prepare(
+        replace(
+            TRAFFIC, fps=1000.0, duration_s=1.0, first_fps=500.0, first_s=0.5, frame_size=FrameMix("m", (64, 128, 256))
+        )
+    )
+    first, second = server.ports[0].streams.values()
+    assert [one["mode"]["total_pkts"] for one in (first, second)] == [250, 750]
+    assert [one["mode"]["rate"]["value"] for one in (first, second)] == [500.0, 1500.0]
+    assert (first["self_start"], second["self_start"]) == (True, False)
+    variables, _ = instructions(second)
+    assert variables["number"]["init_value"] == 250
+    assert variables["size"]["value_list"] == [124, 252, 60]  # 250 is 1 modulo 3
+
+
+def instructions(stream):
+    """The variables of a field-engine program by name, and what is written where, with what added."""
+    program = stream["vm"]["instructions"]
+    variables = {one["name"]: one for one in program if one["type"] == "flow_var"}
+    writes = [(one["name"], one["pkt_offset"], one["add_value"]) for one in program if one["type"] == "write_flow_var"]
+    return variables, writes
+
+
+def test_an_overloaded_server_is_stopped_and_its_offered_load_is_told(server, open_source):
+    server.slow = 10.0
+    sent = send(open_source(server), TRAFFIC)
+    assert TRAFFIC.longest_s <= sent.duration_s < 3 * TRAFFIC.longest_s
+    assert 0 < sent.frames < 250
+    assert sent.frames / sent.duration_s < 200
+    assert sent.max_lateness_s == pytest.approx(sent.duration_s - 0.5)
+    assert server.ports[0].started is None
+
+
+def test_as_fast_as_it_can_ends_after_the_duration(server, open_source):
+    sent = send(open_source(server), replace(TRAFFIC, fps=None))
+    (stream,) = server.ports[0].streams.values()
+    assert stream["mode"] == {"type": "continuous", "rate": {"type": "percentage", "value": 100}}
+    assert 0.5 <= sent.duration_s < 1.5
+    assert sent.frames >= 50_000
+    assert server.ports[0].started is None
+
+
+def test_a_server_that_ends_too_early_is_an_error(server, open_source, monkeypatch):
+    monkeypatch.setattr(server, "most_frames", 100)
+    sent = send(open_source(server), TRAFFIC)
+    assert sent.frames == 100
+    assert "after 100 of 500 frames" in sent.error
+
+
+def test_a_port_of_somebody_else_is_left_alone(server, open_source):
+    server.ports[0].owner = "bob"
+    with pytest.raises(MissingError, match=r"port 0 of the TRex server .* already taken by 'bob'.*release -p 0"):
+        open_source(server)
+    assert server.ports[0].owner == "bob"
+    assert "remove_all_streams" not in server.methods
+
+
+def test_no_server_no_such_port(server, open_source):
+    with pytest.raises(MissingError, match=r"there is no port 7 of the TRex server .*: it has 0, 1"):
+        open_source(server, port=7)
+    gone = TrexSource(TrexOptions(sync_port=1, async_port=2, ports={"tx1": 0}))
+    with pytest.raises(MissingError, match=r"no TRex server of this API answers at 127.0.0.1:1 .*t-rex-64 -i"):
+        gone.open(LocalHost("local", "test"), "tx1", ())
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, None], ids=["SIGTERM", "the end of stdin"])
+def test_a_worker_that_ends_leaves_nothing_sending(server, open_source, stop):
+    source = open_source(server)
+    source.prepare(replace(TRAFFIC, duration_s=30.0))
+    source.start(time.monotonic_ns())
+    wait_until(lambda: server.ports[0].started is not None, 5.0)
+    process = source._process
+    if stop is None:
+        process.stdin.close()
+    else:
+        os.kill(process.pid, stop)
+    process.wait(10.0)
+    assert (server.ports[0].owner, server.ports[0].started, server.ports[0].streams) == ("", None, {})
+
+
+def test_a_server_that_dies_in_a_trial_is_an_error(open_source):
+    with StandInForTrex() as server:
+        source = open_source(server)
+        source.prepare(TRAFFIC)
+    source.start(time.monotonic_ns())
+    assert "does not start" in source.wait(30.0).error
+
+
+def test_an_interface_without_a_port():
+    source = TrexSource(TrexOptions(ports={"tx1": 0}))
+    with pytest.raises(UsageError, match=r"which port of TRex is interface tx2\? `ports` has tx1 only"):
+        source.commands("tx2", ())
+
+
+def test_options():
+    assert TrexOptions(path="/opt/trex").ports == {}
+    with pytest.raises(ValidationError, match=r"neither `ports` nor `path`"):
+        TrexOptions()
+    with pytest.raises(ValidationError, match="netbench starts the servers: leave out"):
+        TrexOptions(path="/opt/trex", ports={"tx1": 0})
+    with pytest.raises(ValidationError, match="two interfaces are the same port"):
+        TrexOptions(ports={"tx1": 0, "tx2": 0})
+    for wrong in ('{"path": "trex"}', '{"ports": {}}', '{"ports": {"tx1": -1}}', '{"ports": {"tx1": 0}, "speed": 1}'):
+        with pytest.raises(ValidationError):
+            TrexOptions.model_validate_json(wrong)
+
+
+def test_a_python_that_is_too_new_is_told():
+    assert "needs a Python older than 3.12, and this is 3.13" in no_client((3, 13))
+    assert no_client((3, 11)) == ""
+    assert Trex(TrexOptions(ports={"tx1": 0})).unfit(LocalHost("local", "test")) == ""
+
+
+def test_its_worker_outlives_netbench_and_is_told_all(server):
+    (command,) = TrexSource(TrexOptions.model_validate({**server.options, "ports": {"tx1": 3}})).commands("tx1", (1,))
+    assert command.startswith("setpriv --pdeathsig clear env ")
+    assert command.endswith(" 1")
+    settings = json.loads(command[command.index("{") : command.index("}") + 1])
+    assert settings == {**server.options, "port": 3}
+    assert "lbr_trex_client" not in sys.modules
+
+
+def package(tmp_path, script):
+    """A TRex package whose server is this shell script."""
+    program = tmp_path / "_t-rex-64"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return TrexSource(TrexOptions(path=str(tmp_path)))
+
+
+def test_a_path_without_a_package(tmp_path):
+    source = TrexSource(TrexOptions(path=str(tmp_path)))
+    with pytest.raises(
+        MissingError, match=r"there is no .*/_t-rex-64: `path` is to be the directory of a TRex package"
+    ):
+        source.open(LocalHost("local", "test"), "tx1", ())
+
+
+def test_a_server_of_its_own_that_does_not_start_says_why_and_leaves_nothing(tmp_path):
+    before = set(Path(gettempdir()).glob("netbench-trex-*"))
+    source = package(tmp_path, 'cat "$3"; echo no such device; exit 3')
+    with pytest.raises(MissingError, match=r"server ended with code 3: .*no such device"):
+        source.open(LocalHost("local", "test"), "tx1", ())
+    assert set(Path(gettempdir()).glob("netbench-trex-*")) == before
