@@ -17,8 +17,8 @@ _TITLES = {
     Virtualisation.NONE: "No virtualisation",
     Virtualisation.OS_LEVEL: "OS-level virtualisation",
     Virtualisation.PARA: "Paravirtualisation",
-    Virtualisation.FULL: "Full virtualisation",
-    Virtualisation.HARDWARE: "Hardware-assisted virtualisation",
+    Virtualisation.FULL: "Full virtualisation, by a program",
+    Virtualisation.HARDWARE: "Full virtualisation, hardware-assisted",
 }
 # Of kinds whose guests have no CPU of their own making.
 _OF_MACHINE = (Virtualisation.NONE, Virtualisation.OS_LEVEL, Virtualisation.PARA)

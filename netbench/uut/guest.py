@@ -31,7 +31,7 @@ from netbench.uut.guest_links import (
     read_links,
 )
 from netbench.vmm import reception
-from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory, on_vm
+from netbench.vmm.base import GuestSpec, RunningGuest, Vmm, guest_directory
 
 _RECEPTION_S = 20.0
 _POLL_S = 0.05
@@ -108,7 +108,7 @@ class Guest(UnitUnderTest):
             | attachment.needs
             | (set() if vmm.elsewhere or attachment.on_nic else {"bridge", "bridge-nf"}),
             load_needs=vmm.load_needs(),
-            pace=(vmm.pace_in_vm if on_vm(paths) else None) or vmm.pace,
+            pace=vmm.pace_of(paths),
             own_kernel=vmm.own_kernel,
         )
 

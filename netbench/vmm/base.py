@@ -169,6 +169,10 @@ class Vmm:
     def __init__(self, options: GuestOptions) -> None:
         self.options = options
 
+    def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
+        """How long things take with its guests on these paths."""
+        return (self.pace_in_vm if on_vm(paths) else None) or self.pace
+
     def check(self, paths: Sequence[StreamPath]) -> None:
         """UsageError for paths and options that it cannot serve on this machine."""
 

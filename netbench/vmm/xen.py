@@ -4,7 +4,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +20,16 @@ from netbench.images.library import find_image
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility
 from netbench.model.pace import Pace
+from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm
 from netbench.vmm.started_machine import trouble_in
-from netbench.vmm.xen_changes import AddDomain, Vif, destroy
+from netbench.vmm.xen_changes import AddDomain, TapOfDomain, Vif, destroy
 from netbench.vmm.xen_console import Overheard, console_of
 from netbench.vmm.xen_domain import REMEDY, Listed, domain_0, domain_config, kernel_words, listed
 from netbench.vmm.xen_options import NIC_KINDS, XenOptions
 
+_IMITATED_PC_S = 90.0  # to boot, where domain 0 has to be woken for each access to it
 _LOOK_S = 2.0  # `xl list` takes domain 0 as long as some frames
 DOMAIN_0 = Path("/proc/xen/capabilities")
 _INFO = re.compile(r"^(xen_version|xen_scheduler)\s*: (.*)$", re.MULTILINE)
@@ -53,7 +55,7 @@ class Xen(Vmm):
     Options: ClassVar[type[GuestOptions]] = XenOptions
     kinds = (Virtualisation.PARA, Virtualisation.HARDWARE)
     nic_models = NIC_KINDS
-    supports = replace(Vmm.supports, attachments=("vif",), pinning=("the whole guest", "each vCPU"))
+    supports = replace(Vmm.supports, attachments=("vif", "tap"), pinning=("the whole guest", "each vCPU"))
     entitles: bool = True
     pace: ClassVar[Pace] = Pace(bring_up_s=25.0, trial_s=3.0, idle_s=0.3, load_s=1.0)  # emulated
     may_need = (Facility("xl", "domains of Xen", REMEDY, look_for_xl),)
@@ -61,6 +63,10 @@ class Xen(Vmm):
     def __init__(self, options: XenOptions) -> None:
         super().__init__(options)
         self._options = options
+
+    def pace_of(self, paths: Sequence[StreamPath]) -> Pace:
+        pace = super().pace_of(paths)
+        return replace(pace, bring_up_s=_IMITATED_PC_S) if self._options.mode == "hvm" else pace
 
     def needs(self) -> frozenset[str]:
         return frozenset({"xl", f"image:{self._options.image}"})
@@ -74,7 +80,8 @@ class Xen(Vmm):
         return self._options.nic
 
     def attachment(self, spec: GuestSpec) -> Vif:
-        return Vif(spec.own_netns, self._options.nic, tuple(nic.interface for nic in spec.nics))
+        kind = Vif if self._options.nic == "vif" else TapOfDomain
+        return kind(spec.own_netns, self._options.nic, tuple(nic.interface for nic in spec.nics))
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         """The domain, paused: only then it has NICs to attach."""

@@ -133,6 +133,15 @@ class Vif(Attachment):
         yield PlaceVif(self.domain, self.interfaces.index(interface), self.model, netns, interface, mac)
 
 
+@dataclass(frozen=True, slots=True)
+class TapOfDomain(Vif):
+    """The same of a NIC that a QEMU in domain 0 imitates: the tap that this makes. It counts as any tap does."""
+
+    kind: ClassVar[str] = "tap"
+    needs: ClassVar[frozenset[str]] = frozenset({"tun"})
+    dropped_too: ClassVar[tuple[str, ...]] = ()
+
+
 def destroy(host: Host, name: str) -> None:
     """End a domain at once, where it is there; TestbedError in the words of xl."""
     if listed(host, name):

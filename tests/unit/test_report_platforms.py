@@ -74,9 +74,10 @@ def test_uuts_are_grouped_by_where_they_ran_and_by_kind() -> None:
         "OS-level virtualisation lxc its machine's this one attached by veth"
         " 0.50 s (0.25 to 1.50, 3 starts) 2.00 MiB (1.00 to 3.00, 2 starts)",
         f"Paravirtualisation xen-pv (emulated) its machine's VM lab, CPU emulated, tcg: {NO_KVM} attached by vif",
-        f"Full virtualisation tcg (emulated) emulated, tcg: {NO_KVM} this one e1000 (emulated), attached by tap",
+        f"Full virtualisation, by a program tcg (emulated) emulated, tcg: {NO_KVM} this one e1000 (emulated),"
+        " attached by tap",
         "twice (emulated) emulated, tcg:",
-        "Hardware-assisted virtualisation kvm (emulated) its machine's, assisted by the processor, kvm VM lab",
+        "Full virtualisation, hardware-assisted kvm (emulated) its machine's, assisted by the processor, kvm VM lab",
     )
     assert sorted(map(text.index, rows)) == [text.index(row) for row in rows]
     assert "They did not all run on the same CPU" in text

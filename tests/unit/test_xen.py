@@ -22,7 +22,7 @@ from netbench.uut.guest_links import guest_links, places_of, read_links
 from netbench.vmm import xen, xen_changes
 from netbench.vmm.base import GuestNic, GuestSpec
 from netbench.vmm.xen import Xen, XenGuest
-from netbench.vmm.xen_changes import AddDomain, PlaceVif, Vif
+from netbench.vmm.xen_changes import AddDomain, PlaceVif
 from netbench.vmm.xen_console import Overheard
 from netbench.vmm.xen_domain import backend, domain_0, domain_config, kernel_words, listed, parse_list
 from netbench.vmm.xen_options import XenOptions
@@ -81,6 +81,7 @@ def test_a_domain_of_each_mode(mode, kind):
     ]
     assert {made["on_poweroff"], made["on_reboot"], made["on_crash"]} == {"preserve"}
     assert Xen(XenOptions(mode=mode)).virtualisation == kind
+    assert (Xen(XenOptions(mode=mode)).pace_of([]).bring_up_s > Xen.pace.bring_up_s) == (mode == "hvm")
 
 
 def test_an_emulated_nic_is_one_of_hvm_that_the_guest_does_not_unplug():
@@ -245,20 +246,40 @@ def test_a_machine_without_xen_says_what_would_bring_it(is_here, says):
         AddDomain("nb-x", "/run/netbench/vm/x/domain.cfg", "", "micro").found(Look(machine))
 
 
-def test_the_vif_of_an_ingress_nic_has_dropped_what_expired_in_it_too():
-    """Domain 0 counts these as if the domain had sent them; what it took in from the domain has one counter."""
-    path = stream_paths(topology(1))[0]
-    links = guest_links([path], Vif(NAME, "vif", ("nb-vi-s1", "nb-ve-s1")))
+def counted_by(attachment):
+    """What is read of the ends in domain 0 of a domain's NICs: point, counter, role and frames."""
+    links = guest_links([stream_paths(topology(1))[0]], attachment)
     counters = NicCounters(10, 20, 3, 4, 5, 6, True, 0, "", 1, 0)
     kernel = cast(Machine, SimpleNamespace(read_nics=lambda places: dict.fromkeys(places, counters)))
-    readings = list(read_links(kernel, links, dict.fromkeys(places_of(links), 0), "guest g"))
-    assert [(one.point, one.counter, one.role, one.frames) for one in readings] == [
+    readings = read_links(kernel, links, dict.fromkeys(places_of(links), 0), "guest g")
+    return [(one.point, one.counter, one.role, one.frames) for one in readings]
+
+
+def test_the_vif_of_an_ingress_nic_has_dropped_what_expired_in_it_too():
+    """Domain 0 counts these as if the domain had sent them; what it took in from the domain has one counter."""
+    assert counted_by(Xen(XenOptions()).attachment(SPEC)) == [
         ("ingress vif", "tx", "passed", 20),
         ("ingress vif", "tx_dropped", "dropped", 4),
         ("ingress vif", "rx_dropped", "dropped", 3),
         ("egress vif", "rx", "passed", 10),
         ("egress vif", "rx_dropped", "dropped", 3),
     ]
+
+
+def test_an_emulated_nic_has_a_tap_which_counts_as_any_tap_does():
+    attachment = Xen(XenOptions(mode="hvm", nic="rtl8139")).attachment(SPEC)
+    assert (attachment.kind, set(attachment.needs)) == ("tap", {"tun"})
+    assert counted_by(attachment) == [
+        ("ingress tap", "tx", "passed", 20),
+        ("ingress tap", "tx_dropped", "dropped", 4),
+        ("egress tap", "rx", "passed", 10),
+        ("egress tap", "rx_dropped", "dropped", 3),
+    ]
+    commands = planned_commands(
+        Guest(Xen(XenOptions(mode="hvm", nic="rtl8139"))), Assignment("g", (stream_paths(topology(1))[0],))
+    )
+    (placed,) = (command for command in commands if "vifDOMID.0-emu" in command)
+    assert "name nb-ti-s1" in placed
 
 
 @pytest.mark.parametrize(("state", "says"), [("--p---", "its domain is paused"), ("----c-", "has crashed: Oops: 0002")])
