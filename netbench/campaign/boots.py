@@ -43,13 +43,17 @@ NextTrial = Callable[[], TrialSpec | None]
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a planned boot has come: attempts at its next trial, failures one after the other, neighbours lost."""
+    """How far a planned boot has come: attempts at its next trial, failures one after the other, neighbours lost.
+
+    `measuring` is the trial that is being measured, with the attempt at it and the number of the boot.
+    """
 
     next_trial: NextTrial
     thrown_away: list[tuple[Reason, ...]] = field(default_factory=list)
     failures: int = 0
     neighbours_failures: int = 0
     lost: dict[tuple[str, ...], str] = field(default_factory=dict)  # why these neighbours are done without
+    measuring: tuple[TrialSpec, int, int] | None = None
 
     def of_this_trial(self, result: TrialResult) -> TrialResult:
         """The result, which is kept, with what came before it at the same trial; the next trial is another one."""
@@ -86,35 +90,49 @@ class Boots:
         A UUT that fails in a trial, or whose links went down or were changed, is restarted; likewise its neighbours.
         When it does not come up, or keeps failing, what comes of the trials that are left is invalid for that reason,
         without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks; that of
-        UUTs on a VM costs only their trials.
+        UUTs on a VM is a failure of theirs, after which another VM is started.
         """
         progress = _Progress(next_trial)
         why = self.lacking.get(uut.name) or self._hopeless(uut.name)
         try:
             while not why and next_trial() is not None:
-                testbed = self.testbeds.of(uut.name)
-                with testbed.uut(uut) as up, ActiveGuests(testbed, uut, up) as guests:
-                    boot = next(self.numbers)
-                    self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
-                    self.record.keep_facts(uut.name, guests.facts())
-                    self.record.tell(UutReady(uut.name))
-                    failure = yield from self._measure_on(guests, boot, progress)
+                try:
+                    testbed = self.testbeds.of(uut.name)
+                    with testbed.uut(uut) as up, ActiveGuests(testbed, uut, up) as guests:
+                        boot = next(self.numbers)
+                        self.record.keep_boot(Boot(uut.name, boot, up.start_s, up.memory_bytes))
+                        self.record.keep_facts(uut.name, guests.facts())
+                        self.record.tell(UutReady(uut.name))
+                        failure = yield from self._measure_on(guests, boot, progress)
+                except MachineGoneError as error:
+                    if uut.on is None:
+                        raise
+                    self.testbeds.close()
+                    failure = str(error)
+                    yield from self._gone(progress, failure)
                 if progress.failures == MOST_FAILURES and next_trial() is not None:
                     raise UutError(f"it failed in {progress.failures} trials one after the other: {failure}")
         except UutError as error:
             why = str(error)
             self.given_up.setdefault(uut.name, []).append(why)
             self.record.keep_console(uut.name, error.log)
-        except MachineGoneError as error:
-            if uut.on is None:
-                raise
-            self.testbeds.close()
-            why = str(error)
-            self.given_up.setdefault(uut.name, []).append(why)
         if why and uut.name not in self.lacking and next_trial() is not None:
             self.record.tell(UutFailed(uut.name, why))
         while (trial := next_trial()) is not None:
             yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
+
+    def _gone(self, progress: _Progress, why: str) -> Iterator[TrialResult]:
+        """The VM that the UUT is on has ended, and with it, where one was being measured, an attempt at a trial."""
+        progress.failures += 1
+        if progress.measuring is None:
+            return
+        (spec, attempt, boot), progress.measuring = progress.measuring, None
+        result = replace(_unmeasured(spec, ReasonKind.UUT_FAILED, why), attempt=attempt, boot=boot)
+        self._finish(result)
+        if attempt <= self.profile.retries and progress.failures < MOST_FAILURES:
+            progress.thrown_away.append(result.reasons)
+        else:
+            yield progress.of_this_trial(result)
 
     def _measure_on(self, guests: ActiveGuests, boot: int, progress: _Progress) -> Generator[TrialResult, None, str]:
         """Measure until nothing is left, or the UUT has to be restarted; why, then."""
@@ -132,7 +150,9 @@ class Boots:
                 continue  # the neighbours may have failed
             progress.thrown_away += self.earlier.pop(trial.key, [])
             attempt = len(progress.thrown_away) + 1
+            progress.measuring = trial, attempt, boot
             result = replace(self._try(guests, trial, attempt), boot=boot)
+            progress.measuring = None
             failed, neighbours_failed = _why(result, ReasonKind.UUT_FAILED), _why(result, ReasonKind.NEIGHBOUR_FAILED)
             progress.failures = progress.failures + 1 if failed else 0
             progress.neighbours_failures = progress.neighbours_failures + 1 if neighbours_failed else 0
@@ -218,10 +238,15 @@ class Boots:
     def _try(self, guests: ActiveGuests, spec: TrialSpec, attempt: int) -> TrialResult:
         self.record.tell(TrialStarted(spec.key, spec.index, attempt))
         result = self._measured(guests, spec, attempt, keep_captures=self._keeps_captures)
-        reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
-        self.record.tell(TrialFinished(spec.key, spec.index, attempt, result.verdict.value, reasons))
-        self._keep_or_remove_captures(result)
+        self._finish(result)
         return result
+
+    def _finish(self, result: TrialResult) -> None:
+        """Tell what came of an attempt, and see to its captures."""
+        reasons = tuple(f"{reason.kind.value}: {reason.detail}" for reason in result.reasons)
+        spec = result.spec
+        self.record.tell(TrialFinished(spec.key, spec.index, result.attempt, result.verdict.value, reasons))
+        self._keep_or_remove_captures(result)
 
     def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
         wanted = Recording.as_wanted(self.profile, self.captures)

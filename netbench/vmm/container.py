@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
@@ -32,14 +32,18 @@ from netbench.vmm.container_host import ContainerHost, is_there, same_namespace
 from netbench.vmm.container_memory import MEMORY_GROUPS, AddMemoryGroup, doors
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import Runtime
+from netbench.vmm.libvirt_api import BINDINGS
 from netbench.vmm.libvirt_lxc import REMEDY, LibvirtLxc, look_for_lxc_driver
+from netbench.vmm.libvirt_lxc_existing import ExistingLxc
 from netbench.vmm.lxc import Lxc
 from netbench.vmm.podman import Podman
 
 _RUNTIMES: Mapping[str, Callable[[], Runtime]] = {"lxc": Lxc, "podman": Podman, "libvirt": LibvirtLxc}
+_LIBVIRT_HERE = r"^lxc(\+unix)?:///"  # not one of another machine, whose files are not here
 _READY = "netbench-container: ready"
 # A shell that waits also for what others have left to it, as the first process of a container must (wait(2)).
 _INIT = ["/bin/sh", "-c", f"echo {_READY}; while :; do sleep 2147483647 & wait; done"]
+_BEFORE_ITS_OWN = ["/bin/sh", "-c", f'echo {_READY}; exec "$@"', "sh"]  # where it has a first process of its own
 # Says its number. A runtime keeps what it knows of its containers below /run: there it sees the guest's directory. It
 # sees no control groups. Both are mounts of its own: `ip netns exec` has put it apart.
 _START = 'echo $$ && mount --bind "$0" /run && mount -t tmpfs netbench /sys/fs/cgroup && exec "$@"'
@@ -54,13 +58,16 @@ class ContainerOptions(GuestOptions):
 
     `root` says whose programs it has: those of this `host`, or of a guest `image`, by the name that `netbench image
     build` gave it, or by the path (with a `/`) of a directory that holds a root file system. Its processes take no more
-    than `memory` together, rounded to MiB; None: what the machine has.
+    than `memory` together, rounded to MiB; None: what the machine has. `domain` is the name of one that is defined at
+    the libvirt `uri`, and of which the container is a copy; it has its own root and memory.
     """
 
     runtime: Literal["lxc", "podman", "libvirt"] = "lxc"
     memory: Memory | None = None
     root: Literal["host", "image"] = "host"
     image: str = DEFAULT_IMAGE
+    uri: Annotated[str, Field(pattern=_LIBVIRT_HERE)] | None = None
+    domain: Annotated[str, Field(min_length=1)] | None = None
 
     @property
     def is_directory(self) -> bool:
@@ -69,6 +76,13 @@ class ContainerOptions(GuestOptions):
 
     @model_validator(mode="after")
     def _fits(self) -> "ContainerOptions":
+        if self.domain is None and self.uri is not None:
+            raise ValueError("uri: it is for `domain`; a container of netbench's own has a libvirtd of its own")
+        if self.domain is not None and self.runtime != "libvirt":
+            raise ValueError("domain: say runtime: libvirt, whose domain it is")
+        for option in ("root", "image", "memory") if self.domain is not None else ():
+            if option in self.model_fields_set:
+                raise ValueError(f"{option}: leave it out; with `domain` it is as the domain has it")
         if self.root == "host" and self.image != DEFAULT_IMAGE:
             raise ValueError(
                 "image: it is for root: image; with root: host a container has the programs of this machine"
@@ -91,6 +105,7 @@ class Container(Vmm):
         Tool("podman", "podman", "containers with `runtime: podman`", optional=True, version="--version"),
         Tool("crun", "crun", "containers with `runtime: podman`", optional=True),
         Facility("libvirt-lxc", "containers with `runtime: libvirt`", REMEDY, look_for_lxc_driver),
+        BINDINGS,
         Tool("nsenter", "util-linux", "commands inside containers", optional=True),
         Tool("cpio", "cpio", "containers whose root is a guest image", optional=True),
         MEMORY_GROUPS,
@@ -103,7 +118,9 @@ class Container(Vmm):
     def __init__(self, options: ContainerOptions) -> None:
         super().__init__(options)
         self._options = options
-        self._runtime = _RUNTIMES[options.runtime]()
+        self._runtime = (
+            _RUNTIMES[options.runtime]() if options.domain is None else ExistingLxc(options.domain, options.uri)
+        )
         self.entitles = self._runtime.entitles
 
     def check(self, paths: Sequence[StreamPath]) -> None:
@@ -127,7 +144,7 @@ class Container(Vmm):
         return frozenset(needs)
 
     def load_needs(self) -> frozenset[str]:
-        return frozenset({"stress-ng"} if self._options.root == "host" else ())
+        return frozenset({"stress-ng"} if self._options.root == "host" and self._options.domain is None else ())
 
     def attachment(self, spec: GuestSpec) -> Veth:
         return Veth(spec.own_netns)
@@ -152,12 +169,13 @@ class Container(Vmm):
     def start(self, spec: GuestSpec, host: Host) -> RunningGuest:
         root = Root(self._source())
         try:
-            root.lay_out(spec.directory / "root")
-            self._runtime.prepare(spec.directory, run_checked(host, ["printenv", MARK]).strip())
+            if self._options.domain is None:
+                root.lay_out(spec.directory / "root")
+            self._runtime.prepare(spec, run_checked(host, ["printenv", MARK]).strip())
         except OSError as error:
             raise TestbedError(f"{spec.title}: its root {error.filename} cannot be made: {error.strerror}") from error
         version = run_checked(host, self._runtime.version).split()[-1]
-        facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact()}
+        facts = {"runtime": f"{self._options.runtime} {version}", "root": self._root_fact(), **self._runtime.facts()}
         memory = self._options.memory
         if memory:
             facts["memory"] = f"{memory} MiB"
@@ -180,9 +198,12 @@ class Container(Vmm):
         return Path(self._options.image).resolve() if self._options.root == "image" else Path("/")
 
     def _start(self, spec: GuestSpec, root: Root, ways_in: Sequence[str]) -> list[str]:
-        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, _INIT, ways_in)]
+        init = _INIT if self._options.domain is None else _BEFORE_ITS_OWN
+        return ["sh", "-c", _START, str(spec.directory), *self._runtime.command(spec, root, init, ways_in)]
 
     def _root_fact(self) -> str:
+        if self._options.domain is not None:
+            return f"domain {self._options.domain}"
         if not self._of_image:
             return self._options.image if self._options.root == "image" else "host"
         image = find_image(self._options.image)

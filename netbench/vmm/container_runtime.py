@@ -24,8 +24,12 @@ class Runtime(Protocol):
         """What it needs on the machine besides a directory and a network namespace."""
         return iter(())
 
-    def prepare(self, directory: Path, run_id: str) -> None:
+    def prepare(self, spec: GuestSpec, run_id: str) -> None:
         """Write what it is told by files below the guest's directory; OSError where that cannot be done."""
+
+    def facts(self) -> dict[str, str]:
+        """As of a RunningGuest, what else is known once it is prepared."""
+        return {}
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         """What runs a container whose first process is `init`; its root is laid out in `root` of its directory.

@@ -19,7 +19,8 @@ from netbench.model.paths import StreamPath
 from netbench.vmm.acceleration import choose
 from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, refuse_nics_of_vms
 from netbench.vmm.guest_agent import GuestAgentHost
-from netbench.vmm.libvirt_api import REMEDY, libvirt_module
+from netbench.vmm.libvirt_api import BINDINGS
+from netbench.vmm.libvirt_changes import OwnDomain
 from netbench.vmm.libvirt_copy_xml import Connected
 from netbench.vmm.libvirt_daemon import PrivateDaemon
 from netbench.vmm.libvirt_domain import LibvirtDomain, domain_name
@@ -30,12 +31,6 @@ from netbench.vmm.qemu import Qemu, QemuGuest, qemu_version
 from netbench.vmm.qemu_command import RunFiles, VirtualMachine, qemu_program
 
 _LIBRARIES = Path("/usr/lib")
-
-
-def look_for_bindings(_: str) -> str:
-    """Which libvirt they are for; MissingError when they are not there."""
-    version = libvirt_module().getVersion()
-    return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
 
 def look_for_daemon(_: str) -> str:
@@ -63,7 +58,7 @@ class Libvirt(Qemu):
     )
     may_need = (
         *Qemu.may_need,
-        Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings),
+        BINDINGS,
         Facility(
             "libvirtd",
             "guests of libvirt with a daemon of their own (no `uri`)",
@@ -83,11 +78,13 @@ class Libvirt(Qemu):
 
     def needs(self) -> frozenset[str]:
         if self._existing is not None:  # its QEMU and its disks are the user's
-            return frozenset({"libvirt-python"} | ({"vhost"} if self._options.vhost == "on" else set()))
-        return super().needs() | {"libvirt-python"} | ({"libvirtd"} if self._uri is None else set())
+            return frozenset({BINDINGS.name} | ({"vhost"} if self._options.vhost == "on" else set()))
+        return super().needs() | {BINDINGS.name} | ({"libvirtd"} if self._uri is None else set())
 
     def changes(self, spec: GuestSpec) -> Iterator[Change]:
         yield AddRunDirectory(str(spec.directory))
+        if self._uri is not None:
+            yield OwnDomain(self._uri, domain_name(spec))
 
     def command(self, spec: GuestSpec) -> str:
         if self._existing is not None:

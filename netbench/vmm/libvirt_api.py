@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from netbench.errors import MissingError, TestbedError
+from netbench.linux.needs import Facility
 
 R = TypeVar("R")
 
@@ -32,6 +33,15 @@ def libvirt_module(name: str = "libvirt") -> ModuleType:
         sys.path.remove(_DEBIAN)
 
 
+def look_for_bindings(_: str) -> str:
+    """Which libvirt they are for; MissingError when they are not there."""
+    version = libvirt_module().getVersion()
+    return f"of libvirt {version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
+
+
+BINDINGS = Facility("libvirt-python", "guests of libvirt: its Python bindings", REMEDY, look_for_bindings)
+
+
 class LibvirtConnection:
     """A connection to a libvirtd. Every method raises TestbedError, naming `whose`, when that cannot be done."""
 
@@ -52,17 +62,21 @@ class LibvirtConnection:
         if self._ask("libvirt does not tell of its domain", domain.isActive):
             shut_down = shlex.join(["virsh", "-c", self.uri, "shutdown", name])
             raise TestbedError(
-                f"{self.whose}: domain {name} is running, and its disks cannot serve two guests: shut it down "
-                f"({shut_down}), or define another one for netbench"
+                f"{self.whose}: domain {name} is running, and its disks and directories cannot serve two guests: "
+                f"shut it down ({shut_down}), or define another one for netbench"
             )
         inactive = self._libvirt.VIR_DOMAIN_XML_INACTIVE
         xml: str = self._ask("libvirt does not tell its domain", lambda: domain.XMLDesc(inactive))
         return xml
 
+    def has(self, name: str) -> bool:
+        """Whether there is a domain of this name, at work or not."""
+        return self._ask("libvirt does not tell its domains", lambda: self._lookup(name)) is not None
+
     def create(self, xml: str) -> Any:  # noqa: ANN401 - libvirt's bindings have no types
-        """A transient domain that is started and paused, and that its daemon keeps when netbench has gone."""
-        paused = self._libvirt.VIR_DOMAIN_START_PAUSED
-        return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, paused))
+        """A transient domain that is started and paused, and that its daemon ends when this connection does."""
+        flags = self._libvirt.VIR_DOMAIN_START_PAUSED | self._libvirt.VIR_DOMAIN_START_AUTODESTROY
+        return self._ask("libvirt cannot start its domain", lambda: self._connection.createXML(xml, flags))
 
     def resume(self, domain: Any) -> None:  # noqa: ANN401 - as above
         """Let a paused domain run."""
@@ -117,6 +131,20 @@ class LibvirtConnection:
         """End a domain at once; TestbedError also when it has ended already."""
         self._ask("libvirt cannot end its domain", domain.destroy)
 
+    def destroy_own(self, uuid: str) -> None:
+        """End the domain with this UUID at once, also while it is started; harmless where there is none (any more)."""
+
+        gone = self._libvirt.VIR_ERR_NO_DOMAIN, self._libvirt.VIR_ERR_OPERATION_INVALID
+
+        def destroy() -> None:
+            try:
+                self._connection.lookupByUUIDString(uuid).destroy()
+            except self._libvirt.libvirtError as error:
+                if error.get_error_code() not in gone:
+                    raise
+
+        self._ask("libvirt cannot end its domain", destroy)
+
     def close(self) -> None:
         """End the connection."""
         self._ask("libvirt does not let go", self._connection.close)
@@ -153,3 +181,8 @@ class LibvirtConnection:
         if not answers:
             raise TestbedError(f"{self.whose}: {otherwise}: no answer within {_ANSWER_S:g} s")
         return answers[0]
+
+
+def is_of_libvirt(error: TestbedError) -> bool:
+    """Whether libvirt has said so itself, and not failed to answer in time."""
+    return error.__cause__ is not None

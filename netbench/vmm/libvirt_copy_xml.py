@@ -6,17 +6,27 @@ machine, is left out of the copy, is written elsewhere, or is a reason to refuse
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from netbench.errors import TestbedError
-from netbench.vmm.libvirt_xml import QEMU, add, add_console, add_nic, add_pinning, as_text, cpuset, mark
+from netbench.vmm.libvirt_xml import (
+    QEMU,
+    add,
+    add_console,
+    add_nic,
+    add_pinning,
+    as_text,
+    become,
+    cpuset,
+    devices_of,
+    mark,
+    memory_mib,
+    parsed,
+)
 from netbench.vmm.qemu_command import GUEST_AGENT_PORT, RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
 _ACCELERATORS = {"kvm": "kvm", "qemu": "tcg"}
-# What names a domain or describes it to people. Its labels are made anew by libvirt.
-_ITS_OWN = ("name", "uuid", "title", "description", "metadata", "on_poweroff", "on_reboot", "on_crash")
 # What connects it with others, or keeps something for it: netbench's own come in place of the first of them.
 _CONNECTIONS = ("interface", "serial", "console", "parallel", "channel", "graphics", "audio", "sound", "redirdev")
 _KEPT_ELSEWHERE = ("redirfilter", "smartcard", "hub", "lease", "shmem", "tpm", "vsock")
@@ -25,8 +35,6 @@ _REFUSED = {"hostdev": "it takes a device of this host", "filesystem": _MOUNTED}
 # Buses that take disks while QEMU runs. On these libvirt gives QEMU the user's disk for reading only; on others QEMU
 # opens it for writing first, at which it may write to its own notes in an image that is not raw (bitmaps, flags).
 _HOT = ("virtio", "scsi", "usb")
-_UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
-_UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +74,13 @@ def copy_of(defined: str, own: Connected, run_id: str) -> DomainCopy:
 
     TestbedError, as a phrase, when there can be none.
     """
-    try:
-        domain = ElementTree.fromstring(defined)
-    except ElementTree.ParseError as error:
-        raise TestbedError(f"its XML cannot be read: {error}") from error
+    domain = parsed(defined)
     kind = domain.get("type", "")
-    if domain.tag != "domain" or kind not in _ACCELERATORS:
-        raise TestbedError(
-            f"it is of type {kind or domain.tag!r}, and only those of QEMU, `kvm` and `qemu`, are started"
-        )
+    if kind not in _ACCELERATORS:
+        otherwise = ": for a container say kind: container, runtime: libvirt" if kind == "lxc" else ""
+        raise TestbedError(f"it is of type {kind!r}, and only those of QEMU, `kvm` and `qemu`, are started{otherwise}")
     cpus = _vcpus(domain, own.pin)
-    for child in [one for one in domain if one.tag in _ITS_OWN or _made_by_libvirt(one)]:
-        domain.remove(child)
-    domain.insert(0, _named("name", own.name))
-    for event in ("on_poweroff", "on_reboot", "on_crash"):
-        add(domain, event, text="destroy")
+    become(domain, own.name)
     _forget_uuid(domain)
     _pin(domain, cpus, own)
     nvram = _boot(domain, own.files)
@@ -93,7 +93,7 @@ def copy_of(defined: str, own: Connected, run_id: str) -> DomainCopy:
         )
     mark(domain, run_id)
     emulator = domain.findtext("devices/emulator", "")
-    return DomainCopy(as_text(domain), _ACCELERATORS[kind], cpus, _memory_mib(domain), emulator, nvram)
+    return DomainCopy(as_text(domain), _ACCELERATORS[kind], cpus, memory_mib(domain), emulator, nvram)
 
 
 def _vcpus(domain: Element, pin: Pinning) -> int:
@@ -102,16 +102,6 @@ def _vcpus(domain: Element, pin: Pinning) -> int:
     if len(pin.vcpus) > cpus:
         raise TestbedError(f"pin: vcpus names CPUs for {len(pin.vcpus)} vCPUs, and it has {cpus}")
     return cpus
-
-
-def _made_by_libvirt(child: Element) -> bool:
-    return child.tag == "seclabel" and child.get("type", "dynamic") == "dynamic"
-
-
-def _named(tag: str, text: str) -> Element:
-    element = Element(tag)
-    element.text = text
-    return element
 
 
 def _forget_uuid(domain: Element) -> None:
@@ -168,9 +158,7 @@ def _keeps_variables(system: Element) -> bool:
 
 
 def _connect(domain: Element, own: Connected) -> None:
-    devices = domain.find("devices")
-    if devices is None:
-        devices = add(domain, "devices")
+    devices = devices_of(domain)
     for child in [one for one in devices if one.tag in (*_CONNECTIONS, *_KEPT_ELSEWHERE)]:
         devices.remove(child)
     for model in devices.findall("video/model"):
@@ -185,8 +173,7 @@ def _connect(domain: Element, own: Connected) -> None:
 
 
 def _write_nothing(domain: Element) -> None:
-    devices = domain.find("devices")
-    assert devices is not None, "it was connected before"
+    devices = devices_of(domain)
     for child in devices:
         if child.tag == "filesystem" and child.find("readonly") is not None:
             continue
@@ -228,13 +215,6 @@ def _keep(disk: Element) -> None:
 def _attributes(parent: Element, tag: str) -> dict[str, str]:
     child = parent.find(tag)
     return {} if child is None else child.attrib
-
-
-def _memory_mib(domain: Element) -> int:
-    memory = domain.find("memory")
-    if memory is None:
-        return 0
-    return int(memory.text or 0) * _UNITS.get(memory.get("unit", "KiB"), 1024) // 2**20
 
 
 def planned_copy(own: Connected) -> str:

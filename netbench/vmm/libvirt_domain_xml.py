@@ -5,7 +5,7 @@ import shutil
 from xml.etree.ElementTree import Element, SubElement
 
 from netbench.hosts.local import search_path
-from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, mark
+from netbench.vmm.libvirt_xml import add, add_console, add_nic, add_pinning, as_text, end_at_every_event, mark, own_uuid
 from netbench.vmm.qemu_command import (
     AGENT_PORT,
     KernelBoot,
@@ -27,6 +27,7 @@ def domain_xml(name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning
     """
     domain = Element("domain", type="kvm" if machine.accelerator == "kvm" else "qemu")
     add(domain, "name", text=name)
+    add(domain, "uuid", text=own_uuid(name))
     add(domain, "memory", text=str(machine.memory_mib), unit="MiB")
     add(domain, "vcpu", text=str(machine.cpus))
     add_pinning(add(domain, "cputune"), machine.cpus, machine.host_cpus, pin)
@@ -39,8 +40,7 @@ def domain_xml(name: str, machine: VirtualMachine, files: RunFiles, pin: Pinning
     if platform.machine() == "x86_64":  # elsewhere libvirt wants UEFI with it
         add(SubElement(domain, "features"), "acpi")
     add(domain, "cpu", mode=_CPU_MODES.get(machine.accelerator, "CPU"))
-    for event in ("on_poweroff", "on_reboot", "on_crash"):
-        add(domain, event, text="destroy")
+    end_at_every_event(domain)
     _devices(domain, machine, files)
     mark(domain, run_id)
     return as_text(domain)

@@ -45,7 +45,7 @@ class ExistingDomain:
         file = self._own.files.directory / "domain.xml"
         return (
             f"{shlex.join([*virsh, 'dumpxml', '--inactive', self.name])} >{shlex.quote(str(file))}\n"
-            f"# {self.name} must be shut off, and stays as it is. Its copy has no uuid, what it may write to is\n"
+            f"# {self.name} must be shut off, and stays as it is. Its copy has another uuid, what it may write to is\n"
             "# <transient/>, and in place of its NICs, serial ports, channels and screens it has what follows.\n"
             f"{shlex.join([*virsh, 'create', '/dev/stdin'])} <<'END'\n{planned_copy(self._own)}\nEND"
         )

@@ -16,15 +16,16 @@ from netbench.vmm.base import GuestSpec
 from netbench.vmm.container_root import Root
 from netbench.vmm.container_runtime import DIRECTORY, Runtime, host_name
 from netbench.vmm.libvirt_lxc_groups import SWITCHED, AddGroups, cpu_door, hierarchies, in_groups
-from netbench.vmm.libvirt_xml import add, as_text, cpuset
+from netbench.vmm.libvirt_xml import add, as_text, cpuset, end_at_every_event
 
 REMEDY = "apt-get install libvirt-daemon libvirt-daemon-driver-lxc libvirt-clients"
 _SCRIPT = Path(__file__).with_name("libvirt_lxc.sh")
 _LIBRARIES = Path("/usr/lib")
 _CONTROLLER = "libvirt_lxc"  # the process of libvirt's that has one container, whose parent it is
-_MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # this machine's files, where those of libvirt's own hide some
+MACHINE = f"{DIRECTORY}/libvirt-own/machine"  # this machine's files, where those of libvirt's own hide some
+RUN_ID = "@RUN@"  # stands for the run's mark, which libvirt_lxc.sh knows
 # In a domain the settings of the kernel can only be read, but for whoever mounts them once more.
-_WRITABLE = 'for one in /proc/sys /sys; do mount -o remount,bind,rw "$one" || exit; done; exec "$@"'
+WRITABLE = 'for one in /proc/sys /sys; do mount -o remount,bind,rw "$one" || exit; done; exec "$@"'
 
 
 def look_for_lxc_driver(_: str) -> str:
@@ -55,7 +56,7 @@ class LibvirtLxc(Runtime):
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         seen = [one.controllers or " ".join(f"+{name}" for name in SWITCHED) for one in hierarchies()]
-        run = ["sh", str(_SCRIPT), host_name(spec), domain_xml(spec, root, init), *seen]
+        run = ["sh", str(_SCRIPT), host_name(spec), self._domain(spec, root, init), *seen]
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         return confined(in_groups([*apart, *run], spec.own_netns), spec.host_cpus, "")
 
@@ -64,6 +65,9 @@ class LibvirtLxc(Runtime):
         scripts = {one.pid for one in there if one.parent == runtime}
         controllers = {one.pid for one in there if one.parent in scripts and one.name == _CONTROLLER}
         return [one.pid for one in there if one.parent in controllers]
+
+    def _domain(self, spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
+        return domain_xml(spec, root, init)
 
 
 def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
@@ -78,18 +82,17 @@ def domain_xml(spec: GuestSpec, root: Root, init: Sequence[str]) -> str:
     add(domain, "vcpu", text=str(os.cpu_count()), **({"cpuset": cpuset(spec.host_cpus)} if spec.host_cpus else {}))
     system = SubElement(domain, "os")
     add(system, "type", text="exe")
-    first, *words = ["/bin/sh", "-c", _WRITABLE, "sh", *init]
+    first, *words = ["/bin/sh", "-c", WRITABLE, "sh", *init]
     add(system, "init", text=first)
     for word in words:
         add(system, "initarg", text=word)
-    add(system, "initenv", text="@RUN@", name=MARK)
+    add(system, "initenv", text=RUN_ID, name=MARK)
     add(SubElement(domain, "features"), "capabilities", policy="allow")
-    for event in ("on_poweroff", "on_reboot", "on_crash"):
-        add(domain, event, text="destroy")
+    end_at_every_event(domain)
     devices = SubElement(domain, "devices")
     _add_directory(devices, f"{DIRECTORY}/root", "/")
     for name in root.shared:
-        add(_add_directory(devices, f"{_MACHINE}{root.source / name}", f"/{name}"), "readonly")
+        add(_add_directory(devices, f"{MACHINE}{root.source / name}", f"/{name}"), "readonly")
     add(devices, "console", type="pty")
     return as_text(domain)
 

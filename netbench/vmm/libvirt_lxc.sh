@@ -10,6 +10,19 @@ mkdir -p "$own/drivers" "$own/machine" /run/libvirt
 mount --rbind / "$own/machine"
 . "${0%/*}/libvirt_places.sh"
 
+# What the copy of a domain writes to directories of this machine stays in here: each line of that file is one of them.
+if [ -e /run/overlaid ]; then
+    mkdir "$own/copies"
+    mount -t tmpfs -o mode=755 netbench "$own/copies"
+    number=0
+    while IFS= read -r directory; do
+        copy=$own/copies/$number
+        mkdir -p "$copy/written" "$copy/work" "$copy/merged"
+        mount -t overlay -o "lowerdir=$own/machine$directory,upperdir=$copy/written,workdir=$copy/work" netbench "$copy/merged"
+        number=$((number + 1))
+    done </run/overlaid
+fi
+
 # It sees only the guest's own groups, of the controllers that it insists on.
 for controllers; do
     if [ "$controllers" != "${controllers#+}" ]; then

@@ -1,15 +1,23 @@
 """Parts of libvirt's XML that every domain of netbench's has (https://libvirt.org/formatdomain.html)."""
 
+import uuid
 from collections.abc import Sequence
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from netbench.errors import TestbedError
 from netbench.hosts.local import MARK
 from netbench.vmm.qemu_command import RunFiles, VirtualNic
 from netbench.vmm.qemu_options import Pinning
 
 QEMU = "{http://libvirt.org/schemas/domain/qemu/1.0}"
 _MODELS = {"virtio-net-pci": "virtio"}  # the others are called alike
+_NAMES = uuid.UUID("5f0c7f0e-6c1b-4d43-9b1e-0a4a3f2f6b5d")  # of netbench's domains: any, once and for all
+_EVENTS = ("on_poweroff", "on_reboot", "on_crash")
+# What names a domain or describes it to people. Its labels are made anew by libvirt.
+_ITS_OWN = ("name", "uuid", "title", "description", "metadata", *_EVENTS)
+_UNITS = {"b": 1, "bytes": 1, "KB": 1000, "k": 1024, "KiB": 1024, "MB": 10**6, "M": 2**20, "MiB": 2**20}
+_UNITS |= {"GB": 10**9, "G": 2**30, "GiB": 2**30, "TB": 10**12, "T": 2**40, "TiB": 2**40}
 
 
 def add(parent: Element, tag: str, *, text: str = "", **attributes: str) -> Element:
@@ -17,6 +25,53 @@ def add(parent: Element, tag: str, *, text: str = "", **attributes: str) -> Elem
     element = SubElement(parent, tag, attributes)
     element.text = text or None
     return element
+
+
+def parsed(defined: str) -> Element:
+    """A domain as libvirt shows it; TestbedError, as a phrase, where that is none."""
+    try:
+        domain = ElementTree.fromstring(defined)
+    except ElementTree.ParseError as error:
+        raise TestbedError(f"its XML cannot be read: {error}") from error
+    if domain.tag != "domain":
+        raise TestbedError(f"its XML is of a <{domain.tag}>, not of a <domain>")
+    return domain
+
+
+def become(domain: Element, name: str) -> None:
+    """Have a copy called `name`, and nothing else as the domain that it is of; it ends where that would start anew."""
+    for child in [one for one in domain if one.tag in _ITS_OWN or _made_by_libvirt(one)]:
+        domain.remove(child)
+    for place, (tag, text) in enumerate((("name", name), ("uuid", own_uuid(name)))):
+        element = Element(tag)
+        element.text = text
+        domain.insert(place, element)
+    end_at_every_event(domain)
+
+
+def end_at_every_event(domain: Element) -> None:
+    """It neither starts again nor stays when it ends by itself."""
+    for event in _EVENTS:
+        add(domain, event, text="destroy")
+
+
+def own_uuid(name: str) -> str:
+    """That of netbench's domain `name`: by it, it is known from one of somebody else's that is called so."""
+    return str(uuid.uuid5(_NAMES, name))
+
+
+def devices_of(domain: Element) -> Element:
+    """Where its devices are."""
+    devices = domain.find("devices")
+    return add(domain, "devices") if devices is None else devices
+
+
+def memory_mib(domain: Element) -> int:
+    """What memory it has."""
+    memory = domain.find("memory")
+    if memory is None:
+        return 0
+    return int(memory.text or 0) * _UNITS.get(memory.get("unit", "KiB"), 1024) // 2**20
 
 
 def add_nic(devices: Element, nic: VirtualNic) -> Element:
@@ -65,3 +120,7 @@ def as_text(domain: Element) -> str:
     ElementTree.register_namespace("qemu", QEMU.strip("{}"))
     ElementTree.indent(domain)
     return ElementTree.tostring(domain, encoding="unicode")
+
+
+def _made_by_libvirt(child: Element) -> bool:
+    return child.tag == "seclabel" and child.get("type", "dynamic") == "dynamic"

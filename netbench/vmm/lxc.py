@@ -23,8 +23,8 @@ class Lxc(Runtime):
     needs: ClassVar[frozenset[str]] = frozenset({"lxc-start"})
     version: ClassVar[tuple[str, ...]] = ("lxc-start", "--version")
 
-    def prepare(self, directory: Path, run_id: str) -> None:
-        (directory / "mount").mkdir()
+    def prepare(self, spec: GuestSpec, run_id: str) -> None:
+        (spec.directory / "mount").mkdir()
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         told = [word for key, value in _settings(host_name(spec), root) for word in ("--define", f"lxc.{key}={value}")]

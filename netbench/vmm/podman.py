@@ -37,9 +37,9 @@ class Podman(Runtime):
     needs: ClassVar[frozenset[str]] = frozenset({"podman", "crun"})
     version: ClassVar[tuple[str, ...]] = ("podman", "--version")
 
-    def prepare(self, directory: Path, run_id: str) -> None:
+    def prepare(self, spec: GuestSpec, run_id: str) -> None:
         text = _CONFIGURATION.format(mark=MARK, run_id=run_id, directory=DIRECTORY)
-        (directory / _CONFIGURATION_FILE).write_text(text)
+        (spec.directory / _CONFIGURATION_FILE).write_text(text)
 
     def command(self, spec: GuestSpec, root: Root, init: Sequence[str], ways_in: Sequence[str]) -> list[str]:
         storage = (

@@ -14,6 +14,8 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.clock import wait_until
 from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost, marked_processes
+from netbench.images.library import find_image
+from netbench.images.unpacked import unpack
 from netbench.linux.cgroups import find_memory_controller
 from netbench.linux.proc import all_processes
 from netbench.model.entitlement import Entitlement
@@ -24,6 +26,7 @@ from netbench.uut.base import EVERYTHING, ActiveGuest
 from netbench.uut.guest import Guest
 from netbench.vmm import container
 from netbench.vmm.container import Container, ContainerOptions
+from netbench.vmm.libvirt_api import libvirt_module
 from netbench.vmm.libvirt_lxc import REMEDY, look_for_lxc_driver
 from tests.breakages import NOTHING, SENT, Broken, load_shipped, measured, no_route_in_guest, ruled
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
@@ -31,6 +34,7 @@ from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, wait_for
 from tests.netns.yard import FRAMES, fresh_yard, groups
 from tests.unit.inputs import topology
+from tests.users_libvirtd import HERE, domains, users_daemon
 
 pytestmark = [
     pytest.mark.root,
@@ -101,6 +105,107 @@ class TestLibvirt(VmmContract):
 
     def broken(self):
         return Container(ContainerOptions(runtime="libvirt", root="image", image="/var/empty-root/"))
+
+
+BOX = """
+<domain type='lxc'>
+  <name>{name}</name>
+  <memory unit='MiB'>512</memory>
+  <os><type>exe</type><init>/bin/sh</init><initarg>-c</initarg><initarg>{does}; exec sleep 1000000</initarg></os>
+  <features><privnet/></features>
+  <devices>{devices}<console type='pty'/></devices>
+</domain>
+"""
+
+
+def lacking_for_domains() -> str:
+    try:
+        libvirt_module()
+    except MissingError as error:
+        return str(error)
+    return lacking
+
+
+needs_users_libvirt = pytest.mark.skipif(bool(lacking_for_domains()), reason=lacking_for_domains())
+
+
+@pytest.fixture
+def users(tmp_path):
+    """The URI of a user's libvirtd for containers, and a connection to it; in the end it has what it had."""
+    with users_daemon(HERE, tmp_path / "libvirtd") as uri:
+        uri = f"lxc{uri.removeprefix('qemu')}"
+        connection = libvirt_module().open(uri)
+        yield uri, connection
+        connection.close()
+
+
+@needs_users_libvirt
+class TestDomainOfLibvirt(VmmContract):
+    """The copy of one that a user has defined, on the programs of this machine."""
+
+    uri = "lxc:///system"
+
+    @pytest.fixture(autouse=True)
+    def _defined(self, request):
+        if "yard" not in request.fixturenames:
+            yield
+            return
+        self.uri, connection = request.getfixturevalue("users")
+        connection.defineXML(BOX.format(name="box", does="true", devices=""))
+        before = domains(connection)
+        yield
+        assert domains(connection) == before
+
+    def vmm(self):
+        return Container(ContainerOptions(runtime="libvirt", uri=self.uri, domain="box", forward="route"))
+
+    def broken(self):
+        return Container(ContainerOptions(runtime="libvirt", uri=self.uri, domain="gone"))
+
+
+@needs_users_libvirt
+def test_what_the_copy_of_a_domain_writes_goes_with_it_and_nothing_else_of_it_is_touched(users, tmp_path, results):
+    uri, connection = users
+    own, data = unpack(find_image("micro")), tmp_path / "its data"
+    data.mkdir()
+    (data / "here").write_text("before")
+    mounts = "".join(
+        f"<filesystem type='mount'><source dir='{source}'/><target dir='{target}'/></filesystem>"
+        for source, target in ((own, "/"), (data, "/mnt"))
+    )
+    writes = "echo after >/mnt/here; echo new >/mnt/there; echo new >/root/new; cat /mnt/here"
+    connection.defineXML(BOX.format(name="web", does=writes, devices=mounts))
+    there, files = domains(connection), sorted(own.rglob("*"))
+    uuts = [
+        {"name": name, "kind": "container", "runtime": "libvirt", "uri": uri, "domain": name, "forward": forward}
+        for name, forward in (("web", "route"), ("gone", "bridge"))
+    ]
+    wanted = topology(1, uuts, name="nbt-dom").model_dump(mode="json", exclude_none=True)
+    (tmp_path / "topology.yaml").write_text(yaml.safe_dump(wanted))
+    done = netbench("run", tmp_path / "topology.yaml", "quick", "-o", results, *FEW)
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = {row["uut"]: row for row in rows(results)}
+    web = told["web"]
+    assert (web["sent_frames"], web["received_frames"]) == (str(FEW_FRAMES), str(FEW_FRAMES)), web
+    assert (web["unexplained_frames"], verdict_of(web)) == ("0", "valid"), web
+    assert verdict_of(told["gone"]) == "invalid"
+    assert f"there is no domain gone at {uri}, which has: web" in told["gone"]["reasons"] + done.stdout + done.stderr
+    assert domains(connection) == there
+    assert sorted(own.rglob("*")) == files
+    assert {path.name: path.read_text() for path in data.iterdir()} == {"here": "before"}
+
+
+@needs_users_libvirt
+def test_the_copy_does_what_the_domain_does(users):
+    uri, connection = users
+    connection.defineXML(BOX.format(name="box", does="echo its own", devices=""))
+    options = ContainerOptions(runtime="libvirt", uri=uri, domain="box")
+    with fresh_yard("nbt-copy") as yard, yard.uut(Guest(Container(options)), "g", ()) as active:
+        assert active.ready.inside is not None
+        assert active.ready.inside.read("/proc/1/cmdline") == "sleep\x001000000\x00"
+        assert wait_until(lambda: "its own" in active.uut.console(), 5.0)
+        facts = active.ready.facts
+        assert (facts["domain"], facts["root"], facts["memory"]) == ("box", "domain box", "512 MiB")
 
 
 @pytest.mark.parametrize(

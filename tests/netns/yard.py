@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from netbench.generators.frames import build_frame
@@ -11,6 +11,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
+from netbench.linux.changes import Change
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -20,6 +21,8 @@ from netbench.model.points import whole_path
 from netbench.model.traffic import Traffic
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.base import EVERYTHING, ActiveGuest, Assignment, Reading, Site, UnitUnderTest, bring_up
+from netbench.uut.guest import Guest, StartGuest
+from netbench.vmm.base import RunningGuest, Vmm
 from tests.unit.inputs import topology
 
 FRAMES = 100
@@ -78,6 +81,24 @@ class Yard:
             yield active
         finally:
             uut.destroy()
+            assert self.machine.undo(to=point) == []
+
+    @contextmanager
+    def started(self, vmm: Vmm, name: str, paths: tuple[StreamPath, ...] = ()) -> Iterator[RunningGuest]:
+        """A guest that its driver has started, and that need not answer, until the block is left."""
+        point, guest = self.machine.point, None
+        try:
+            for step in Guest(vmm).plan(Assignment(name, paths, EVERYTHING, "uut", self.run_id)).steps:
+                if isinstance(step, Change):
+                    self.machine.make([step])
+                elif isinstance(step, StartGuest):
+                    host = self.machine.host() if vmm.elsewhere else self.hosts["uut"]
+                    guest = vmm.start(replace(step.spec, netns=host.netns), host)
+            assert guest is not None
+            yield guest
+        finally:
+            if guest is not None:
+                guest.stop()
             assert self.machine.undo(to=point) == []
 
     def forwarded(self, active: ActiveGuest, path: StreamPath, frames: int = FRAMES) -> int:

@@ -517,12 +517,50 @@ def test_a_vm_that_does_not_come_up_costs_the_trials_of_its_uuts(campaign, monke
         runner.start(make_request(ON_A_VM, profile(), ["route"]), another, [], [])
 
 
+GONE = MachineGoneError("guest lab: QEMU was killed")
+
+
+@pytest.mark.parametrize(
+    ("retries", "outcome"),
+    [(1, "valid-1-2 valid-2-3 valid-1-3"), (0, "valid-1-2 invalid-1-2 valid-1-3")],
+    ids=["measured again", "lost"],
+)
 @on_a_vm
-def test_a_vm_that_dies_costs_the_trials_of_its_uuts_and_this_machine_all(campaign):
-    campaign.testbed.stop_at(2, MachineGoneError("guest lab: QEMU was killed"))
-    results = campaign.run(order="sequential")
-    assert [trial.verdict for trial in results.trials] == [Verdict.VALID, Verdict.INVALID]
-    assert campaign.testbed.calls.count("open") == campaign.testbed.calls.count("close") == 2
+def test_a_vm_that_dies_costs_its_uut_the_attempt_and_another_is_started(campaign, retries, outcome):
+    """Here in the second trial of three, each of which is told by verdict, attempt and number of the boot."""
+    campaign.testbed.stop_at(5, GONE)
+    results = campaign.run(order="sequential", repetitions=3, retries=retries)
+    assert {trial.verdict for trial in results.trials if trial.spec.uut == "bridge"} == {Verdict.VALID}
+    found = [trial for trial in results.trials if trial.spec.uut == "route"]
+    assert " ".join(f"{one.verdict.value}-{one.attempt}-{one.boot}" for one in found) == outcome
+    assert [one.number for one in results.boots] == [1, 2, 3]
+    assert [event["attempt"] for event in campaign.events("trial-finished")] == ([1] * 5 + ([2, 1] if retries else [1]))
+    spoken = [reason for one in found for reasons in (one.reasons, *one.thrown_away) for reason in reasons]
+    assert [(reason.kind, reason.detail) for reason in spoken] == [(ReasonKind.UUT_FAILED, str(GONE))]
+    assert campaign.testbed.calls.count("open") == campaign.testbed.calls.count("close") == 3
+
+
+@on_a_vm
+def test_a_vm_that_keeps_dying_is_given_up_for_its_uuts_alone(campaign):
+    def before_trial(number):
+        if campaign.testbed.topology.vms:
+            raise GONE
+
+    campaign.testbed.before_trial = before_trial
+    results = campaign.run(order="sequential", repetitions=5, retries=0)
+    verdicts = {
+        name: [one.verdict.value for one in results.trials if one.spec.uut == name] for name in ("bridge", "route")
+    }
+    assert verdicts == {"bridge": ["valid"] * 5, "route": ["invalid"] * 5}
+    why = f"it failed in 3 trials one after the other: {GONE}"
+    assert [one.reasons[0].detail for one in results.trials[-3:]] == [str(GONE), why, why]
+    assert campaign.testbed.calls.count("open") == 4
+
+
+def test_a_vm_that_dies_where_all_is_on_it_ends_the_campaign(campaign):
+    campaign.testbed.stop_at(1, GONE)
+    with pytest.raises(MachineGoneError):
+        campaign.run()
 
 
 @on_a_vm

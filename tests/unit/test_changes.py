@@ -39,6 +39,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.journal import from_json, to_json
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
+from netbench.vmm.libvirt_changes import OwnDomain
 from netbench.vmm.openvz_changes import AddContainer, AddContainerNic, StartContainer
 from netbench.vmm.xen_changes import AddDomain, PlaceVif
 from tests.unit.fakes import FakeHost
@@ -120,6 +121,7 @@ EACH = {
         "cat >/run/netbench/vm/x/domain.cfg <<'END'\nmemory = 256\nEND\n"
         "xl create -p -e -q /run/netbench/vm/x/domain.cfg"
     ),
+    OwnDomain("qemu:///system", "nb-x"): "! virsh -c qemu:///system domuuid nb-x",
     PlaceVif("nb-x", 1, "vif", None, "nb-ve-s1", "02:6e:67:00:01:02"): (
         "ip link set dev vifDOMID.1 address 02:6e:68:00:01:02 name nb-ve-s1"
     ),

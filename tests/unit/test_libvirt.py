@@ -107,6 +107,7 @@ def test_a_daemon_that_hangs_or_complains_is_an_error_that_names_the_guest(monke
         registerErrorHandler=lambda *_: None,
         open=lambda _: connection,
         VIR_DOMAIN_START_PAUSED=1,
+        VIR_DOMAIN_START_AUTODESTROY=2,
     )
     monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)
     talk = LibvirtConnection("guest g", "qemu:///system")
@@ -135,6 +136,7 @@ def test_a_domain_whose_console_is_out_of_reach_is_not_called_paused(monkeypatch
         registerErrorHandler=lambda *_: None,
         open=lambda _: connection,
         VIR_DOMAIN_START_PAUSED=1,
+        VIR_DOMAIN_START_AUTODESTROY=2,
         **{f"VIR_DOMAIN_{name}": number for number, name in enumerate(states, 1)},
     )
     monkeypatch.setattr(libvirt_api, "libvirt_module", lambda: module)

@@ -23,6 +23,7 @@ from netbench.vmm.esxi import Esxi
 from netbench.vmm.esxi_api import session
 from tests import vcsim
 from tests.commands import FEW, netbench, rows
+from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import wait_for
 
 pytestmark = pytest.mark.timeout(1200)  # the simulator may have to be built
@@ -309,6 +310,27 @@ def test_a_guest_that_others_end_is_noticed(simulator, machine, spec):
     simulator.ask(remove_machine)
     assert guest.death() == f"guest g: its VM {NAME} is gone"
     guest.stop()
+
+
+@pytest.mark.root
+class TestContract(VmmContract):
+    """What every driver keeps, as far as objects of the API show it."""
+
+    no_answers = "vcsim has no guests that run, and moves no frames"
+
+    @pytest.fixture(autouse=True)
+    def _simulator(self, simulator):
+        self.simulator = simulator
+
+    def vmm(self):
+        return driver(self.simulator)
+
+    def broken(self):
+        return driver(self.simulator, disk="[LocalDS_0] nowhere.vmdk")
+
+    def kill(self, yard):
+        (name,) = (one[3:-11] for one in self.simulator.inventory() if one.startswith("VM nb-") and "poweredOn" in one)
+        self.simulator.ask(lambda host: host.session.wait(host.machine(name).PowerOffVM_Task(), 10.0))
 
 
 def test_what_cannot_be_undone_for_want_of_a_password_is_undone_later(simulator, machine, spec):

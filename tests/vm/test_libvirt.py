@@ -4,32 +4,34 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from netbench.errors import MissingError, TestbedError
-from netbench.hosts.base import Host
-from netbench.hosts.clock import wait_until
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost, marked_processes
+from netbench.hosts.local import marked_processes
+from netbench.linux.changes import Look
 from netbench.model.entitlement import Entitlement
 from netbench.testbed.cpus import usable_cpus
 from netbench.uut.base import ActiveGuest
 from netbench.uut.guest import Guest
-from netbench.vmm.base import GuestSpec, guest_directory
+from netbench.vmm.base import guest_directory
 from netbench.vmm.libvirt import Libvirt
 from netbench.vmm.libvirt_api import libvirt_module
-from netbench.vmm.libvirt_daemon import PrivateDaemon
+from netbench.vmm.libvirt_changes import OwnDomain
 from netbench.vmm.libvirt_options import LibvirtOptions
+from netbench.vmm.libvirt_xml import own_uuid
 from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
 from tests.contract.vmm_contract import VmmContract
 from tests.netns.watching import events, pids_in, wait_for
 from tests.netns.yard import Yard, fresh_yard, groups
 from tests.this_machine import LOCAL
+from tests.users_libvirtd import HERE, domains, users_daemon
 from tests.vm.test_guests import ONE, TOPOLOGY, UUT, reasons
 
 pytestmark = [pytest.mark.vm, pytest.mark.root]
@@ -92,34 +94,11 @@ class TestRunningDaemon(VmmContract):
         return driver(uri="qemu+unix:///system?socket=/nowhere")
 
 
-class ByHand(PrivateDaemon):
-    """Without a namespace of processes: what it has started goes on without it."""
-
-    @property
-    def command(self) -> list[str]:
-        return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
-
-
-HERE = LocalHost("user", "nbt-user")
-
-
 def of_uut(yard: Yard) -> Namespaced:
     """The namespace of its UUT."""
     netns = yard.hosts["uut"].netns
     assert netns
     return Namespaced(HERE, netns)
-
-
-@contextmanager
-def users_daemon(host: Host, directory: Path) -> Iterator[str]:
-    """One that bears no mark of a run."""
-    daemon = ByHand(GuestSpec("user", directory))
-    daemon.start(host)
-    try:
-        yield daemon.uri
-    finally:
-        daemon.stop()
-        assert wait_until(lambda: list(marked_processes("nbt-user")) == [], 5.0)
 
 
 @pytest.fixture
@@ -277,12 +256,6 @@ def copies(directory: Path, uri: str, *domains: str) -> Path:
     return path
 
 
-def state(connection) -> list[tuple[str, bool, str]]:
-    """The domains of a daemon: which, whether they run, and what they are."""
-    domains = sorted(connection.listAllDomains(), key=lambda one: one.name())
-    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in domains]
-
-
 @pytest.mark.timeout(300)
 def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, tmp_path, results, libvirt):
     """Both ways to keep its disk: where libvirt can plug it in, and where it cannot."""
@@ -292,11 +265,11 @@ def test_a_domain_that_a_user_has_defined_forwards_and_stays_what_it_was(disk, t
         connection = libvirt.open(uri)
         for name, bus in (("web", "virtio"), ("old", "sata")):
             connection.defineXML(defined(disk, name, bus))
-        there = state(connection)
+        there = domains(connection)
         path = copies(tmp_path, uri, "web", "old", "gone")
         done = netbench("run", path, "quick", "-o", results, *FEW, timeout_s=240)
         assert done.returncode == 1, done.stdout + done.stderr
-        assert state(connection) == there
+        assert domains(connection) == there
         connection.close()
     told = {row["uut"]: row for row in rows(results)}
     for name in ("web", "old"):
@@ -316,20 +289,90 @@ def test_what_a_killed_netbench_left_of_a_copy_is_cleaned(disk, tmp_path, result
     with users_daemon(HERE, tmp_path) as uri:
         connection = libvirt.open(uri)
         connection.defineXML(defined(disk, "web"))
-        there = state(connection)
+        there = domains(connection)
         many = settings(repetitions=50)
         campaign = start("run", copies(tmp_path, uri, "web"), "quick", "-o", results, *FEW, *many)
         wait_for(lambda: "uut-ready" in {event["kind"] for event in events(results)}, timeout_s=120)
+        assert len(domains(connection)) == 2
+        assert sorted(disk.iterdir()) != before
         campaign.kill()
         campaign.communicate()
-        assert sorted(disk.iterdir()) != before
-        assert len(state(connection)) == 2, "its copy lives on"
+        wait_for(lambda: len(connection.listAllDomains()) == 1)
         done = netbench("clean")
         assert done.returncode == 0, done.stderr
-        wait_for(lambda: len(connection.listAllDomains()) == 1)
-        assert state(connection) == there
+        assert domains(connection) == there
         assert sorted(disk.iterdir()) == before
         connection.close()
+
+
+KILLED_AS_IT_STARTS = """
+import os, signal, sys, threading
+from netbench.cli.main import main
+from netbench.vmm.libvirt_api import LibvirtConnection
+
+create = LibvirtConnection.create
+
+def killed(self, xml):
+    threading.Timer({after_s}, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    return create(self, xml)
+
+LibvirtConnection.create = killed
+sys.argv = ["netbench", *{words}]
+main()
+"""
+
+
+# QEMU, which answers late when libvirt asks what it can do: so long it takes before there is any process of a guest.
+SLOW = """#!/bin/sh
+case "$*" in *none,*) sleep 3 ;; esac
+exec qemu-system-x86_64 "$@"
+"""
+LATE = """
+<domain type='qemu'><name>late</name><memory unit='MiB'>64</memory><os><type arch='x86_64'>hvm</type></os>
+<devices><emulator>{emulator}</emulator></devices></domain>
+"""
+
+
+@pytest.mark.parametrize("after_s", [1.0, 4.0])
+def test_a_domain_that_libvirt_is_just_starting_when_netbench_is_killed_is_ended(tmp_path, results, libvirt, after_s):
+    slow = tmp_path / "qemu-slow"
+    slow.write_text(SLOW)
+    slow.chmod(0o755)
+    with users_daemon(HERE, tmp_path) as uri:
+        connection = libvirt.open(uri)
+        connection.defineXML(LATE.format(emulator=slow))
+        there = domains(connection)
+        os.utime(slow, (1, 1))  # libvirt asks it once more
+        words = list(map(str, ("run", copies(tmp_path, uri, "late"), "quick", "-o", results, *FEW)))
+        code = KILLED_AS_IT_STARTS.format(after_s=after_s, words=words)
+        done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+        assert done.returncode == -signal.SIGKILL
+        time.sleep(SETTLED_S)  # what was begun is there by then
+        wait_for(lambda: [one.name() for one in connection.listAllDomains()] == ["late"])
+        cleaned = netbench("clean")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert domains(connection) == there
+        connection.close()
+
+
+SETTLED_S = 8.0
+
+
+def test_what_is_in_the_journal_of_a_domain_ends_that_and_no_other(tmp_path, libvirt):
+    with users_daemon(HERE, tmp_path) as uri:
+        connection = libvirt.open(uri)
+        bare = "<domain type='qemu'><name>{}</name>{}<memory>65536</memory><os><type>hvm</type></os></domain>"
+        theirs = connection.createXML(bare.format("nb-theirs", ""), libvirt.VIR_DOMAIN_START_PAUSED)
+        uuid = f"<uuid>{own_uuid('nb-ours')}</uuid>"
+        connection.createXML(bare.format("nb-ours", uuid), libvirt.VIR_DOMAIN_START_PAUSED)
+        with pytest.raises(TestbedError, match="the domain nb-theirs at .* is there already and not netbench's"):
+            OwnDomain(uri, "nb-theirs").found(Look(HERE))
+        for name in ("nb-theirs", "nb-ours", "nb-ours", "nb-nowhere"):
+            OwnDomain(uri, name).undo(HERE)
+        assert [one.name() for one in connection.listAllDomains()] == ["nb-theirs"]
+        theirs.destroy()
+        connection.close()
+    OwnDomain(uri, "nb-ours").undo(HERE)  # nobody is there any more
 
 
 def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, libvirt):
@@ -338,15 +381,19 @@ def test_a_domain_that_runs_is_refused_and_a_name_that_is_taken(disk, tmp_path, 
         web = connection.defineXML(defined(disk, "web"))
         taken = f"nb-{guest_directory(yard.run_id, 'uut-g').name}"
         connection.defineXML(defined(disk, taken))
-        there = state(connection)
-        with pytest.raises(TestbedError, match=f"domain '{taken}' already exists"), refused(yard, uri):
+        there = domains(connection)
+        with (
+            pytest.raises(TestbedError, match=f"the domain {taken} at .* is there already and not netbench's"),
+            refused(yard, uri),
+        ):
             pytest.fail("it is up")
-        assert state(connection) == there
+        assert domains(connection) == there
+        connection.lookupByName(taken).undefine()
         web.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED)
-        there = state(connection)
+        there = domains(connection)
         with pytest.raises(TestbedError, match="guest g: domain web is running, .* shutdown web"), refused(yard, uri):
             pytest.fail("it is up")
-        assert state(connection) == there
+        assert domains(connection) == there
         web.destroy()
         connection.close()
 

@@ -1,0 +1,41 @@
+"""A libvirtd that a user runs: netbench has not started it, and what it has is not netbench's."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from netbench.hosts.base import Host
+from netbench.hosts.clock import wait_until
+from netbench.hosts.local import LocalHost, marked_processes
+from netbench.vmm.base import GuestSpec
+from netbench.vmm.libvirt_daemon import PrivateDaemon
+
+_MARK = "nbt-user"  # of no run
+HERE = LocalHost("user", _MARK)
+
+
+class ByHand(PrivateDaemon):
+    """Without a namespace of processes: what it has started goes on without it."""
+
+    @property
+    def command(self) -> list[str]:
+        return ["unshare", "--mount", *super().command[super().command.index("sh") :]]
+
+
+@contextmanager
+def users_daemon(host: Host, directory: Path) -> Iterator[str]:
+    """The URI of its driver of QEMU."""
+    daemon = ByHand(GuestSpec("user", directory))
+    daemon.start(host)
+    try:
+        yield daemon.uri
+    finally:
+        daemon.stop()
+        assert wait_until(lambda: list(marked_processes(_MARK)) == [], 5.0)
+
+
+def domains(connection: Any) -> list[tuple[str, bool, str]]:
+    """Those of a daemon: which, whether they run, and what they are."""
+    found = sorted(connection.listAllDomains(), key=lambda one: one.name())
+    return [(domain.name(), bool(domain.isActive()), domain.XMLDesc()) for domain in found]
