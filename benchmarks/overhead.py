@@ -11,6 +11,7 @@ own events and from the steps of its trials.
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -66,12 +67,15 @@ def main() -> None:
         file, results = Path(directory, "overhead.yaml"), ResultDirectory(Path(directory, "results"))
         file.write_text(PROFILE.format(repetitions=options.repetitions, duration=options.duration))
         began_ns = time.time_ns()
-        run(file, results.path)
+        used = run(file, results.path)
         ended_ns = time.time_ns()
         trials = tuple(results.results().trials)
         happened = list(times(results, began_ns, ended_ns))
         parts = list(breakdown(trials, load_profile(file, profile_kinds()), happened))
     ratio, of_trials = report(parts, len(trials), trials_s(happened))
+    cpu_s, peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    print(f"CPU time of netbench and what it started: {cpu_s:.2f} s, {1e3 * cpu_s / len(trials):.0f} ms a trial")
+    print(f"peak memory of the largest of its processes: {peak_mb:.1f} MB")
     sys.exit(1 if options.check and (ratio > LIMIT or of_trials > TRIALS_LIMIT) else 0)
 
 
@@ -86,12 +90,13 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def run(profile: Path, results: Path) -> None:
-    """The campaign; trials that stay invalid do not matter here."""
+def run(profile: Path, results: Path) -> resource.struct_rusage:
+    """The campaign, and what it used; trials that stay invalid do not matter here."""
     command = [sys.executable, "-m", "netbench", "run", "netns", str(profile), "-o", str(results)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         sys.exit(f"benchmarks/overhead.py: exit code {done.returncode} from: {' '.join(command)}\n{done.stderr}")
+    return resource.getrusage(resource.RUSAGE_CHILDREN)  # of nothing else: this process starts no other
 
 
 def times(results: ResultDirectory, began_ns: int, ended_ns: int) -> Iterator[tuple[str, float]]:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,12 @@ from netbench.capture.clock_offset import OffsetTally
 from netbench.capture.delays import EarlyStamps, VariationTally
 from netbench.capture.distribution import Distribution
 from netbench.capture.headers import LINKS, PairFrames, decode
-from netbench.capture.pcap import FrameBatch, PcapReader
+from netbench.capture.pcap import FrameBatch, PcapReader, is_one_number
 from netbench.capture.reading import open_file, read_stream
 from netbench.capture.sequences import Losses, ReorderingTracker, SequenceTracker, arrivals, unwrapped, without
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix
-from netbench.model.traffic import PREFIX_LENGTH
+from netbench.model.networks import PREFIX_LENGTH
 
 _HOST_BITS = 32 - PREFIX_LENGTH
 # Without a known set of streams; a capture with more is not one of streams, and memory stays bounded.
@@ -60,33 +61,48 @@ def count_frames(reader: PcapReader, name: str, expected: Sequence[Expected] = (
     return tally.counts(reader)
 
 
+class _Part(NamedTuple):
+    """Of some frames, of which there is one at least: what a Span tells of them."""
+
+    frames: int
+    total_bytes: int
+    sizes: tuple[int, int]  # smallest and largest
+    times_ns: tuple[int, int]  # earliest and latest
+
+    @classmethod
+    def of(cls, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> "_Part":
+        times = int(times_ns.min()), int(times_ns.max())
+        if is_one_number(sizes):
+            size = int(sizes[0])
+            return cls(len(sizes), size * len(sizes), (size, size), times)
+        return cls(len(sizes), int(sizes.sum()), (int(sizes.min()), int(sizes.max())), times)
+
+
 class _SpanTally:
     def __init__(self) -> None:
         self._frames = self._bytes = 0
-        self._smallest: int | None = None
-        self._largest: int | None = None
-        self._first: int | None = None
-        self._last: int | None = None
+        self._sizes: tuple[int, int] | tuple[None, None] = (None, None)
+        self._times: tuple[int, int] | tuple[None, None] = (None, None)
 
-    def add(self, sizes: NDArray[np.int64], times_ns: NDArray[np.int64]) -> None:
-        self._frames += len(sizes)
-        self._bytes += int(sizes.sum())
-        self._smallest, self._largest = _widen(self._smallest, self._largest, sizes)
-        self._first, self._last = _widen(self._first, self._last, times_ns)
+    def add(self, part: _Part) -> None:
+        self._frames += part.frames
+        self._bytes += part.total_bytes
+        self._sizes = _widened(self._sizes, part.sizes)
+        self._times = _widened(self._times, part.times_ns)
 
     def span(self) -> Span:
-        return Span(self._frames, self._bytes, self._smallest, self._largest, self._first, self._last)
+        return Span(self._frames, self._bytes, *self._sizes, *self._times)
 
 
-def _widen(low: int | None, high: int | None, values: NDArray[np.int64]) -> tuple[int, int]:
-    least, most = int(values.min()), int(values.max())
-    return least if low is None else min(low, least), most if high is None else max(high, most)
+def _widened(known: tuple[int, int] | tuple[None, None], more: tuple[int, int]) -> tuple[int, int]:
+    low, high = known
+    return more if low is None or high is None else (min(low, more[0]), max(high, more[1]))
 
 
 class _StreamTally:
     def __init__(self, src_ip: int, dst_ip: int, expected: Expected | None) -> None:
         self._src_ip, self._dst_ip, self._expected = src_ip, dst_ip, expected
-        self._stamps_us: tuple[int | None, int | None] = (None, None)  # earliest and latest
+        self._stamps_us: tuple[int, int] | tuple[None, None] = (None, None)  # earliest and latest
         self._possible = expected.sequence if expected else _UNKNOWN_NUMBERS
         self._sequence = SequenceTracker()
         self._reordering = ReorderingTracker()
@@ -99,8 +115,8 @@ class _StreamTally:
         self._genome = None if mix is None else np.array(mix.genome)
         self._by_size = {size: ArrivalTimes() for size in mix.sizes} if mix else {}
 
-    def add(self, frames: PairFrames) -> int:
-        """Count the frames that are this stream's; how many they are."""
+    def add(self, frames: PairFrames, batch: _Part) -> int:
+        """Count the frames that are this stream's, of those of a batch; how many they are."""
         if self._expected:
             frames = frames.where(_is_expected(frames, self._expected))
         frames = frames._replace(sequence=unwrapped(frames.sequence, self._sequence.highest, self._possible))
@@ -111,14 +127,16 @@ class _StreamTally:
             frames = frames.where(frames.sizes == self._genome[frames.sequence % len(self._genome)])
         count = len(frames.sequence)
         if count:
-            self._span.add(frames.sizes, frames.times_ns)
+            self._span.add(batch if count == batch.frames else _Part.of(frames.sizes, frames.times_ns))
             if self._expected:
-                self._stamps_us = _widen(*self._stamps_us, frames.sent_us)
-            batch = arrivals(frames.sequence, self._sequence.expected)
-            copies = self._sequence.add(batch)
-            self._reordering.add(batch.without(copies) if len(copies) else batch)
+                stamps_us = int(frames.sent_us.min()), int(frames.sent_us.max())
+                self._stamps_us = _widened(self._stamps_us, stamps_us)
+            arrived = arrivals(frames.sequence, self._sequence.expected)
+            copies = self._sequence.add(arrived)
+            self._reordering.add(arrived.without(copies) if len(copies) else arrived)
             self._arrived.add(without(frames.times_ns, copies) if len(copies) else frames.times_ns)
-            self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
+            if self._by_size:
+                self._add_by_size(without(frames.sizes, copies), without(frames.times_ns, copies))
             if self._expected is None or self._expected.stamped:
                 self._add_delays(frames.sequence, frames.sent_us * 1000, frames.times_ns, copies)
         return count
@@ -252,16 +270,17 @@ class CaptureTally:
                 "only Ethernet and Linux cooked captures can be read"
             )
         decoded = decode(batch)
-        self._span.add(decoded.sizes, batch.times_ns)
+        part = _Part.of(decoded.sizes, batch.times_ns)
+        self._span.add(part)
         self._flush += decoded.flush_frames
         self._control += decoded.control_frames
         self._clock.add(decoded.stamped_flush)
         self._too_short += decoded.too_short_frames
-        self._odd += int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
+        self._odd += _odd_lengths(batch)
         for frames in decoded.pairs:
             stream = self._stream(frames.src_ip, frames.dst_ip)
             if stream:
-                self._ours += stream.add(frames)
+                self._ours += stream.add(frames, part)
             elif now := self._by_source_network.get((frames.src_ip >> _HOST_BITS, frames.dst_ip)):
                 self._late[_text(frames.src_ip)] += now.count_late(frames)
 
@@ -305,6 +324,14 @@ class CaptureTally:
             damage=ending.damage,
             streams=tuple(stream.capture() for stream in self._streams.values()),
         )
+
+
+def _odd_lengths(batch: FrameBatch) -> int:
+    """How many frames were captured neither whole nor up to the snap length."""
+    if isinstance(batch.captured, int) and is_one_number(batch.original):
+        is_odd = batch.captured != min(int(batch.original[0]), batch.snap_length)
+        return len(batch.original) if is_odd else 0
+    return int(np.count_nonzero(batch.captured != np.minimum(batch.original, batch.snap_length)))
 
 
 def _pair(stream: Expected) -> tuple[int, int]:

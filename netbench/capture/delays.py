@@ -37,11 +37,23 @@ class Successors:
         """
         if not len(sequence):
             return sequence, of_frame
+        ends, values, joined = self._complete(sequence, of_frame, of_successor)
+        numbers = np.concatenate([without(sequence[:-1], ends[:-1]), *(pairs for pairs, _ in joined)])
+        return numbers, values
+
+    def values(self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values) -> Values:
+        """As `add`, for whom the numbers do not matter."""
+        return self._complete(sequence, of_frame, of_successor)[1] if len(sequence) else of_frame
+
+    def _complete(
+        self, sequence: NDArray[np.int64], of_frame: Values, of_successor: Values
+    ) -> tuple[NDArray[np.intp], Values, list[tuple[Values, Values]]]:
+        """Where runs of numbers end in the batch, all values, and with their numbers those that joined runs.
+
+        Values come in the order of the numbers before those of the runs that they join.
+        """
         starts = run_places(sequence)
         ends = np.append(starts[1:], len(sequence)) - 1
-        numbers, values = sequence[:-1], self._combine(of_frame[:-1], of_successor[1:])
-        if len(starts) > 1:
-            numbers, values = without(numbers, ends[:-1]), without(values, ends[:-1])
         first, last = sequence[starts], sequence[ends]
         self._for_successor.put(last + 1, of_frame[ends])
         found, theirs = self._for_successor.take(first)
@@ -49,10 +61,8 @@ class Successors:
         self._for_predecessor.put(np.delete(first, found) - 1, of_successor[np.delete(starts, found)])
         found, theirs = self._for_predecessor.take(last)
         joined.append((last[found], self._combine(of_frame[ends[found]], theirs)))
-        return (
-            np.concatenate([numbers, *(pairs for pairs, _ in joined)]),
-            np.concatenate([values, *(made for _, made in joined)]),
-        )
+        within = without(self._combine(of_frame[:-1], of_successor[1:]), ends[:-1])
+        return ends, np.concatenate([within, *(made for _, made in joined)]), joined
 
 
 class _Waiting:
@@ -91,7 +101,7 @@ class VariationTally:
 
     def add(self, sequence: NDArray[np.int64], delays_ns: NDArray[np.int64]) -> None:
         """Numbers and delays of frames, in any order, without further copies of what there was."""
-        self._magnitudes.add(self._pairs.add(sequence, delays_ns, delays_ns)[1])
+        self._magnitudes.add(self._pairs.values(sequence, delays_ns, delays_ns))
 
     def spread(self) -> Spread | None:
         """Of all pairs; None where there is none."""

@@ -49,10 +49,8 @@ class Distribution:
         self._count += len(values)
         fits = max(-least, most) < 2**63 // len(values)
         self._sum += int(values.sum()) if fits else sum(values.tolist())
-        steps = _steps(values, least)
         lowest = int(_steps(np.array([least]), least)[0])
-        steps -= lowest
-        counts = np.bincount(steps)
+        counts = np.bincount(_steps(values, least, lowest))
         self._make_room(lowest, lowest + len(counts))
         begin = lowest - self._lowest_step
         self._in_step[begin : begin + len(counts)] += counts
@@ -114,18 +112,25 @@ class Distribution:
             self._lowest_step -= below
 
 
-def _steps(values: NDArray[np.int64], least: int) -> NDArray[np.int64]:
-    """The number of the step each value is in: 1 for 1 and up from there, 0 for 0, that of -x is minus that of x."""
+def _steps(values: NDArray[np.int64], least: int, lowest: int = 0) -> NDArray[np.int64]:
+    """The number of the step each value is in, counted from step `lowest` on.
+
+    Steps are 1 for 1 and up from there, 0 for 0, that of -x is minus that of x; no value is below `least`.
+    """
     sizes = values.astype(np.float64)
     if least < 0:
         np.abs(sizes, out=sizes)
     steps: NDArray[np.int64] = sizes.view(np.int64)
     steps >>= _MANTISSA_BITS - _STEP_BITS
+    if least > 0:
+        steps -= _BITS_OF_ONE - 1 + lowest
+        return steps
     steps -= _BITS_OF_ONE - 1
-    if least <= 0:
-        np.maximum(steps, 0, out=steps)
+    np.maximum(steps, 0, out=steps)
     if least < 0:
         np.negative(steps, out=steps, where=values < 0)
+    if lowest:
+        steps -= lowest
     return steps
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from netbench.capture.clock_offset import NO_FLUSH_FRAMES, FlushFrames
-from netbench.capture.pcap import FrameBatch, field
+from netbench.capture.pcap import FrameBatch, field, is_one_number
 from netbench.model.units import FCS_BYTES
 
 PKTGEN_MAGIC = 0xBE9BE955
@@ -108,12 +108,16 @@ class _Rows(NamedTuple):
         """The field at byte `at`, in native byte order; the frames must reach that far."""
         return self.of(field(self.batch.frames, dtype, at)).astype(dtype.newbyteorder("="))
 
+    def as_it_lies(self, dtype: np.dtype[Any], at: int) -> NDArray[Any]:
+        """The same as it lies in the file, which is enough to compare it with others."""
+        return self.of(field(self.batch.frames, dtype.newbyteorder("="), at))
+
     def match(self, at: int, wanted: int, dtype: np.dtype[Any], mask: int = -1) -> NDArray[np.bool_]:
         """Whether the field at byte `at`, without the bits that `mask` does not have, is `wanted`.
 
         Compared as it lies in the file: only the two numbers are brought into its byte order.
         """
-        values = self.of(field(self.batch.frames, dtype.newbyteorder("="), at))
+        values = self.as_it_lies(dtype, at)
         if mask != -1:
             values = values & _as_it_lies(mask, dtype)
         is_wanted: NDArray[np.bool_] = values == _as_it_lies(wanted, dtype)
@@ -139,7 +143,7 @@ class _Rows(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Pktgen frames and their fields; `addresses` are source and destination in one uint64."""
+    """Pktgen frames and their fields; `addresses` are source and destination in one uint64, as they lie in the file."""
 
     rows: _Rows
     addresses: NDArray[np.uint64]
@@ -165,8 +169,7 @@ def decode(batch: FrameBatch) -> Decoded:
     untagged frame without IP options.
     """
     link = LINKS[batch.link_type]
-    sizes = batch.original.astype(np.int64)
-    sizes += _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes
+    sizes = _sizes(batch, _ETHERNET_HEADER_BYTES - link.header_bytes + FCS_BYTES - batch.fcs_bytes)
     everything = _Rows(batch)
     least_bytes = link.header_bytes + _LEAST_IP_BYTES + _UDP_BYTES + _PKTGEN_BYTES
     if link.has_addresses and _is_plain(everything, least_bytes):
@@ -186,6 +189,15 @@ def decode(batch: FrameBatch) -> Decoded:
         if whole.size:
             found.append(_find(whole, ip_at, pktgen_at))
     return Decoded(sizes, flush.size, _stamped(flush), control, too_short, list(_by_pair(found, sizes)))
+
+
+def _sizes(batch: FrameBatch, more: int) -> NDArray[np.int64]:
+    """What frames had on the link, and so many bytes more."""
+    if is_one_number(batch.original):
+        return np.broadcast_to(np.int64(int(batch.original[0]) + more), len(batch.original))
+    sizes: NDArray[np.int64] = batch.original.astype(np.int64)
+    sizes += more
+    return sizes
 
 
 def _is_plain(rows: _Rows, least_bytes: int) -> bool:
@@ -272,7 +284,7 @@ def _find(rows: _Rows, ip_at: int, pktgen_at: int) -> _Found:
     sent_us = header[:, 2].astype(np.int64)
     sent_us *= 1_000_000
     sent_us += header[:, 3].astype(np.int64)
-    return _Found(rows, rows.field(_U64, ip_at + 12), header[:, 1].astype(np.int64), sent_us)
+    return _Found(rows, rows.as_it_lies(_U64, ip_at + 12), header[:, 1].astype(np.int64), sent_us)
 
 
 def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFrames]:
@@ -281,7 +293,7 @@ def _by_pair(found: list[_Found], sizes: NDArray[np.int64]) -> Iterator[PairFram
         return
     left = found[0] if len(found) == 1 else _in_order(found)
     while left.rows.size:
-        pair = int(left.addresses[0])
+        pair = int(left.addresses[:1].astype(np.uint64).view(_U64)[0])
         is_pair = left.addresses == left.addresses[0]
         these = left.where(is_pair)
         yield PairFrames(

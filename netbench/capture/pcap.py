@@ -54,8 +54,8 @@ class FrameBatch(NamedTuple):
     `frames` holds their first bytes, uint8 of shape (count, width). `captured` is how many bytes of a
     frame the file has, one number for all or uint32 of shape (count,); of a row, bytes behind them are
     not the frame's. `original` is how many bytes it had on the link, uint32 of shape (count,), of
-    which `fcs_bytes` are FCS. `snap_length` is where frames are cut, NO_LIMIT if nowhere. `times_ns` says when it was
-    captured, int64 of shape (count,), in nanoseconds since 1970.
+    which `fcs_bytes` are FCS; of stride 0 where that is one number for all. `snap_length` is where frames are cut,
+    NO_LIMIT if nowhere. `times_ns` says when it was captured, int64 of shape (count,), in nanoseconds since 1970.
     """
 
     link_type: int
@@ -202,7 +202,7 @@ class PcapReader:
         rows = self._window.records(stride, most)
         lengths = field(rows, _BOTH_LENGTHS, _CAPTURED_AT)
         if (lengths == lengths[0]).all():
-            return self._batch(rows, captured, np.full(most, original, np.uint32)), most * stride
+            return self._batch(rows, captured, np.broadcast_to(np.uint32(original), most)), most * stride
         count = _leading(field(rows, self._word, _CAPTURED_AT) == captured)
         if count < min(most, _SHORTEST_RUN):
             return None
@@ -262,6 +262,11 @@ def field(rows: NDArray[np.uint8], dtype: np.dtype[Any], at: int) -> NDArray[Any
     """The field at byte `at` of every row, as a view of shape (count,)."""
     column: NDArray[Any] = rows[:, at : at + dtype.itemsize].view(dtype)[:, 0]
     return column
+
+
+def is_one_number(values: NDArray[Any]) -> bool:
+    """Whether all elements, of shape (n,) with at least one, are one in memory: what is said of it is said of all."""
+    return values.strides == (0,)
 
 
 def _nonsense(captured: int, original: int) -> str:

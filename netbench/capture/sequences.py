@@ -66,7 +66,7 @@ def unwrapped(sequence: NDArray[np.int64], highest: int | None, within: range) -
     least, most = int(sequence.min()), int(sequence.max())
     wraps = (least - lowest) >> 32
     if wraps == (most - lowest) >> 32:
-        numbers: NDArray[np.int64] = sequence - wraps * _FIELD
+        numbers: NDArray[np.int64] = sequence - wraps * _FIELD if wraps else sequence
         least, most = least - wraps * _FIELD, most - wraps * _FIELD
     else:
         numbers = ((sequence - lowest) & (_FIELD - 1)) + lowest
@@ -108,6 +108,8 @@ def arrivals(sequence: NDArray[np.int64], expected: int) -> Arrivals:
 
 def without(values: NDArray[Any], places: NDArray[np.intp]) -> NDArray[Any]:
     """The values, of shape (n,), but for those at these places, which are in ascending order."""
+    if not len(places):
+        return values
     if len(places) > _FEW:
         return np.delete(values, places)
     edges = pairwise([-1, *places.tolist(), len(values)])

@@ -1,7 +1,7 @@
 """Everything one result directory says, in memory: what reports, exports and comparisons are made from."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult
@@ -106,6 +106,11 @@ class CampaignResults:
     def wanted_trials(self) -> Iterator[TrialResult]:
         """The trials that were asked for, without those that only found what neighbours' loads are a share of."""
         return (trial for trial in self.trials if not trial.spec.finds_maximum)
+
+    @property
+    def in_memory(self) -> "CampaignResults":
+        """The same with its trials read once, without what their counters said: for who goes through them often."""
+        return replace(self, trials=tuple(trial.without_counters for trial in self.trials))
 
     @property
     def skipped_trials(self) -> int:

@@ -1,18 +1,30 @@
 """Values as people write them in topologies and profiles: times and amounts of memory, with their units."""
 
 import re
+from collections.abc import Hashable
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, WithJsonSchema
 
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
 from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, largest_frame, parse_mebibytes, parse_seconds, plain
+
+Shared = TypeVar("Shared", bound=Hashable)
 
 
 def listed(value: object) -> object:
     """A single value stands for a list of it."""
     return value if isinstance(value, list | tuple) else [value]
+
+
+def alike(value: Shared, info: ValidationInfo) -> Shared:
+    """What is equal to it among what was read before, so that many documents have one object; it must never change.
+
+    Who reads them keeps that in a dict, the context of validation; without one everything is an object of its own.
+    """
+    known: dict[Shared, Shared] | None = info.context
+    return value if known is None else known.setdefault(value, value)
 
 
 def _seconds(value: object) -> float:

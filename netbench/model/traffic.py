@@ -6,10 +6,6 @@ from typing import Any, Literal
 
 from netbench.model.frame_mix import FrameMix, FrameSize
 
-# RFC 2544, appendix C.2.2 and RFC 6890 reserve 198.18.0.0/15 for benchmarks. Sources live in 198.18.n.0/24,
-# sinks in 198.19.n.0/24, n being the stream's number from 1.
-PREFIX_LENGTH = 24
-
 # How a UUT takes in what comes over a veth pair: within the sender's call, or from a ring, by a thread of its own.
 Receive = Literal["inline", "napi"]
 

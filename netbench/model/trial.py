@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import is_
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from netbench.model.counts import PointCount, StreamCounts
-from netbench.model.fields import LoadField
+from netbench.model.fields import LoadField, alike
 from netbench.model.frame_mix import FrameSize
 from netbench.model.scenario import VICTIM, ActivityField, Network, Stress
 from netbench.model.tester import StreamEnds
@@ -80,7 +83,7 @@ class TrialSpec:
     index: int  # position in the campaign, from 0
     uut: str
     scenario: str
-    guests: tuple[GuestTask, ...]
+    guests: Annotated[tuple[GuestTask, ...], AfterValidator(alike)]
     repetition: int  # from 1
     phase: int = 1
     boot: int = 1

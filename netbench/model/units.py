@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from typing import Self
 
 from netbench.model.frame_mix import FrameSize, mean_bytes
@@ -121,26 +122,10 @@ class Load:
     kind: LoadKind
     value: float = 0.0
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
+    @staticmethod
+    def parse(text: str) -> "Load":
         """Read `400Mbit/s` (L1), `148809fps`, `50%` of line rate, or `max`; ValueError otherwise."""
-        text = text.strip()
-        if text == "max":
-            return cls(LoadKind.MAX)
-        for kind, pattern in (
-            (LoadKind.L1_BIT_RATE, _BIT_RATE),
-            (LoadKind.FRAME_RATE, _FRAME_RATE),
-            (LoadKind.SHARE, _SHARE),
-        ):
-            match = pattern.fullmatch(text)
-            if match:
-                value = _scaled(match["number"], _SI[match.groupdict().get("prefix") or ""])
-                if value <= 0:
-                    raise ValueError("a load must be more than 0")
-                if kind is LoadKind.SHARE and value > 100:
-                    raise ValueError("a share of line rate is at most 100%")
-                return cls(kind, value)
-        raise ValueError("not a load; write for example 400Mbit/s, 148809fps, 50% or max")
+        return _parsed_load(text.strip())
 
     @classmethod
     def of_fps(cls, fps: float) -> Self:
@@ -169,3 +154,23 @@ class Load:
                 return f"{plain(Decimal(repr(self.value)))}%"
             case LoadKind.MAX:
                 return "max"
+
+
+@lru_cache(maxsize=1024)  # the results of a campaign have the same few again and again
+def _parsed_load(text: str) -> Load:
+    if text == "max":
+        return Load(LoadKind.MAX)
+    for kind, pattern in (
+        (LoadKind.L1_BIT_RATE, _BIT_RATE),
+        (LoadKind.FRAME_RATE, _FRAME_RATE),
+        (LoadKind.SHARE, _SHARE),
+    ):
+        match = pattern.fullmatch(text)
+        if match:
+            value = _scaled(match["number"], _SI[match.groupdict().get("prefix") or ""])
+            if value <= 0:
+                raise ValueError("a load must be more than 0")
+            if kind is LoadKind.SHARE and value > 100:
+                raise ValueError("a share of line rate is at most 100%")
+            return Load(kind, value)
+    raise ValueError("not a load; write for example 400Mbit/s, 148809fps, 50% or max")

@@ -18,7 +18,7 @@ _CONFIG = {
     "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 }
 # So that a browser does not take what is said in a chart for the end of the script that it is in.
-_ESCAPED = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>/"})
+_ESCAPED = {sign: f"\\u{ord(sign):04x}" for sign in "<>/"}
 
 
 @dataclass(slots=True)
@@ -93,4 +93,7 @@ def _number(panel: int) -> str:
 
 
 def _script(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(_ESCAPED)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for sign, escaped in _ESCAPED.items():
+        text = text.replace(sign, escaped)
+    return text

@@ -34,7 +34,7 @@ from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
-from netbench.results.atomic import write_atomically
+from netbench.results.atomic import file_written_atomically
 from netbench.statistics.drift import Steadiness, steadiness_of
 from netbench.statistics.groups import Group, group_trials, grouped
 from netbench.statistics.limits import with_limits
@@ -44,28 +44,56 @@ from netbench.statistics.uut_counters import Counted
 
 def write_report(results: CampaignResults, out: Path) -> None:
     """Write the page, whole or not at all; UsageError or TestbedError where `out` cannot be written."""
-    write_atomically(out, report_page(results).encode(errors="backslashreplace"))  # a path need not be UTF-8
+    content = _content(results)  # first, so that no trial is in memory any more when the page is written
+    with file_written_atomically(out) as file:
+        for part in _filled_in(content):  # never the whole page in memory, in which one sign makes all take two bytes
+            file.write(part.encode(errors="backslashreplace"))  # a path need not be UTF-8
 
 
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
-    content = _content(results)  # first, so that no trial is in memory any more when the page is put together
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
-    return template.substitute(content, plotly_js=plotly_js())
+    return "".join(_filled_in(_content(results)))
 
 
-def _content(results: CampaignResults) -> dict[str, str]:
-    """What the template leaves open, but for plotly.js."""
+def _filled_in(content: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """The template with its places filled in, part by part."""
+    text = files("netbench.report").joinpath("template.html").read_text(encoding="utf-8")
+    done = 0
+    for place in Template.pattern.finditer(text):
+        yield text[done : place.start()]
+        done = place.end()
+        if place["named"] == "plotly_js":
+            yield plotly_js()
+        elif place["named"]:
+            yield from content[place["named"]]
+        else:
+            yield Template.delimiter
+    yield text[done:]
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage is looked for in the block: what stays of many trials is all in use, and looking takes its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_no_collection()
+def _content(results: CampaignResults) -> dict[str, Iterable[str]]:
+    """What the template leaves open, but for plotly.js: each in parts."""
     counted = Counted()
     for one, times in results.added_up:
         counted.add(one, times)
-    with _no_collection():
-        trials = tuple(trial.without_counters for trial in results.trials)
-        finding = [trial for trial in trials if trial.spec.finds_maximum]
-        planned = results.planned_trials - len(finding)
-        results = replace(results, trials=trials, planned_trials=planned)
-        results = replace(results, trials=tuple(results.wanted_trials))
-        groups = with_limits(group_trials(results))
+    results = results.in_memory
+    finding = [trial for trial in results.trials if trial.spec.finds_maximum]
+    results = replace(results, planned_trials=results.planned_trials - len(finding))
+    results = replace(results, trials=tuple(results.wanted_trials))
+    groups = with_limits(group_trials(results))
     counted.guests |= uuts_with_guest(results.trials)
     steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
     uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
@@ -90,25 +118,13 @@ def _content(results: CampaignResults) -> dict[str, str]:
         ),
     ]
     return {
-        "title": html(f"{results.topology} × {results.profile}"),
-        "version": html(_text(results.manifest.get("netbench"))),
-        "byline": _byline(results.manifest),
-        "verdict": _verdict_line(results),
-        "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
-        "sections": join((section.html for section in sections), "\n"),
+        "title": [html(f"{results.topology} × {results.profile}")],
+        "version": [html(_text(results.manifest.get("netbench")))],
+        "byline": [_byline(results.manifest)],
+        "verdict": [_verdict_line(results)],
+        "contents": [element("a", one.link, href=f"#{one.anchor}") for one in sections],
+        "sections": [part for one in sections for part in (one.html, "\n")][:-1],
     }
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage is looked for in the block: what stays of many trials is all in use, and looking takes its time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _result_sections(

@@ -6,6 +6,7 @@ only by how much they grew.
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
+from operator import add
 from typing import NamedTuple
 
 from pydantic import TypeAdapter
@@ -72,7 +73,10 @@ def added_up(trials: Iterable[tuple[str, Hashable, str]]) -> Iterator[tuple[str,
         unknown = tuple([place for place, one in enumerate(growths) if one is None]) if None in growths else ()
         of_alike = alike, unknown, len(growths)
         first, grown, number = sums.get(of_alike, (key, [0] * len(growths), 0))
-        added = [None if one is None else (so_far or 0) + one for so_far, one in zip(grown, growths, strict=True)]
+        if unknown:
+            added = [None if one is None else (so_far or 0) + one for so_far, one in zip(grown, growths, strict=True)]
+        else:
+            added = list(map(add, grown, growths))
         sums[of_alike] = first, added, number + 1
         if len(sums) == _MOST_SUMS:
             yield from map(_written, sums.values())

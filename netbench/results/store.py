@@ -1,7 +1,7 @@
 """The store: one SQLite file a campaign, one transaction and one JSON document a trial, raw counts as integers."""
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS warm_up_trials (
 """
 _WHOLE = "document, places, growths FROM trials JOIN counters ON id = counted"
 _TRIAL = TypeAdapter(TrialResult)
+_MOST_KNOWN = 4096  # in memory at a time, while trials are read
 
 
 class Store:
@@ -215,10 +216,14 @@ class Store:
             f"SELECT key, {_WHOLE if counters else 'document FROM trials'} "
             "WHERE uut = coalesce(?, uut) AND scenario = coalesce(?, scenario) ORDER BY plan_index"
         )
+        known: dict[Hashable, Hashable] = {}  # of what is the same in many trials
         with self._reading() as db:
-            for key, *columns in db.execute(query, (uut, scenario)):
+            for key, document, *of_counters in db.execute(query, (uut, scenario)):
+                if len(known) > _MOST_KNOWN:
+                    known.clear()
                 try:
-                    yield _with_counters(*columns) if counters else _TRIAL.validate_json(*columns, strict=True)
+                    trial = _TRIAL.validate_json(document, strict=True, context=known)
+                    yield Counters(*of_counters).given_to(trial) if counters else trial
                 except ValidationError as error:
                     raise ValueError(f"trial {key}: {_wrong(error)}") from error
 

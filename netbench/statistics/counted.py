@@ -33,10 +33,11 @@ class Counted(Generic[OfTrial]):
         return known_interval((value for _, value in known), self._least([one for one, _ in known]))
 
     def _least(self, trials: list[OfTrial]) -> float:
-        events = [self.events(one) for one in trials]
-        counted = total(events)
-        if counted is None or len(set(events)) > 1:
+        counted = self.events(trials[0]) if trials else None
+        # Mostly the second one differs, and need not be followed by all others.
+        if counted is None or any(self.events(one) != counted for one in trials[1:]):
             return 0.0
+        counted *= len(trials)
         among, scale = total(map(self.among, trials)), total(map(self.scale, trials))
         if not among or scale is None:
             return 0.0
