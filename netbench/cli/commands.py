@@ -364,7 +364,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
             hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
             raise type(error)(f"{error}\n{hint}") from error
         raise
-    results = directory.results()
+    results = directory.results(counters=False).in_memory
     if results.maxima_searches:
         console.print(searches_table(results, results.maxima_searches))
     console.print(searches_table(results, results.searches) if results.searches else summary_table(results))

@@ -1,7 +1,7 @@
 """`netbench compare`: campaigns side by side, what differs between their machines first."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from errno import EPIPE
 from os import strerror
 from pathlib import Path
@@ -17,6 +17,7 @@ from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text
 from netbench.report.comparison_page import (
+    REFERRED_TO,
     Compared,
     ComparedSearches,
     write_comparison,
@@ -24,6 +25,7 @@ from netbench.report.comparison_page import (
 )
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
+    TESTS_NOT_COMPARED,
     change_words,
     how_tested,
     left_out_words,
@@ -39,10 +41,23 @@ from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
 from netbench.results.comparability import Differs, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
-from netbench.statistics.comparison import Campaign, Comparison, Difference, Place, compare, why_nothing_compares
+from netbench.statistics.comparison import (
+    Campaign,
+    Comparison,
+    Difference,
+    LeftOut,
+    Place,
+    compare,
+    why_nothing_compares,
+)
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group
-from netbench.statistics.search_comparison import SearchComparison, compare_searches
+from netbench.statistics.search_comparison import (
+    LeftOutSearch,
+    SearchComparison,
+    compare_maxima,
+    compare_searches,
+)
 
 _SHOWN = 12  # settings that differ, and regressions
 _WIDE = 24  # characters of a difference
@@ -80,7 +95,7 @@ def run_compare(
     campaigns = [Campaign.of(one.name, one.results) for one in (base, *others)]
     comparisons = compare(campaigns[0], campaigns[1:])
     for comparison in comparisons:
-        if not comparison.differences:
+        if not (comparison.differences or any(one.dead for one in comparison.left_out)):
             raise UsageError(
                 f"{comparison.base.name} and {comparison.new.name} cannot be compared: "
                 f"{why_nothing_compares(comparison)}; compare campaigns that measured the same"
@@ -133,8 +148,8 @@ def _compare_searches(
         for one in others
     ]
     for each in compared:
-        if not each.comparison.differences:
-            why = next((why for _, why in each.comparison.left_out), "they have searched for nothing in common")
+        if not (each.comparison.differences or any(one.dead for one in each.comparison.left_out)):
+            why = next((one.why for one in each.comparison.left_out), "they have searched for nothing in common")
             raise UsageError(f"{base.name} and {each.name} cannot be compared: {why}")
     _show_what(console, base, others)
     for each in compared:
@@ -143,36 +158,52 @@ def _compare_searches(
         console.print()
         console.print(Text(f"{each.name} against {base.name}: {searches_verdict(each.comparison)}", style="bold"))
         console.print(_searches_table(each.comparison, base.results.emulated | each.results.emulated))
-        for what, why in each.comparison.left_out:
-            console.print(Text(visible(f"not compared: {what}: {why}")))
+        for one in each.comparison.left_out:
+            console.print(Text(visible(f"not compared: {one}")))
     console.print()
     console.print(Text(HOW_SEARCHES_COMPARE))
+    if any(search.tests is not None for one in (base, *others) for search in one.results.searches):
+        console.print(Text(TESTS_NOT_COMPARED))
     if html is not None:
         write_searches_comparison(base.results, compared, html)
         console.print(Text(f"page: {visible(str(html))}"), soft_wrap=True)
     if fail_on_regression is None:
         return ExitCode.DONE
     slower = [
-        (each, one)
+        f"{each.name}: {one.what}: {search_words(one)}"
         for each in compared
         for one in each.comparison.differences
         if one.is_regression(fail_on_regression / 100)
     ]
-    for each, one in slower:
-        console.print(Text(visible(f"regression: {each.name}: {one.what}: {search_words(one)}"), style="red"))
+    left_out = [(each.name, one) for each in compared for one in each.comparison.left_out]
+    dead = _dead(left_out)
     every = [one for each in compared for one in each.comparison.differences]
     untold = sum(not one.is_judged(fail_on_regression / 100) for one in every)
-    left_out = sum(len(each.comparison.left_out) for each in compared)
-    if untold == len(every):
+    if untold == len(every) and not dead:
         raise UsageError(
             f"--fail-on-regression: no limit is known well enough to tell {fail_on_regression:g} %; search with a "
             "smaller width, or up to higher loads"
         )
-    if untold or left_out:
-        words = f"not judged: {count(untold, 'limit')} not known well enough, {left_out:,} that cannot be compared"
+    unjudged = sum(not one.dead for _, one in left_out)
+    if untold or unjudged:
+        words = f"not judged: {count(untold, 'limit')} not known well enough, {unjudged:,} that cannot be compared"
         console.print(Text(words, style="yellow"))
+    return _passed(console, [*slower, *dead], fail_on_regression)
+
+
+def _dead(left_out: Iterable[tuple[str, LeftOut | LeftOutSearch]]) -> list[str]:
+    """What a UUT forwarded once and, as it fails, does not any more: less than any percentage allows."""
+    return [f"{name}: {one}" for name, one in left_out if one.dead]
+
+
+def _passed(console: Console, slower: Sequence[str], percent_: float) -> ExitCode:
+    """The exit code, and the regressions that it is about."""
+    for one in slower[:_SHOWN]:
+        console.print(Text(visible(f"regression: {one}"), style="red"))
+    if len(slower) > _SHOWN:
+        console.print(Text(f"and {count(len(slower) - _SHOWN, 'regression')} more", style="red"))
     if not slower:
-        console.print(Text(f"no regression by more than {fail_on_regression:g} %"))
+        console.print(Text(f"no regression by more than {percent_:g} %"))
     return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
 
 
@@ -293,13 +324,10 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
 
 def _show_maxima(console: Console, base: _Read, new: Compared) -> None:
     """What the shares of neighbours' loads refer to, where either searched for that."""
-    before, after = (replace(one, searches=one.maxima_searches) for one in (base.results, new.results))
-    comparison = compare_searches(base.name, before, new.name, after)
+    comparison = compare_maxima(base.name, base.results, new.name, new.results)
     if comparison.differences:
-        console.print(_searches_table(comparison, before.emulated | after.emulated, _REFERRED_TO))
-
-
-_REFERRED_TO = "Maxima that neighbours' loads are a share of, kfps of each stream"
+        emulated = base.results.emulated | new.results.emulated
+        console.print(_searches_table(comparison, emulated, f"{REFERRED_TO}, kfps of each stream"))
 
 
 def _lost(one: Difference) -> bool:
@@ -374,26 +402,24 @@ def _loads(one: Difference) -> str:
 def _judged(console: Console, comparisons: Sequence[Comparison], percent_: float) -> ExitCode:
     """The exit code, and the cells that it is about."""
     differences = [(each, one) for each in comparisons for one in each.differences]
-    if all(one.throughput_test.p is None for _, one in differences):
+    left_out = [(each.new.name, one) for each in comparisons for one in each.left_out]
+    dead = _dead(left_out)
+    if all(one.throughput_test.p is None for _, one in differences) and not dead:
         raise UsageError(
             "--fail-on-regression: no cell has three valid repetitions on either side, without which nothing can be "
             "told from chance; measure more of them"
         )
     untold = sum(one.throughput_test.p is None for _, one in differences)
-    left_out = sum(len(each.left_out) for each in comparisons)
-    if untold or left_out:
-        words = f"not judged: {count(untold, 'cell')} that cannot be tested, {left_out:,} that cannot be compared"
+    unjudged = sum(not one.dead for _, one in left_out)
+    if untold or unjudged:
+        words = f"not judged: {count(untold, 'cell')} that cannot be tested, {unjudged:,} that cannot be compared"
         console.print(Text(words, style="yellow"))
-    slower = [(each, one) for each, one in differences if one.is_regression(percent_ / 100)]
-    for each, one in slower[:_SHOWN]:
-        console.print(
-            Text(visible(f"regression: {each.new.name}: {one.place}: {change(one.change)}, {p_text(one)}"), style="red")
-        )
-    if len(slower) > _SHOWN:
-        console.print(Text(f"and {count(len(slower) - _SHOWN, 'regression')} more", style="red"))
-    if not slower:
-        console.print(Text(f"no regression by more than {percent_:g} %"))
-    return ExitCode.INVALID_RESULTS if slower else ExitCode.DONE
+    slower = [
+        f"{each.new.name}: {one.place}: {change(one.change)}, {p_text(one)}"
+        for each, one in differences
+        if one.is_regression(percent_ / 100)
+    ]
+    return _passed(console, [*slower, *dead], percent_)
 
 
 def p_text(one: Difference) -> str:

@@ -120,13 +120,22 @@ def rfc2544_table(results: CampaignResults) -> Table | None:
     missing = {why: None for _, tests in rows for why in refusals(tests)}
     otherwise = sum(one.kind is WarningKind.NOT_AS_RFC_2544 for one in results.warnings)
     caption = "\n".join((*missing, f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"))
+    scenarios = len({one.scenario for one, _ in rows}) > 1
+    sources = len({one.streams for one, _ in rows}) > 1
+    repeated = len({one.repetition for one, _ in rows}) > 1
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     shown.add_column("UUT", overflow="fold", min_width=4)
-    for heading in ("Frame\nsize", "Latency\nµs", "Back to back\nframes", "Buffer\nµs", "Recovery", "Reset"):
+    if scenarios:
+        shown.add_column("Scenario", overflow="fold")
+    apart = (*(["Sources"] if sources else []), *(["Search"] if repeated else []))
+    for heading in (*apart, "Frame\nsize", "Latency\nµs", "Back to back\nframes", "Buffer\nµs", "Recovery", "Reset"):
         shown.add_column(heading, justify="right", overflow="fold")
     for one, tests in rows:
         shown.add_row(
             Text(label(one.uut, results.emulated)),
+            *([Text(one.scenario)] if scenarios else []),
+            *([Text(str(len(one.streams)))] if sources else []),
+            *([Text(f"#{one.repetition}")] if repeated else []),
             Text(size_text(one.frame_size)),
             *map(Text, (latency_text(tests), bursts_text(tests), buffer_text(tests))),
             *map(Text, (recovery_text(tests), reset_text(tests))),

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from netbench.model.networks import PREFIX_LENGTH
 from netbench.model.topology import StreamSpec, Topology, host_of
-from netbench.model.traffic import PREFIX_LENGTH, Receive
+from netbench.model.traffic import Receive
 from netbench.model.units import USUAL_MTU
 from netbench.model.ways_back import TURNED_ROUND
 

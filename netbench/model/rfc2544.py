@@ -36,7 +36,7 @@ class BackToBack:
     """The longest bursts at `rate_fps` of which nothing was lost, in frames of each stream (section 26.4).
 
     One from each of the searches of RFC 9004, section 6, with bursts of at most `longest_frames`. `throughput_fps` is
-    that of section 26.1.
+    that of section 26.1. Where shorter bursts could not be sent, `too_long_frames` is the shortest one that lost some.
     """
 
     rate_fps: float
@@ -44,6 +44,7 @@ class BackToBack:
     longest_frames: int
     frames: tuple[int, ...]
     refused: str = ""
+    too_long_frames: int | None = None
 
     @property
     def mean_frames(self) -> float | None:

@@ -14,6 +14,7 @@ from netbench.report.chart import Chart, plotly_js
 from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
+    TESTS_NOT_COMPARED,
     change_words,
     how_tested,
     left_out_words,
@@ -36,9 +37,10 @@ from netbench.results.comparability import Differs
 from netbench.statistics.comparison import Campaign, Comparison, Difference, Place
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import grouped
-from netbench.statistics.search_comparison import SearchComparison, SearchDifference
+from netbench.statistics.search_comparison import SearchComparison, SearchDifference, compare_maxima
 
 _MAXIMUM = "Most throughput"
+REFERRED_TO = "Maxima that neighbours' loads are a share of"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def comparison_page(base: CampaignResults, compared: Sequence[Compared]) -> str:
         _maxima(compared, looks),
         _by_load(compared, looks),
         *_losses(compared, looks),
+        *_referred_to(base, compared, looks),
         *_trend([base, *(one.results for one in compared)], compared, looks),
         *_left_out(compared),
         section("tests", "How this was tested", *map(note, how_tested([one.comparison for one in compared]))),
@@ -97,9 +100,15 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
     """The same of campaigns that searched."""
     every = [base, *(one.results for one in compared)]
     looks = _looks(every)
+    tested = any(search.tests is not None for one in every for search in one.searches)
     sections = [
         *_differing(compared),
-        section("searches", "Highest loads", note(f"{HOW_SEARCHES_COMPARE}."), _searches(compared, looks)),
+        section(
+            "searches",
+            "Highest loads",
+            note(f"{HOW_SEARCHES_COMPARE}." + (f" Also, {TESTS_NOT_COMPARED}." if tested else "")),
+            _searches([one.comparison for one in compared], looks),
+        ),
     ]
     names = [compared[0].comparison.base, *(one.name for one in compared)]
     lines = (element("strong", f"{one.name}: {searches_verdict(one.comparison)}") for one in compared)
@@ -107,7 +116,14 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
     write_atomically(out, _page(every, names, verdict, sections).encode(errors="backslashreplace"))
 
 
-def _searches(compared: Sequence[ComparedSearches], looks: Mapping[str, Style]) -> Html:
+def _referred_to(base: CampaignResults, compared: Sequence[Compared], looks: Mapping[str, Style]) -> Iterator[Section]:
+    """The searches for maxima, where both sides made them."""
+    each = [compare_maxima(one.comparison.base.name, base, one.name, one.results) for one in compared]
+    if any(one.differences for one in each):
+        yield section("maxima-searched", REFERRED_TO, note(f"{HOW_SEARCHES_COMPARE}."), _searches(each, looks))
+
+
+def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[SearchDifference], ...] = (
         Column("UUT", lambda one: uut_label(one.what.uut, looks)),
         Column("Scenario", lambda one: one.what.scenario),
@@ -120,11 +136,11 @@ def _searches(compared: Sequence[ComparedSearches], looks: Mapping[str, Style]) 
         Column("To be known", lambda one: "unstable" if one.unstable else ""),
     )
     parts = []
-    for one in compared:
-        shown = table(columns, [one.comparison.differences], "results", lambda each: "changed" if each.change else "")
-        left_out = (element("li", f"{what}: {why}") for what, why in one.comparison.left_out)
-        more = join((element("h4", "Not compared"), element("ul", *left_out))) if one.comparison.left_out else Html("")
-        parts.append((one.name, join((shown, more))))
+    for one in comparisons:
+        shown = table(columns, [one.differences], "results", lambda each: "changed" if each.change else "")
+        left_out = (element("li", str(each)) for each in one.left_out)
+        more = join((element("h4", "Not compared"), element("ul", *left_out))) if one.left_out else Html("")
+        parts.append((one.new, join((shown, more))))
     return by_title(parts) if len(parts) > 1 else parts[0][1]
 
 

@@ -46,7 +46,8 @@ def range_words(found: Range) -> str:
 def searches_verdict(comparison: SearchComparison) -> str:
     """`no difference in 4 limits`, `lower in 1, by up to 3.0 %; 4 limits in all`."""
     limits = count(len(comparison.differences), "limit")
-    parts = []
+    dead = sum(one.dead for one in comparison.left_out)
+    parts = [f"failed in {dead:,}"] if dead else []
     for words, sign in (("lower", -1), ("higher", 1)):
         own = [one.change for one in comparison.differences if one.change is not None and one.change * sign > 0]
         if own:
@@ -58,6 +59,7 @@ HOW_SEARCHES_COMPARE = (
     "a limit is between the bounds of a search, or of all that were made of it: one has changed where these ranges have"
     " nothing in common; none above x: they have, and leave out a change above x"
 )
+TESTS_NOT_COMPARED = "the other tests of RFC 2544 are not compared; the report of each campaign has them"
 
 
 def loss_words(one: Difference) -> str:
@@ -83,7 +85,8 @@ def p_words(tested: Tested | None) -> str:
 def verdict_words(comparison: Comparison) -> str:
     """`no difference in any of 12 cells`, `slower in 3, faster in 1 of 12 cells`, with the most of either."""
     cells = count(len(comparison.differences), "cell")
-    parts = []
+    dead = sum(one.dead for one in comparison.left_out)
+    parts = [f"failed in {dead:,}"] if dead else []
     for words, own in (("slower", comparison.slower), ("faster", comparison.faster)):
         if own:
             most = max((one.change or 0.0 for one in own), key=abs)

@@ -45,8 +45,10 @@ def latency_text(tests: Rfc2544Tests) -> str:
 def bursts_text(tests: Rfc2544Tests) -> str:
     """The mean of the longest bursts, in frames."""
     found = tests.back_to_back
-    if found is None or found.mean_frames is None:
-        return "" if found is None else UNKNOWN
+    if found is None:
+        return ""
+    if found.mean_frames is None:
+        return UNKNOWN if found.too_long_frames is None else f"< {found.too_long_frames:,}"
     return f"{'' if found.is_bounded else '≥ '}{found.mean_frames:,.0f}"
 
 
@@ -156,8 +158,9 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     )
     for uut, own in grouped(by_size, lambda row: row[0].uut).items():
         points = [
-            Point(_exactly(mean_bytes(one.frame_size)), _exactly((one.lower_fps or 0.0) / 1000), _hover(one, looks))
+            Point(_exactly(mean_bytes(one.frame_size)), _exactly(one.lower_fps / 1000), _hover(one, looks))
             for one, _ in own
+            if one.lower_fps is not None
         ]
         panels.line("", uut, points, most)
     if _are_far_apart(rows):
@@ -187,6 +190,10 @@ def loss_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     return panels.figure
 
 
+def _are_repeated(rows: Sequence[Row]) -> bool:
+    return len({one.repetition for one, _ in rows}) > 1
+
+
 def _are_far_apart(rows: Sequence[Row]) -> bool:
     """Whether nothing would be seen of the throughput beside the theoretical rate."""
     most = max(one.lower_fps or 0.0 for one, _ in rows)
@@ -213,13 +220,15 @@ def _table(
     has: Callable[[Rfc2544Tests], bool],
     cells: Sequence[Cell],
 ) -> Iterator[Html]:
-    """A row per UUT and frame size."""
+    """A row per UUT, frame size and search."""
     own = [row for row in rows if has(row[1])]
     if not own:
         return
+    search: Column[Row] = Column("Search", lambda row: str(row[0].repetition))
     columns: list[Column[Row]] = [
         Column("UUT", lambda row: uut_label(row[0].uut, looks)),
         Column("Frame size", lambda row: size_text(row[0].frame_size)),
+        *([search] if _are_repeated(own) else []),
         *(Column(heading, cell, "words" if heading == _WORDS else "") for heading, cell in cells),
     ]
     yield element("h4", title)
@@ -265,7 +274,7 @@ def _reset(cell: Callable[[Reset], str]) -> Callable[[Row], str]:
 
 
 _LATENCY: tuple[Cell, ...] = (
-    ("Load, kfps", _latency(lambda found: kfps(found.load_fps))),
+    ("Load, kfps", _latency(lambda found: kfps(found.load_fps or None))),
     ("Latency, µs", lambda row: latency_text(row[1])),
     ("Trials", _latency(lambda found: str(len(found.means_ns)))),
     ("Each of", _latency(lambda found: f"{found.trial_s:g} s")),
@@ -285,14 +294,14 @@ _BACK_TO_BACK: tuple[Cell, ...] = (
 )
 _RECOVERY: tuple[Cell, ...] = (
     ("Throughput, kfps", lambda row: kfps(row[0].lower_fps)),
-    ("Overload, kfps", _recovery(lambda found: kfps(found.overload_fps))),
-    ("Then, kfps", _recovery(lambda found: kfps(found.reduced_fps))),
+    ("Overload, kfps", _recovery(lambda found: kfps(found.overload_fps or None))),
+    ("Then, kfps", _recovery(lambda found: kfps(found.reduced_fps or None))),
     ("Recovery", lambda row: recovery_text(row[1])),
     ("Each", _recovery(lambda found: _each(found.seconds, lambda seconds: f"{1000 * seconds:,.1f} ms"))),
     (_WORDS, _recovery(lambda found: found.refused)),
 )
 _RESET: tuple[Cell, ...] = (
-    ("Load, kfps", _reset(lambda found: kfps(found.load_fps))),
+    ("Load, kfps", _reset(lambda found: kfps(found.load_fps or None))),
     ("Reset", lambda row: reset_text(row[1])),
     ("Each", _reset(lambda found: _each(found.seconds, lambda seconds: f"{seconds:,.2f} s"))),
     (_WORDS, _reset(lambda found: found.refused)),

@@ -89,7 +89,7 @@ def residuals_in_time(found: Sequence[Steadiness], looks: Mapping[str, Style]) -
 
 def telling(one: Steadiness) -> list[Residual]:
     """The residuals of a UUT that say something of its speed, in the order of time."""
-    return [each for each in one.residuals if each.limited or one.below_saturation]
+    return list(one.residuals) if one.below_saturation else [each for each in one.residuals if each.limited]
 
 
 def _marked_keys(one: Steadiness) -> Iterator[str]:

@@ -59,6 +59,7 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
             (one.last_missing_frame for one in streams if one.last_missing_frame is not None), default=None
         ),
         longest_missing=max((run for one in streams if (run := one.longest_loss_run_frames) is not None), default=None),
+        silent_s=max((seconds for one in streams if (seconds := _silent_s(one)) is not None), default=None),
         throughput_fps=_throughput(streams),
     )
 
@@ -71,6 +72,14 @@ def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:
     held_up = (counts.link_s or 0.0) > width / 2 * counts.duration_s
     short = wanted - counts.sent_frames > width / 2 * wanted
     return wanted if saturated or (held_up and short) else counts.sent_frames
+
+
+def _silent_s(counts: StreamCounts) -> float | None:
+    if counts.last_sent_ns is None:
+        return None
+    if counts.last_received_ns is None:
+        return counts.duration_s
+    return max(0, counts.last_sent_ns - counts.last_received_ns) / 1e9
 
 
 def _throughput(streams: Sequence[StreamCounts]) -> float | None:

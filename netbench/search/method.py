@@ -52,6 +52,7 @@ class Measured:
     delay_refused: str = ""
     last_missing: int | None = None  # the last frame that never arrived, of those of a stream, counted from 0
     longest_missing: int | None = None  # of one stream, one after the other
+    silent_s: float | None = None  # at the end of sending, until when nothing had arrived of a stream
     throughput_fps: float | None = None  # within the measuring window, of each stream
 
     @property

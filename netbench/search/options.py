@@ -148,8 +148,13 @@ class SearchOptions(_Strict):
                 return Bisection(goals[0], self.width, trial_s=trial_s, verified=self.verified)
 
     def first_s(self, trial_s: float) -> float:
-        """How long the trial takes that tells what sources can be paced at, in seconds."""
+        """How long the trial takes that tells how fast sources are, in seconds."""
         return min(trial_s, max(_FIRST_LEAST_S, _FIRST_PART * trial_s))
+
+    def held_s(self, trial_s: float) -> float:
+        """For how many seconds a test needs the highest rate held, which is more than to try it; 0: none does."""
+        lasting = {FRAME_LOSS_RATE: trial_s, BACK_TO_BACK: self.back_to_back.longest}
+        return max((seconds for test, seconds in lasting.items() if test in self.tests), default=0.0)
 
     def lowest_of(self, highest: float, frame_size: FrameSize, link_bps: float, trial_s: float) -> float:
         """The lowest load that is tried, in frames/s of each stream, below the highest.

@@ -17,12 +17,15 @@ from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
 from netbench.search.further_tests import Throughput, deviations, expected_of_tests, measure_tests
 from netbench.search.measured import unmeasured, what_it_tells
-from netbench.search.method import GivenUpError, Goal, Measured, Method
+from netbench.search.method import Bounds, GivenUpError, Goal, Measured, Method
 from netbench.search.options import BACK_TO_BACK, RESET, SYSTEM_RECOVERY, MaximaOptions, SearchOptions
 from netbench.statistics.groups import grouped
 
 # As fast as a source can is not what it can be paced at.
 _PACED_PART = 0.98
+# Sources hold a rate that they held twice in a row. What is tried at first, and after each rate that they did not hold,
+# is this part of what they offered: they need room to make up for moments in which they were late.
+_HELD_PART, _TIMES_HELD, _MOST_TRIED = 0.8, 2, 8
 # Trials without any counts in a row, after which a search is given up: the UUT does not come up, or dies each time.
 _MOST_UNMEASURED = 3
 # What part of the trials at a load must say otherwise than the bounds do, to say that the UUT is not steady.
@@ -109,7 +112,10 @@ class Search(Schedule):
         return tuple(replace(one, unstable=one.unstable or apart[_without_repetition(one.key)]) for one in every)
 
     def expected_s(self, done: Collection[str]) -> float:
-        """How long the searches that are not over should take, in seconds, about: what they find decides."""
+        """How long the searches that are not over should take, in seconds, about: what they find decides.
+
+        Those that are over say how many trials one takes here.
+        """
         alike = []
         for cell in self._cells:
             if not self._is_over(cell):
@@ -121,10 +127,14 @@ class Search(Schedule):
         """How many trials a search is, and how many seconds of traffic."""
         profile = self.wanted.profile
         trials, traffic_s = self._asked.method_of(profile.duration).expected()
+        over = [self._found[one][0] for one in self._trials_before]
+        if over:
+            trials, traffic_s = round(fmean(one.trials for one in over)), fmean(one.seconds for one in over)
         more, more_s = expected_of_tests(self._asked, profile.duration, is_smallest=self.is_smallest(cell))
         afterwards = len(self._asked.delay_at) + (self._asked.overload is not None)
-        trials += 1 + afterwards + more
-        traffic_s += afterwards * profile.duration + more_s
+        held_s = self._asked.held_s(profile.duration)
+        trials += 1 + afterwards + more + (_TIMES_HELD if held_s else 0)
+        traffic_s += afterwards * profile.duration + more_s + _TIMES_HELD * held_s
         return trials, traffic_s
 
     def is_smallest(self, cell: _Cell) -> bool:
@@ -215,16 +225,31 @@ class _Walk:
 
     def _highest_load(self) -> float:
         """In frames/s of each stream: as asked, or what the sources can be paced at here."""
-        highest = self._search._asked.highest
+        asked, trial_s = self._search._asked, self._search.wanted.profile.duration
+        highest = asked.highest
         fps = highest.fps(self._cell.frame_size, self._link_bps)
         if fps is not None:
             return fps
         for _ in range(_MOST_UNMEASURED):
-            fastest = self._measure(self._search._asked.first_s(self._search.wanted.profile.duration), highest)
+            fastest = self._measure(asked.first_s(trial_s), highest)
             self._trials.clear()  # it is of no search
             if fastest.offered_fps >= 1 and not fastest.limited_by.startswith(ReasonKind.GENERATOR_FAILED.value):
+                if held_s := asked.held_s(trial_s):
+                    return self._held(_round(fastest.offered_fps * _HELD_PART), held_s)
                 return _round(fastest.offered_fps * _PACED_PART)
         raise GivenUpError(fastest.failed or fastest.limited_by or "the sources send nothing")
+
+    def _held(self, fps: float, seconds: float) -> float:
+        """This rate, or the highest one below it that the sources hold for so long: these trials are of no search."""
+        times = 0
+        for _ in range(_MOST_TRIED):
+            one = self._measure_at(seconds, fps)
+            if one.limited_by.startswith(ReasonKind.OFFERED_OUT_OF_TOLERANCE.value):
+                times, fps = 0, _round(_HELD_PART * min(fps, one.offered_fps))
+            elif (times := times + 1) == _TIMES_HELD:
+                break
+        self._trials.clear()
+        return fps
 
     def _measure_delays(self) -> None:
         """At parts of what was found for the first goal: these trials are none of the search."""
@@ -243,7 +268,7 @@ class _Walk:
     def _measure_tests(self, highest: float) -> None:
         """The other tests of RFC 2544, at what was found for the first goal: these trials are none of the search."""
         found = self._found_for(self._method.goals[0], is_done=True)
-        if not self._search._asked.tests or found.lower_fps is None:
+        if not self._search._asked.tests or (found.lower_fps is None and found.state is not SearchState.AT_MOST):
             return
 
         def keep(tests: Rfc2544Tests) -> None:
@@ -253,7 +278,7 @@ class _Walk:
         try:
             line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
             is_smallest = self._search.is_smallest(self._cell)
-            throughput = Throughput(found.lower_fps, highest, line_rate, found.state, is_smallest)
+            throughput = Throughput(found.lower_fps or 0.0, highest, line_rate, found.state, is_smallest)
             measure_tests(self._search._asked, self._search.wanted.profile, throughput, self, keep)
         finally:
             self._trials = searched
@@ -375,7 +400,7 @@ class _Walk:
             trials=len(self._trials),
             seconds=sum(one.duration_s for one in self._trials),
             limited_by=limited_by,
-            unstable=_contradiction(self._trials, goal, width, bounds.lower, bounds.upper),
+            unstable=_contradiction(self._trials, goal, width, bounds, cell.sources),
             why=self._why or (fails and f"at the upper bound: {fails}"),
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
@@ -415,20 +440,20 @@ def _is_at(measured: Measured, load: float) -> bool:
     return measured.load_fps == _round(load)
 
 
-def _contradiction(
-    trials: Sequence[Measured], goal: Goal, width: float, lower: float | None, upper: float | None
-) -> str:
+def _contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds, sources: int) -> str:
     """The load at which trials went otherwise than the bounds say; empty where there is none.
 
+    Bounds are of each stream, of which there are `sources`; the frames of a trial are those of all.
     One in a way that passes is none, nor is what happens right at the limit. But no queue or credit lets a UUT forward
     more frames in a short trial than it can in a long one: a single trial that did so is one too many.
     """
     if goal.loss_ratio is None:
         return ""
+    lower, upper = bounds.lower, bounds.upper
     longest_s = max((one.duration_s for one in trials if upper is not None and _is_at(one, upper)), default=inf)
     for one in trials:
         done = one.forwarded - one.buffered
-        if upper is not None and goal.is_met_by(one) and done > upper * (1 + 2 * width) * longest_s:
+        if upper is not None and goal.is_met_by(one) and done > upper * sources * (1 + 2 * width) * longest_s:
             return (
                 f"{done:,} frames came out of a trial of {one.duration_s:g} s at {one.load_fps:,.0f} frames/s that "
                 "lost no more, though that is above the bounds"

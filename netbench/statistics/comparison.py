@@ -14,6 +14,7 @@ from statistics import median, variance
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
 from netbench.model.units import Load
+from netbench.model.verdict import ReasonKind
 from netbench.model.virtualisation import Setting
 from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
@@ -26,6 +27,7 @@ from netbench.statistics.intervals import (
 )
 from netbench.statistics.limits import with_limits
 from netbench.statistics.significance import ALPHA, FEWEST, Test, holm, permutation_p, smallest_p, welch_p
+from netbench.statistics.totals import TrialTotals
 
 # What is less than this is called no difference, whatever the p: repetitions of a campaign resemble each other more
 # than two campaigns do, and what the tester itself adds to a rate is of this size.
@@ -132,10 +134,14 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A cell that is not compared, and why."""
+    """A cell that is not compared, and why; `dead`: its UUT failed in the new campaign alone, in every trial."""
 
     place: Place
     why: str
+    dead: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -308,12 +314,18 @@ def _other_rate(base: Group, new: Group) -> str:
 
 def _at_load(place: Place, base: Group, new: Group) -> Difference | LeftOut:
     before, after = base.throughput_fps, new.throughput_fps
+    if before is not None and after is None and all(map(_failed, new.everything)):
+        return LeftOut(place, "its UUT failed in the new campaign", dead=True)
     if before is None or after is None:
         which = "either" if before is after else "the base" if before is None else "the new campaign"
         return LeftOut(place, f"no valid trial in {which}")
     losses = base.loss_ratio, new.loss_ratio
     loss = None if losses[0] is None or losses[1] is None else difference_of_intervals(losses[1], losses[0])
     return Difference(place, base, new, ratio_of_intervals(after, before), _NOT_YET, loss, None)
+
+
+def _failed(one: TrialTotals) -> bool:
+    return ReasonKind.UUT_FAILED in (reason.kind for reason in one.trial.reasons)
 
 
 def _maxima(base: Campaign, new: Campaign, common: Collection[Place]) -> Iterable[Difference]:

@@ -55,12 +55,33 @@ class Residual:
     limited: bool
 
 
+class _Tested:
+    """What a test found; `corrected` is its p with all UUTs of the campaign considered."""
+
+    __slots__ = ()
+    corrected: float | None
+
+    @property
+    def _size(self) -> float | None:
+        """How large it is, as a part of the throughput; None where that is unknown."""
+        raise NotImplementedError
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is more than chance would do in one of twenty steady campaigns."""
+        return self.corrected is not None and self.corrected <= ALPHA
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is significant, and large enough to be warned of."""
+        return self.significant and self._size is not None and abs(self._size) >= LEAST_DRIFT
+
+
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(_Tested):
     """By how much the throughput of a UUT changed from its first trial to its last, as a part of it.
 
-    The change is None where it is unknown, and `unknown` says why; its 95 % interval likewise. `corrected` is the p
-    with all UUTs of the campaign considered.
+    The change is None where it is unknown, and `unknown` says why; its 95 % interval likewise.
     """
 
     over_s: float
@@ -73,14 +94,8 @@ class Drift:
     unknown: str = ""
 
     @property
-    def significant(self) -> bool:
-        """Whether it is more than chance would do in one of twenty steady campaigns."""
-        return self.corrected is not None and self.corrected <= ALPHA
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it is significant, and large enough to be warned of."""
-        return self.significant and self.change is not None and abs(self.change) >= LEAST_DRIFT
+    def _size(self) -> float | None:
+        return self.change
 
     @property
     def excluded(self) -> float | None:
@@ -99,7 +114,7 @@ class BootEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class BootEffects:
+class BootEffects(_Tested):
     """Whether boots of a UUT differ by more than trials within them do: standard deviations of both, as ratios.
 
     `between` is what is left of the scatter of boots when that of trials is taken out.
@@ -112,14 +127,8 @@ class BootEffects:
     corrected: float | None = None
 
     @property
-    def significant(self) -> bool:
-        """As of Drift."""
-        return self.corrected is not None and self.corrected <= ALPHA
-
-    @property
-    def is_large(self) -> bool:
-        """As of Drift."""
-        return self.significant and self.between >= LEAST_DRIFT
+    def _size(self) -> float:
+        return self.between
 
     @property
     def largest_step(self) -> tuple[BootEffect, BootEffect]:
@@ -129,7 +138,7 @@ class BootEffects:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstTrials:
+class FirstTrials(_Tested):
     """By how much the first `trials` of each boot forwarded more than those after them, of all numbers up to three the
     one that stands out most.
     """
@@ -140,14 +149,8 @@ class FirstTrials:
     corrected: float | None = None
 
     @property
-    def significant(self) -> bool:
-        """As of Drift."""
-        return self.corrected is not None and self.corrected <= ALPHA
-
-    @property
-    def is_large(self) -> bool:
-        """As of Drift."""
-        return self.significant and abs(self.change) >= LEAST_DRIFT
+    def _size(self) -> float:
+        return self.change
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class LossPlace:
 CAPTURE = LossPlace(maxsize - 2, "capture (dropped)")
 UNEXPLAINED = LossPlace(maxsize - 1, "explained by no counter")
 UNKNOWN_PLACE = LossPlace(maxsize, "somewhere: counters could not be read")
+_UNEXPLAINED, _UNKNOWN = (UNEXPLAINED.order, "", ""), (UNKNOWN_PLACE.order, "", "")
 
 
 class Side(Enum):
@@ -67,13 +68,23 @@ def side(place: LossPlace, *, guest: bool) -> Side:
 
 def lost_frames_by_place(trials: Iterable[TrialResult]) -> Counter[LossPlace]:
     """Frames lost at each place; those no counter explains or could place have one of their own."""
-    places: Counter[LossPlace] = Counter()
+    # Summed by what a place is told from others by: there are a few of them in very many losses.
+    known = {_UNEXPLAINED: UNEXPLAINED, _UNKNOWN: UNKNOWN_PLACE}
+    sums: Counter[tuple[int, str, str]] = Counter()
     for trial in trials:
         for counts in trial.streams:
             for loss in counts.lost_at:
-                places[LossPlace(loss.order, loss.place, loss.where)] += loss.frames
-            places[UNEXPLAINED] += counts.unexplained_frames or 0
-            places[UNKNOWN_PLACE] += _unplaced(counts)
+                at = loss.order, loss.point, loss.cause
+                if at not in known:
+                    known[at] = LossPlace(loss.order, loss.place, loss.where)
+                sums[at] += loss.frames
+            if counts.unexplained_frames:
+                sums[_UNEXPLAINED] += counts.unexplained_frames
+            elif unplaced := _unplaced(counts):
+                sums[_UNKNOWN] += unplaced
+    places: Counter[LossPlace] = Counter()
+    for at, frames in sums.items():
+        places[known[at]] += frames
     return Counter({place: frames for place, frames in places.items() if frames})
 
 

@@ -6,12 +6,13 @@ chance alone, so there is no p: a range is as wide as the searches were, and gro
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, size_text
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.verdict import ReasonKind
 from netbench.statistics.comparison import of_different_emulation
 from netbench.statistics.groups import grouped
 
@@ -120,13 +121,25 @@ class SearchDifference:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutSearch:
+    """What is not compared, and why; `dead`: its UUT failed in the new campaign alone."""
+
+    what: Searched
+    why: str
+    dead: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
 class SearchComparison:
     """The searches of the campaign `new` against those of `base`; `left_out` says why of what does not compare."""
 
     base: str
     new: str
     differences: tuple[SearchDifference, ...]
-    left_out: tuple[tuple[Searched, str], ...]
+    left_out: tuple[LeftOutSearch, ...]
 
 
 def compare_searches(base: str, before: CampaignResults, new: str, after: CampaignResults) -> SearchComparison:
@@ -138,13 +151,26 @@ def compare_searches(base: str, before: CampaignResults, new: str, after: Campai
         own = [side.get(what, []) for side in sides]
         first, second = map(Range.of, own)
         if what.uut in apart:
-            left_out.append((what, apart[what.uut]))
+            left_out.append(LeftOutSearch(what, apart[what.uut]))
         elif _SWEEP in (one.method for one in (*own[0], *own[1])):
-            left_out.append((what, "the most of a sweep has no bounds; compare campaigns of `netbench run`"))
+            why = "the most of a sweep has no bounds; compare campaigns of `netbench run`"
+            left_out.append(LeftOutSearch(what, why))
         elif not all(own):
-            left_out.append((what, f"only in {base if own[0] else new}"))
+            left_out.append(LeftOutSearch(what, f"only in {base if own[0] else new}"))
+        elif first is not None and all(map(_failed, own[1])):
+            left_out.append(LeftOutSearch(what, f"its UUT failed in {new}", dead=True))
         elif first is None or second is None:
-            left_out.append((what, f"not finished, or failed, in {base if first is None else new}"))
+            left_out.append(LeftOutSearch(what, f"not finished, or failed, in {base if first is None else new}"))
         else:
             found.append(SearchDifference(what, first, second, any(one.unstable for one in (*own[0], *own[1]))))
     return SearchComparison(base, new, tuple(found), tuple(left_out))
+
+
+def compare_maxima(base: str, before: CampaignResults, new: str, after: CampaignResults) -> SearchComparison:
+    """Likewise of the searches for the maxima that neighbours' loads are a share of."""
+    before, after = (replace(one, searches=one.maxima_searches) for one in (before, after))
+    return compare_searches(base, before, new, after)
+
+
+def _failed(found: SearchResult) -> bool:
+    return found.state is SearchState.FAILED and found.why.startswith(ReasonKind.UUT_FAILED.value)

@@ -122,7 +122,7 @@ def test_options_that_make_no_sense_are_refused(options):
 )
 def test_a_worker_that_does_not_get_ready_is_an_error_of_open_and_ended(monkeypatch, script, expected):
     if "did not answer" in expected[0]:
-        monkeypatch.setattr(worker_source, "_OPEN_S", 0.5)
+        monkeypatch.setattr(AfPacketSource, "open_limit_s", 0.5)
     host = ScriptedHost(script)
     with pytest.raises(TestbedError) as error:
         AfPacketSource().open(host, "veth0", ())

@@ -366,7 +366,8 @@ sys.argv = ["netbench", "analyze", *{[str(capture) if word == "CAPTURE" else wor
 try:
     cli.main()
 finally:
-    sys.stderr.write(" ".join({{"typer", "rich", "pydantic", "scipy", "pyroute2"}} & set(sys.modules)))
+    heavy = {{"typer", "rich", "pydantic", "scipy", "pyroute2", "subprocess", "netbench.hosts.base"}}
+    sys.stderr.write(" ".join(heavy & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

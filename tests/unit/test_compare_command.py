@@ -10,6 +10,7 @@ import pytest
 from netbench.cli import main as cli
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
+from netbench.model.verdict import Reason, ReasonKind
 from netbench.results.manifest import with_searches
 from tests.unit.comparison_factory import exact_campaign, made_up, stored, trials_of
 from tests.unit.inputs import topology
@@ -127,6 +128,47 @@ def test_cells_that_are_not_judged_are_counted(compare, base, tmp_path):
     code, out, _ = compare(base, stored(tmp_path / "new", campaign(few)), "--fail-on-regression", "2")
     assert code == 0
     assert "not judged: 3 cells that cannot be tested, 0 that cannot be compared" in out
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(ReasonKind.UUT_FAILED, 1), (ReasonKind.GENERATOR_FAILED, 0)])
+def test_a_uut_that_fails_now_is_a_regression(compare, base, tmp_path, kind, expected):
+    """And trials that the tester spoilt are not."""
+    reasons = (Reason(kind, "", "it died"),)
+    trials = [replace(one, reasons=reasons) if one.spec.load.value == 120_000 else one for one in trials_of()]
+    code, out, _ = compare(base, stored(tmp_path / "new", campaign(trials)), "--fail-on-regression", "2")
+    assert code == expected
+    assert ("its UUT failed in the new campaign" in " ".join(out.split())) == bool(expected)
+
+
+def test_a_campaign_in_which_all_uuts_fail_is_a_regression_too(compare, base, tmp_path):
+    """Nothing is left to compare, and what was asked for is told all the same."""
+    reasons = (Reason(ReasonKind.UUT_FAILED, "", "it died"),)
+    dead = stored(tmp_path / "dead", campaign([replace(one, reasons=reasons) for one in trials_of()]))
+    page = tmp_path / "page.html"
+    code, out, err = compare(base, dead, "--fail-on-regression", "2", "--html", page)
+    assert (code, err) == (1, "")
+    failed = "its UUT failed in the new campaign"
+    assert failed in " ".join(out.split())
+    assert "dead against base: failed in 3; 0 cells in all" in out
+    assert failed in " ".join(Page(page.read_text()).text.split())
+
+
+def test_searched_maxima_are_compared(compare, base, tmp_path):
+    found = SearchResult("raw", "dedicated", ("s1",), 64, 1, "mlrsearch", "PDR 5 %", 0.05, SearchState.FOUND, 0.02)
+    sides = [
+        stored(
+            tmp_path / name,
+            made_up(),
+            **with_searches({}, [replace(found, lower_fps=fps, upper_fps=fps + 1000, for_maxima=True)]),
+        )
+        for name, fps in (("old", 80_000.0), ("slow", 60_000.0))
+    ]
+    page = tmp_path / "page.html"
+    code, out, err = compare(*sides, "--html", page)
+    assert (code, err) == (0, "")
+    for told in (out, Page(page.read_text()).text):
+        assert "Maxima that neighbours' loads are a share of" in told
+        assert "60.0 … 61.0" in told
 
 
 def test_many_campaigns_make_one_page_with_a_trend(compare, tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import sys
 from dataclasses import replace
 
 from rich.console import Console
@@ -73,3 +74,26 @@ def test_very_many_trials_are_drawn_as_means():
     assert len(points["x"]) == 700
     assert points["hovertext"][0].startswith("mean of 2 trials")
     json.dumps(points, allow_nan=False)
+
+
+def calls_for(repetitions):
+    """How many functions are called for the report of UUTs that forward all they are offered."""
+    results = Made(loads=(10_000, 20_000), sizes=(64,), repetitions=repetitions, one_boot=True).campaign()
+    called = 0
+
+    def count(_frame, event, _what):
+        nonlocal called
+        called += event == "call"
+
+    sys.setprofile(count)
+    try:
+        report_page(results)
+    finally:
+        sys.setprofile(None)
+    return called
+
+
+def test_what_is_asked_of_a_trial_does_not_depend_on_how_many_others_there_are():
+    report_page(campaign([trial(stream_counts())]))  # what is loaded once
+    few, some, many = map(calls_for, (50, 100, 150))
+    assert many - some < 1.2 * (some - few)

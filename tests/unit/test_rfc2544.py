@@ -10,14 +10,17 @@ from rich.console import Console
 
 from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
+from netbench.model.counts import Window
 from netbench.model.distributions import Spread
 from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.plan.choice import choose
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
+from netbench.report.rfc2544_section import bursts_text
 from netbench.results.manifest import searches_of, with_searches
 from netbench.search.further_tests import deviations
 from netbench.search.options import SearchOptions
@@ -27,6 +30,7 @@ from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
 CAPACITY, BUFFER, HIGHEST = 15_000.0, 1000, 40_000.0
+_TENTHS = range(10, 0, -1)
 ALL = ["latency", "frame-loss-rate", "back-to-back", "system-recovery", "reset"]
 SHORT: dict[str, Any] = {
     "method": "rfc2544",
@@ -49,7 +53,7 @@ def schedule(tests: Mapping[str, Any] = {}, **more: Any) -> Schedule:
 def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s: float = 1.5) -> TrialResult:
     """A trial on a UUT that forwards CAPACITY and buffers BUFFER frames, and loses one frame a while after an overload.
 
-    When it is restarted it is away for `away_s`.
+    When it is restarted it is away for `away_s`, and loses the last frame that is sent.
     """
     victim, seconds = spec.victim, spec.duration_s
     sent = round(spec.load.value * seconds)
@@ -60,9 +64,11 @@ def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s
         later_fps = (sent - overload) / (seconds - victim.first_s)
         last = overload + round(recovers_s * later_fps) if overload > CAPACITY * victim.first_s else None
         lost = longest = 0 if last is None else 1
+    silent_s = 0.0
     if spec.restart_at_s is not None:
-        lost = longest = min(round(away_s * spec.load.value), round((seconds - spec.restart_at_s) * spec.load.value))
-        last = round(spec.restart_at_s * spec.load.value) + lost - 1
+        after_s = seconds - spec.restart_at_s
+        lost = longest = round(min(away_s, after_s) * spec.load.value)
+        last, silent_s = sent - 1, after_s if away_s > after_s else 1 / spec.load.value
     counts = stream_counts(
         sent=sent,
         received=sent - lost,
@@ -71,9 +77,17 @@ def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s
         duration_s=seconds,
         longest_loss_run_frames=longest,
         last_missing_frame=last,
+        last_sent_ns=round(seconds * 1e9),
+        last_received_ns=round((seconds - silent_s) * 1e9),
         delay=Spread(1_000, 2_000.0 + spec.repetition, 2_000, 3_000, 4_000, 5_000, 9_000),
     )
     return replace(trial(counts, reasons=reasons), spec=spec)
+
+
+def at(spec: TrialSpec, fps: float) -> TrialSpec:
+    """The same trial at another rate."""
+    victim, *others = spec.guests
+    return replace(spec, guests=(replace(victim, traffic=replace(spec.frames, load=Load.of_fps(fps))), *others))
 
 
 def followed(search: Schedule, uut: Any = measured) -> tuple[SearchResult, Rfc2544Tests, dict[str, TrialResult]]:
@@ -163,6 +177,44 @@ def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
     assert (tests.reset.seconds, tests.reset.dead) == ((), 2)
 
 
+def test_the_highest_rate_is_one_that_sources_hold() -> None:
+    """Faster where nothing paces them, and slower the longer a trial is, as real ones are."""
+
+    def uut(spec: TrialSpec) -> TrialResult:
+        if spec.load.kind is LoadKind.MAX:
+            return replace(measured(at(spec, 50_000.0)), spec=spec)
+        reached = 40_000.0 if spec.duration_s < 0.5 else 30_000.0
+        if spec.load.value <= reached:
+            return measured(spec)
+        slow = measured(at(spec, reached), Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow"))
+        return replace(slow, spec=spec)
+
+    found, tests, _ = followed(schedule({"highest": "max", "tests": ["frame-loss-rate", "back-to-back"]}), uut)
+    assert found.state is SearchState.FOUND
+    assert tests.back_to_back is not None
+    assert tests.back_to_back.rate_fps == pytest.approx(0.8 * 30_000)
+    assert len(tests.back_to_back.frames) == 3
+    assert not any(one.refused for one in tests.losses)
+    without, *_ = followed(schedule({"highest": "max", "tests": ["latency"]}), uut)
+    assert without.state is SearchState.FOUND
+
+
+def test_a_burst_too_short_to_be_sent_at_its_rate_is_not_guessed() -> None:
+    """Slow ones that lose frames are too long all the same, and slow ones that lose none tell nothing."""
+    slow = Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "too slow")
+
+    def uut(spec: TrialSpec) -> TrialResult:
+        frames = round(spec.load.value * spec.duration_s)
+        return measured(spec, *((slow,) if spec.benchmark and frames <= 2000 else ()))
+
+    _, tests, _ = followed(schedule({"tests": ["back-to-back"]}), uut)
+    bursts = tests.back_to_back
+    assert bursts is not None
+    assert (bursts.frames, bursts.too_long_frames) == ((), 2000), "1,600 is right; 1,000 come out whole, but slowly"
+    assert bursts.refused == "offered-out-of-tolerance: too slow"
+    assert bursts_text(tests) == "< 2,000"
+
+
 def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
     _, tests, _ = followed(
         schedule({"highest": "10kfps", "tests": ["frame-loss-rate", "back-to-back", "system-recovery"]})
@@ -173,6 +225,35 @@ def test_nothing_is_said_where_the_highest_rate_loses_nothing() -> None:
     assert tests.back_to_back.refused == "nothing is lost at the highest rate, however long it lasts"
     assert tests.recovery is not None
     assert tests.recovery.refused == "nothing is lost at the highest rate: there is no overload to recover from"
+
+
+def test_a_uut_that_loses_frames_at_any_load_has_a_loss_rate_and_no_more() -> None:
+    """The reason is in the place of each test that needs a throughput."""
+
+    def uut(spec: TrialSpec) -> TrialResult:
+        sent = round(spec.load.value * spec.duration_s)
+        return replace(trial(stream_counts(sent=sent, received=sent - 1, intended_frames=sent)), spec=spec)
+
+    found, tests, _ = followed(schedule(), uut)
+    assert found.state is SearchState.AT_MOST
+    assert [one.loss_ratio for one in tests.losses] == [pytest.approx(1 / (40_000 * one / 10 * 10)) for one in _TENTHS]
+    others = (tests.latency, tests.back_to_back, tests.recovery, tests.reset)
+    assert ["there is no throughput" in one.refused for one in others if one is not None] == [True] * 4
+    page = page_of(shown(replace(found, uut="raw")))
+    assert "frames are lost even at the lowest load" in page.text
+    assert "0.0 kfps" not in page.text
+
+
+def test_frames_that_came_late_are_not_lost_at_falling_loads() -> None:
+    """Two loads that are told to lose nothing are the last ones."""
+
+    def uut(spec: TrialSpec) -> TrialResult:
+        result = measured(spec)
+        late = tuple(replace(one, window=Window(0, 1.0, one.sent_frames // 10)) for one in result.streams if one)
+        return replace(result, guests=(replace(result.guests[0], streams=late),))
+
+    _, tests, _ = followed(schedule({"lowest": "1fps", "width": "25%"}), uut)
+    assert [one.loss_ratio == 0 for one in tests.losses][-3:] == [False, True, True]
 
 
 @pytest.mark.parametrize("test", ["latency", "back-to-back", "system-recovery", "reset"])
@@ -291,7 +372,29 @@ def test_the_terminal_has_a_row_for_each_search_and_what_is_missing() -> None:
     assert "not back" in said
     assert "latency: no common clock" in said
     assert "frame loss at 90%: capture-dropped: 7" in said
+    assert not {"Scenario", "Sources", "Search"} & set(said.split())
     assert rfc2544_table(campaign([trial(stream_counts())])) is None
+
+
+def test_rows_that_differ_in_sources_scenario_or_search_are_told_apart() -> None:
+    others = (
+        replace(FOUND, streams=("s1", "s2")),
+        replace(FOUND, scenario="shared-idle"),
+        replace(FOUND, repetition=2),
+    )
+    console = Console(width=100, record=True)
+    table = rfc2544_table(shown(FOUND, *others))
+    assert table is not None
+    console.print(table)
+    rows = [line.split()[:5] for line in console.export_text().splitlines() if "raw" in line]
+    assert rows == [
+        ["raw", "dedicated", "1", "#1", "64"],
+        ["raw", "dedicated", "2", "#1", "64"],
+        ["raw", "shared-idle", "1", "#1", "64"],
+        ["raw", "dedicated", "1", "#2", "64"],
+    ]
+    words = page_of(shown(FOUND, replace(FOUND, repetition=2))).text.split("Latency (section 26.2)")[1].split()
+    assert words[:4] == ["UUT", "Frame", "size", "Search"]
 
 
 def test_two_rates_in_one_trial_are_a_number_of_frames_each() -> None:

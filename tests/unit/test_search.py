@@ -333,6 +333,14 @@ def test_one_short_trial_that_forwards_more_than_a_long_one_could_is_enough_to_d
     assert found["NDR"].unstable == "", "what a queue takes in is no contradiction"
 
 
+def test_that_two_streams_forward_more_than_the_limit_of_one_is_no_contradiction():
+    search = schedule({"method": "rfc2544", "highest": "200kfps"}, topology(2), streams=[1, 2])
+    followed(search, SimulatedUut(80_000.0))
+    one, two = search.searches
+    assert (len(two.streams), two.state, two.lower_fps) == (2, SearchState.FOUND, one.lower_fps)
+    assert (one.unstable, two.unstable) == ("", "")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_guest_that_forwards_less_than_a_thousandth_of_what_the_source_can_is_found(method):
     """As under VirtualBox whose CPU is emulated."""
@@ -391,6 +399,20 @@ def test_how_long_it_takes_is_about_known(method):
     followed(search, uut)
     assert 0.4 < expected_s / uut.spent_s < 2.5
     assert search.expected_s(()) == 0
+
+
+def test_searches_that_are_over_say_how_long_the_others_take():
+    """Of a UUT whose limit is the same each time, so is the number of trials; at first that is only guessed."""
+    search, uut = schedule(NDR, frame_sizes=[64, 512], repetitions=2), SimulatedUut(50_000.0, overhead_s=0.2)
+    at_first_s = search.expected_s(())
+    results: dict[str, TrialResult] = {}
+    while (spec := search.next(results)) is not None and len(search.searches) < 3:
+        results[spec.key] = measured(spec, uut)
+    spent_s, left_s = uut.spent_s, search.expected_s(())
+    while (spec := search.next(results)) is not None:
+        results[spec.key] = measured(spec, uut)
+    assert left_s == pytest.approx(uut.spent_s - spent_s, rel=0.05)
+    assert at_first_s != pytest.approx(uut.spent_s, rel=0.05)
 
 
 def test_trials_last_as_long_as_they_should():

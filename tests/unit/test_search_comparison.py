@@ -7,6 +7,7 @@ import pytest
 
 from netbench.cli import main as cli
 from netbench.errors import ExitCode
+from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.results.manifest import with_searches
 from netbench.statistics.search_comparison import compare_searches
@@ -74,7 +75,7 @@ def test_what_only_one_of_them_tells_is_left_out():
     failed = found(None, None, state=SearchState.FAILED)
     comparison = compared([found(), found(frame_size=512), failed], [failed, found(frame_size=1518)])
     assert comparison.differences == ()
-    assert [(what.frame_size, why) for what, why in comparison.left_out] == [
+    assert [(one.what.frame_size, one.why) for one in comparison.left_out] == [
         (64, "not finished, or failed, in new"),
         (512, "only in base"),
         (1518, "only in new"),
@@ -84,9 +85,9 @@ def test_what_only_one_of_them_tells_is_left_out():
 def test_emulated_limits_are_compared_to_none_that_are_not():
     emulated = replace(guests(), searches=(found(uut="virtio"),))
     real = replace(emulated, facts={uut: {} for uut in emulated.facts})
-    ((what, why),) = compare_searches("base", emulated, "new", real).left_out
-    assert what.uut == "virtio"
-    assert "emulated" in why
+    (left_out,) = compare_searches("base", emulated, "new", real).left_out
+    assert left_out.what.uut == "virtio"
+    assert "emulated" in left_out.why
 
 
 @pytest.fixture
@@ -122,6 +123,42 @@ def test_the_command(monkeypatch, capsys, directories, tmp_path):
     assert run(monkeypatch, capsys, base, new, "--fail-on-regression", "4")[0] == 0
     code, out, _ = run(monkeypatch, capsys, base, directories("same", found(), found(goal="PDR 0.5 %")))
     assert (code, "no difference in 2 limits" in out) == (0, True)
+
+
+@pytest.mark.parametrize(("why", "expected"), [("uut-failed: it died", 1), ("generator-failed: it died", 0)])
+def test_a_uut_that_fails_now_is_a_regression(monkeypatch, capsys, directories, why, expected):
+    """And one of which the tester could tell nothing is not."""
+    dead = found(None, None, state=SearchState.FAILED, frame_size=512, why=why)
+    base, new = directories("base", found(), found(frame_size=512)), directories("new", found(), dead)
+    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2")
+    assert (code, err) == (expected, "")
+    failed = "regression: new: raw, dedicated, 1 source, 512 bytes, NDR: its UUT failed in new"
+    assert (failed in " ".join(out.split())) == bool(expected)
+
+
+def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(monkeypatch, capsys, directories, tmp_path):
+    """Nothing is left to compare, and what was asked for is told all the same."""
+    dead = found(None, None, state=SearchState.FAILED, why="uut-failed: it died")
+    base, new, page = directories("base", found()), directories("new", dead), tmp_path / "page.html"
+    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2", "--html", page)
+    assert (code, err) == (ExitCode.INVALID_RESULTS, "")
+    failed = "raw, dedicated, 1 source, 64 bytes, NDR: its UUT failed in new"
+    assert f"regression: new: {failed}" in " ".join(out.split())
+    assert "new against base: failed in 1; 0 limits in all" in out
+    assert failed in " ".join(Page(page.read_text()).text.split())
+    assert run(monkeypatch, capsys, base, new)[0] == ExitCode.DONE
+    told = found(None, None, state=SearchState.FAILED, why="generator-failed: it died")
+    assert run(monkeypatch, capsys, base, directories("tester", told))[0] == ExitCode.USAGE
+
+
+def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(monkeypatch, capsys, directories, tmp_path):
+    base, page = directories("base", found()), tmp_path / "page.html"
+    words = "the other tests of RFC 2544 are not compared"
+    for tests in (None, Rfc2544Tests(1_488_095.0)):
+        new = directories(f"new{tests is None}", found(tests=tests))
+        _, out, _ = run(monkeypatch, capsys, base, new, "--html", page)
+        for told in (out, Page(page.read_text()).text):
+            assert (words in " ".join(told.split())) == (tests is not None)
 
 
 def test_nothing_in_common(monkeypatch, capsys, directories):
