@@ -1,8 +1,8 @@
 """Trials in a VM that a test can look into from inside, with two streams from two namespaces."""
 
 import re
-import shutil
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from netbench.testbed.testbed import Testbed
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
-from netbench.vmm.base import guest_directory
 from tests.netns.yard import Yard, processes
 from tests.unit.inputs import planned_trial, profile, topology
 
@@ -189,18 +188,17 @@ def fresh_yard_in_vm(host: HostSpec, name: str = "nbt-side") -> Iterator[Yard]:
     """A yard in a VM, which ends with it; it takes as long to come up as that VM does."""
     there = topology(2, name=name)
     wanted = there.model_copy(update={"hosts": {"lab": host, **there.hosts}}).on("lab")
-    directory = guest_directory("nbt", name)
-    directory.mkdir(parents=True, mode=0o700)
     assert host.vm is not None
-    try:
-        with running_vm("lab", host.vm, UnmarkedHost("local", "nbt"), directory) as machine:
-            machine.make(base_changes(wanted, "lab"))
-            hosts = {one: machine.host(wanted.netns(one), one) for one in ("source", "uut", "sink")}
-            always_there = frozenset(words for _, words in processes(machine.host()))
-            yield Yard("nbt", hosts, machine, stream_paths(wanted), always_there)
-            assert machine.undo() == []
-    finally:
-        shutil.rmtree(directory)
+    # A directory of its own: one that an earlier run left, killed as it was, is in nobody's way.
+    with (
+        tempfile.TemporaryDirectory(prefix="nbt-") as directory,
+        running_vm("lab", host.vm, UnmarkedHost("local", "nbt"), Path(directory)) as machine,
+    ):
+        machine.make(base_changes(wanted, "lab"))
+        hosts = {one: machine.host(wanted.netns(one), one) for one in ("source", "uut", "sink")}
+        always_there = frozenset(words for _, words in processes(machine.host()))
+        yield Yard("nbt", hosts, machine, stream_paths(wanted), always_there)
+        assert machine.undo() == []
 
 
 def frames_in(capture: Path) -> list[Frame]:

@@ -78,7 +78,7 @@ def test_a_vm_that_is_killed_ends_the_campaign_which_goes_on_in_another(results,
     assert f"netbench resume {results}" in err
     assert "Traceback" not in err
     (before,) = rows(results)
-    assert not list((STATE_DIRECTORY / "vm").glob("*"))
+    assert not list((STATE_DIRECTORY / "vm").glob("*-lab"))
     assert netbench("resume", results).returncode == 0
     after = rows(results)
     assert before in after
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_the_vm_too(results, start):
     assert campaign.returncode == 130
     assert f"netbench resume {results}" in err
     assert not Path(f"/proc/{pid}").exists()
-    assert not list((STATE_DIRECTORY / "vm").glob("*"))
+    assert not list((STATE_DIRECTORY / "vm").glob("*-lab"))
     assert netbench("clean").stdout == "nothing to clean up\n"
 
 
