@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,11 +54,11 @@ class TrexWorker(Worker):
     _server: OwnServer | None = None
     _left_over = 0  # frames in the ring of its own server
 
-    def __init__(self, interface: str, settings: str, *cpus: str) -> None:
+    def __init__(self, ending: ExitStack, interface: str, settings: str, *cpus: str) -> None:
+        ending.callback(self.leave)  # also of one that was opened only in part
         if cpus:
             os.sched_setaffinity(0, [int(cpu) for cpu in cpus])
         wanted = json.loads(settings)
-        _OPEN.append(self)
         if "path" in wanted:
             self._start_server = partial(OwnServer, Path(wanted["path"]), interface, [int(cpu) for cpu in cpus])
             self._server = self._start_server()
@@ -144,9 +144,6 @@ class TrexWorker(Worker):
         return _Seen(sending_ns, None)
 
 
-_OPEN: list[TrexWorker] = []
-
-
 def _main() -> None:
     def end(*_: object) -> None:
         raise SystemExit(0)
@@ -155,13 +152,13 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end)
     sys.stdout = _Apart()
+    ending = ExitStack()
     try:
-        serve(TrexWorker)
+        serve(partial(TrexWorker, ending))
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for worker in _OPEN:
-            with suppress(OSError):  # what cannot be told any more
-                worker.leave()
+        with suppress(OSError):  # what cannot be told any more
+            ending.close()
 
 
 if __name__ == "__main__":
