@@ -11,7 +11,6 @@ from netbench.model.units import Load, LoadKind
 from netbench.search.bisection import Bisection
 from netbench.search.loss_rate import LossRate
 from netbench.search.method import Goal, Method
-from netbench.search.mlrsearch import MlrSearch
 from netbench.search.sweep import Sweep
 
 Percent = Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text)]
@@ -130,6 +129,8 @@ class SearchOptions(_Strict):
         goals = [Goal(goal_name(self.method, ratio), ratio, self.width / 2) for ratio in self.loss]
         match self.method:
             case "mlrsearch":
+                from netbench.search.mlrsearch import MlrSearch  # noqa: PLC0415  # half a second, which few runs need
+
                 return MlrSearch(
                     goals,
                     self.width,
