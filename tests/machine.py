@@ -6,7 +6,7 @@ from pathlib import Path
 
 from netbench.hosts.local import MARK
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 
 _SYSCTL_TREES = ("net/ipv4", "net/ipv6", "net/core", "net/bridge")
 # Counted or drawn by the kernel itself, not set by anyone.

@@ -18,7 +18,7 @@ from netbench.linux.readings import (
     counter_readings,
 )
 from netbench.linux.rules import LIST_CHAINS, LIST_RULES, Dropper, droppers
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.model.points import CountingPoint, Kind, Points
 
 _MARK, _NEXT, _NIC = "--netbench--\n", "--next--\n", "--nic--"

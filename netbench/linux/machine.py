@@ -14,7 +14,7 @@ from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
 from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
 from netbench.linux.readings import Counted
-from netbench.model.paths import Place
+from netbench.model.interfaces import Place
 from netbench.model.points import CounterReading, Points
 
 _EXISTS = "File exists"

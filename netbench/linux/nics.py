@@ -9,7 +9,7 @@ from typing import Any
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.netlink import Netlink, ask, attributes, nested, number
-from netbench.model.paths import Place
+from netbench.model.interfaces import Place
 
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
 _OPERATIONAL = ("UP", "UNKNOWN")  # UNKNOWN: a driver that does not tell (operstates.rst)

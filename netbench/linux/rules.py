@@ -16,7 +16,7 @@ from itertools import chain as chained
 from typing import Any, NamedTuple
 
 from netbench.linux.netlink import ask, attributes
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 
 LIST_RULES = ("nft", "-j", "list", "ruleset")
 LIST_CHAINS = ("nft", "list", "chains")

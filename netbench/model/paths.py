@@ -1,30 +1,26 @@
 """Where a stream runs: its interfaces, MAC and IP addresses, from source to sink. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from netbench.model.interfaces import Place, host_of
 from netbench.model.networks import PREFIX_LENGTH
-from netbench.model.topology import StreamSpec, Topology, host_of
 from netbench.model.traffic import Receive
 from netbench.model.units import USUAL_MTU
-from netbench.model.ways_back import TURNED_ROUND
+
+if TYPE_CHECKING:  # what undoes changes on another host has to do without what reads topologies
+    from netbench.model.topology import StreamSpec, Topology
+
+# What the NIC of each role is to a stream in the other direction.
+TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}
 
 # The source of each trial has another address, so that late frames of an earlier one can be told; .1 is the router's,
 # .255 would be a broadcast.
 _FIRST_SOURCE = 2
 _SOURCES = 253
-
-
-class Place(NamedTuple):
-    """Where an interface is: in a network namespace (None: outside all) of a VM (None: this machine)."""
-
-    machine: str | None
-    netns: str | None
-    interface: str
-
-    def __str__(self) -> str:
-        return "/".join(part for part in self if part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from netbench.model.paths import Nic, Place, StreamPath, direction
+from netbench.model.interfaces import Place
+from netbench.model.paths import Nic, StreamPath, direction
 
 UUT = "uut"  # the point of what is lost in the unit under test where no counter tells one point from another
 

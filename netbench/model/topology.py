@@ -17,7 +17,8 @@ from pydantic import (
 
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
-from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
+from netbench.model.interfaces import PREFIX, host_of, split_endpoint
+from netbench.model.names import Name, NicName, PortName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
@@ -40,14 +41,6 @@ def _positive_rate(value: object) -> float:
 
 
 BitRate = Annotated[float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate)]
-
-
-def split_endpoint(text: str) -> tuple[str, str]:
-    """The host and the NIC of `host/nic`; ValueError for anything else."""
-    host, slash, nic = text.partition("/")
-    if not (host and slash and nic) or "/" in nic:
-        raise ValueError("not a NIC of a host; write it as host/nic, for example uut/in1")
-    return host, nic
 
 
 def _endpoint(text: str) -> str:
@@ -457,11 +450,6 @@ class Topology(_Strict):
     def netns(self, host: str) -> str | None:
         """The name of a host's network namespace; None for a machine itself."""
         return f"{PREFIX}{self.name}-{host}" if self.hosts[host].kind == "netns" else None
-
-
-def host_of(end: str) -> str:
-    """The host part of `host/nic`."""
-    return split_endpoint(end)[0]
 
 
 def _is_nic_name(text: str) -> bool:

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-# What the NIC of each role is to a stream in the other direction.
-TURNED_ROUND = {"source": "sink", "ingress": "egress", "egress": "ingress", "sink": "source"}
+from netbench.model.paths import TURNED_ROUND
 
 
 def with_ways_back(streams: object) -> object:

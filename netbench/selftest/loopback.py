@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from netbench.errors import MissingError
 from netbench.model.counts import StreamCounts
+from netbench.model.interfaces import host_of
 from netbench.model.selftest_record import Ceiling, Check
-from netbench.model.topology import Topology, UutSpec, host_of
+from netbench.model.topology import Topology, UutSpec
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict

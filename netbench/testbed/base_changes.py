@@ -11,8 +11,9 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
+from netbench.model.interfaces import host_of
 from netbench.model.paths import veth_mac
-from netbench.model.topology import LinkSpec, Topology, host_of
+from netbench.model.topology import LinkSpec, Topology
 
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:

@@ -8,11 +8,12 @@ from netbench.config.plugins import GENERATORS, SINKS, UUTS, plugins
 from netbench.errors import MissingError, UsageError
 from netbench.generators.base import Generator
 from netbench.model.entitlement import Entitlement
+from netbench.model.interfaces import host_of
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, stream_paths
 from netbench.model.profile import Profile, SinkSpec
 from netbench.model.scenario import VICTIM, Activity, Network, Off, Scenario, Stress
-from netbench.model.topology import Topology, UutSpec, host_of
+from netbench.model.topology import Topology, UutSpec
 from netbench.sinks.base import SinkKind
 from netbench.testbed.base_changes import resources
 from netbench.testbed.cpus import placed, usable_cpus, victim_cpus

@@ -24,7 +24,8 @@ from netbench.linux.running import Other, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
-from netbench.model.paths import Nic, Place, StreamPath, each_nic_once, stream_paths
+from netbench.model.interfaces import Place
+from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM

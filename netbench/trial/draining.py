@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import StreamCounts
-from netbench.model.paths import Place
+from netbench.model.interfaces import Place
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult
 from netbench.trial.evidence import growth

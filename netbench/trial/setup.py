@@ -8,7 +8,8 @@ from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
-from netbench.model.paths import Place, StreamPath
+from netbench.model.interfaces import Place
+from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.traffic import Traffic

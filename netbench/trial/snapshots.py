@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
-from netbench.model.paths import Place, StreamPath
+from netbench.model.interfaces import Place
+from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent

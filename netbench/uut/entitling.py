@@ -5,7 +5,7 @@ from netbench.linux.cgroups import door, find_controller
 from netbench.linux.changes import AddCgroup
 from netbench.model.entitlement import Entitlement
 from netbench.model.fields import percent_text
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.uut.base import Assignment
 
 

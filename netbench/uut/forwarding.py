@@ -30,9 +30,9 @@ from netbench.linux.changes import (
 )
 from netbench.linux.machine import Machine
 from netbench.linux.nics import NicCounters
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX, Place
 from netbench.model.networks import PREFIX_LENGTH
-from netbench.model.paths import Nic, Place, StreamPath, each_nic_once
+from netbench.model.paths import Nic, StreamPath, each_nic_once
 
 Forward = Literal["bridge", "route", "flowtable", "tc", "xdp"]
 # What makes a kernel a router: frames are addressed to it, and not to the sink.

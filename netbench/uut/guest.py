@@ -10,7 +10,8 @@ from netbench.hosts.python_modules import module_command, source_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
-from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.interfaces import Place
+from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import Kind
 from netbench.model.units import USUAL_MTU
 from netbench.model.virtualisation import Virtualisation

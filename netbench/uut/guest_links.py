@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError
 from netbench.linux.changes import AddBridge, AddForwardingEntry, Change, Enslave, SetUp
 from netbench.linux.machine import Machine
-from netbench.model.names import PREFIX
-from netbench.model.paths import Nic, Place, StreamPath, each_nic_once
+from netbench.model.interfaces import PREFIX, Place
+from netbench.model.paths import Nic, StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint, Kind, Points, Where, forwarding_point
 from netbench.uut.forwarding import forwards, inside_nics, no_bridge_netfilter, no_ipv6
 from netbench.vmm.attachment import Attachment

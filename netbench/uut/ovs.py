@@ -22,7 +22,7 @@ from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.needs import IN_NETNS, Feature, Need, Tool
 from netbench.linux.probes import Bench
 from netbench.linux.proc import read_process
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath, each_nic_once
 from netbench.model.points import CounterReading, CountingPoint

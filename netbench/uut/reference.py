@@ -19,7 +19,7 @@ from netbench.linux.changes import AddDelay, AddTable
 from netbench.linux.needs import IN_A_VM, IN_NETNS, ON_VETH, Feature, Tool
 from netbench.linux.probes import Bench
 from netbench.model.fields import Seconds
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Kind
 from netbench.model.virtualisation import Supports

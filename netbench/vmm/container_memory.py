@@ -15,7 +15,7 @@ from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
 from netbench.linux.changes.kernel import remove_group
 from netbench.linux.needs import Facility
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 
 MEMINFO = "/proc/meminfo"
 _AVAILABLE = re.compile(r"^(MemAvailable: +)(\d+)( kB)$", re.MULTILINE)

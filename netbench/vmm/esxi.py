@@ -17,7 +17,7 @@ from netbench.hosts.clock import wait_until
 from netbench.hosts.ssh import SSH_PORT, SshHost
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation

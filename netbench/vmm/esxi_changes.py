@@ -9,7 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.vmm.esxi_api import Session, asked
 from netbench.vmm.esxi_inventory import EsxiHost, host_of
 from netbench.vmm.esxi_machine import EsxiMachine

@@ -8,7 +8,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.vmm.libvirt_api import LibvirtConnection, is_of_libvirt
 from netbench.vmm.libvirt_xml import own_uuid
 

@@ -12,7 +12,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import MARK, marked_processes
 from netbench.linux.proc import memory_bytes
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.vmm.base import GuestSpec
 from netbench.vmm.libvirt_api import LibvirtConnection
 from netbench.vmm.libvirt_daemon import PrivateDaemon

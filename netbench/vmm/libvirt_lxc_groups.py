@@ -16,7 +16,7 @@ from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
 from netbench.linux.proc import lines_of
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 
 _WANTED = ("cpu", "cpuacct", "cpuset", "devices", "memory")  # cpu for weight and limit, the others for libvirt
 SWITCHED = ("cpu", "cpuset", "memory")  # those of them that version 2 has switches for

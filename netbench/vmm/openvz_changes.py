@@ -9,7 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.vmm.openvz_tools import Box, box
 
 _CREATE_S = 900.0  # a template may have to be downloaded and unpacked

@@ -13,7 +13,7 @@ from netbench.images.library import find_image
 from netbench.images.on_host import brought
 from netbench.linux.changes import Change, Look
 from netbench.linux.changes.base import not_ours
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 from netbench.vmm.attachment import Attachment, host_mac
 from netbench.vmm.boot_disc import disc_of
 from netbench.vmm.xen_domain import DISC, INITRD, KERNEL, backend, listed, require_xl

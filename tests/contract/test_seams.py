@@ -24,7 +24,8 @@ from netbench.linux.changes import Change
 from netbench.loads.base import Neighbour
 from netbench.loads.stress_ng import StressLoad
 from netbench.model.entitlement import Entitlement
-from netbench.model.paths import Place, stream_paths
+from netbench.model.interfaces import Place
+from netbench.model.paths import stream_paths
 from netbench.model.traffic import Traffic
 from netbench.sinks.auto_sink import Auto, AutoSink
 from netbench.sinks.base import Sink, SinkKind

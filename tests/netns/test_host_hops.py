@@ -9,7 +9,7 @@ from netbench.errors import MachineGoneError
 from netbench.hosts.base import run_checked
 from netbench.hosts.local import LocalHost
 from netbench.linux.machine import Machine
-from netbench.model.paths import Place
+from netbench.model.interfaces import Place
 from netbench.model.points import CountingPoint, Kind, nic_point
 from netbench.uut.base import ActiveGuest
 from netbench.uut.raw import Raw, RawOptions

@@ -17,7 +17,8 @@ from netbench.linux.nics import NicCounters
 from netbench.linux.running import Other
 from netbench.loads.base import Neighbour
 from netbench.model.campaign import CampaignResults
-from netbench.model.paths import Place, stream_paths
+from netbench.model.interfaces import Place
+from netbench.model.paths import stream_paths
 from netbench.model.tester import HostIdentity, Identities
 from netbench.model.topology import Topology, UutSpec
 from netbench.results.directory import ResultDirectory

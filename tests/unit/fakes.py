@@ -16,7 +16,8 @@ from netbench.generators.base import Source
 from netbench.hosts.base import Completed, Host, Process
 from netbench.linux.nics import NicCounters
 from netbench.model.distributions import Spread
-from netbench.model.paths import Nic, Place, StreamPath
+from netbench.model.interfaces import Place
+from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import CounterReading, Points
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity

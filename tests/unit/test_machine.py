@@ -29,7 +29,8 @@ from netbench.linux.changes import (
 )
 from netbench.linux.journal import Journal, Record
 from netbench.linux.machine import Machine
-from netbench.model.paths import Place, stream_paths
+from netbench.model.interfaces import Place
+from netbench.model.paths import stream_paths
 from netbench.model.points import CountingPoint, Kind
 from netbench.testbed.base_changes import base_changes
 from netbench.uut.forwarding import forwarding_changes

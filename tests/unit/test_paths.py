@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from netbench.model.interfaces import Place
 from netbench.model.networks import PREFIX_LENGTH
-from netbench.model.paths import Nic, Place, stream_paths
+from netbench.model.paths import Nic, stream_paths
 from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import topology, topology_in_vm

@@ -7,7 +7,7 @@ import pytest
 from netbench.linux.pause import PauseFrames
 from netbench.linux.readings import NamespaceCounters, Queue, counter_readings, ip_counters
 from netbench.linux.rules import Dropper, Hook
-from netbench.model.paths import Place
+from netbench.model.interfaces import Place
 from netbench.model.points import CounterReading, CountingPoint, Kind, Where
 
 IN = ("s1", CountingPoint("ingress NIC", Where.INGRESS, Kind.INTERFACE, Place(None, "uut", "in1"), "rx"))

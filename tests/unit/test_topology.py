@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.model.topology import MAX_STREAMS, Topology, VmSpec, split_endpoint
+from netbench.model.interfaces import split_endpoint
+from netbench.model.topology import MAX_STREAMS, Topology, VmSpec
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import topology, topology_in_vm
 

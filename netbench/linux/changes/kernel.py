@@ -12,7 +12,7 @@ from netbench.hosts.clock import wait_until
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, Look, not_ours
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.model.names import PREFIX
+from netbench.model.interfaces import PREFIX
 
 _EMPTY_S = 5.0  # until the last process has left a control group
 _POLL_S = 0.05
