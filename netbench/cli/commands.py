@@ -292,7 +292,7 @@ def doctor(
         from netbench.testbed.resolved import needs_of
 
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
-        needs, addresses = needs_of(wanted), wanted.port_addresses
+        needs, addresses = needs_of(wanted), {port.nic: port.addresses for port in wanted.ports()}
     raise typer.Exit(examination.run_doctor(needs, addresses=addresses, as_json=as_json))
 
 

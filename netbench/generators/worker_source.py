@@ -10,6 +10,7 @@ from dataclasses import asdict
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.base import Source
 from netbench.hosts.base import Host, Process
+from netbench.hosts.composed import has_netbench, module_command_on
 from netbench.hosts.lines import Lines, last_words
 from netbench.hosts.python_modules import module_command
 from netbench.model.tester import Identity
@@ -19,6 +20,13 @@ from netbench.model.traffic import Sent, Traffic
 _PREPARE_S = 10.0
 _STOP_S = 2.0
 _END_S = 1.0
+
+
+def no_netbench(host: Host) -> str:
+    """Why the worker of a source cannot run on a host, as `Generator.unfit` says it; empty where it can."""
+    return (
+        "" if has_netbench(host) else f"host {host.name} has no netbench of its own, and its worker is a part of that"
+    )
 
 
 class WorkerSource(Source):
@@ -32,6 +40,7 @@ class WorkerSource(Source):
         self._module = module
         self._arguments = arguments
         self._process: Process | None = None
+        self._host: Host | None = None
         self.version = ""  # of what sends, as far as the worker says it
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
@@ -40,6 +49,7 @@ class WorkerSource(Source):
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Start the worker; TestbedError when it does not get ready to send, MissingError where it knows what lacks."""
         self._where = f"the {self._kind} source on {interface} of host {host.name}"
+        self._host = host
         self._process = host.spawn(self._command(interface, cpus))
         assert self._process.stdout
         self._replies = Lines(self._process.stdout)
@@ -99,7 +109,10 @@ class WorkerSource(Source):
 
     def _command(self, interface: str, cpus: Sequence[int]) -> list[str]:
         # numpy would start a thread on every CPU, and they spin: on the CPUs that send.
-        program = module_command(self._module, interface, *self._arguments, *map(str, cpus))
+        words = interface, *self._arguments, *map(str, cpus)
+        program = (
+            module_command_on(self._host, self._module, *words) if self._host else module_command(self._module, *words)
+        )
         return ["env", "OPENBLAS_NUM_THREADS=1", *program]
 
     @property

@@ -1,10 +1,13 @@
 """The seam between the code and the passing of time, and waiting for something no longer than it may take."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 _ATTEMPTS = 5
+# Of another machine: so many that its clock's drift between them is far less than an answer takes.
+_ANSWERS = 20
 # What time stamps of frames can show.
 _RESOLUTION_NS = 1000
 
@@ -55,6 +58,54 @@ class ClockReading(NamedTuple):
 def read_clocks(clock: Clock) -> ClockReading:
     """Both clocks at one moment, as nearly as some attempts tell."""
     return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
+
+
+class ClockDifference(NamedTuple):
+    """What another machine's clock shows less what this machine's does at that moment: at least and at most, ns."""
+
+    least_ns: int
+    most_ns: int
+
+    @property
+    def middle_ns(self) -> int:
+        """The best guess."""
+        return (self.least_ns + self.most_ns) // 2
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """By how much that may be wrong."""
+        return (self.most_ns - self.least_ns + 1) // 2
+
+
+SAME_CLOCK = ClockDifference(0, 0)
+
+
+class Differences:
+    """How the clocks of another machine differ from those of this one, by questions and their answers.
+
+    An answer was given between its question and its arrival, so the difference lies between two bounds (as of NTP, RFC
+    5905, section 8, whose offset is the middle and whose delay is the distance of them). The quickest of the latest
+    answers tells most.
+    """
+
+    def __init__(self) -> None:
+        self._monotonic: deque[ClockDifference] = deque(maxlen=_ANSWERS)
+        self._realtime: deque[ClockDifference] = deque(maxlen=_ANSWERS)
+
+    def add(self, before: tuple[int, int], there: tuple[int, int], after: tuple[int, int]) -> None:
+        """CLOCK_MONOTONIC and CLOCK_REALTIME, in ns: here before the question, there, and here after the answer."""
+        for kept, asked, told, answered in zip((self._monotonic, self._realtime), before, there, after, strict=True):
+            kept.append(ClockDifference(told - answered, told - asked))
+
+    @property
+    def monotonic(self) -> ClockDifference:
+        """Of CLOCK_MONOTONIC."""
+        return min(self._monotonic, key=lambda one: one.most_ns - one.least_ns)
+
+    @property
+    def realtime(self) -> ClockDifference:
+        """Of CLOCK_REALTIME."""
+        return min(self._realtime, key=lambda one: one.most_ns - one.least_ns)
 
 
 def clock_set_ns(before: ClockReading, after: ClockReading) -> int:

@@ -4,10 +4,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-from netbench.errors import MachineGoneError, TestbedError
+from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.base import Completed, Connection, FilesByCommand, GoneError, Host, Process
 from netbench.hosts.local import require_tool
+from netbench.hosts.python_modules import module_command
+
+
+@runtime_checkable
+class RunsNetbench(Protocol):
+    """A machine that netbench's own modules were brought to."""
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        """The command that runs one of them; MissingError for another's."""
 
 
 class _Inner:
@@ -15,6 +25,11 @@ class _Inner:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+
+    @property
+    def made_of(self) -> Host:
+        """The other one."""
+        return self._host
 
     def __str__(self) -> str:
         return str(self._host)
@@ -168,6 +183,27 @@ class Explained(_Inner):
             yield
         except GoneError as error:
             raise self._error(self._death() or str(error)) from error
+
+
+def has_netbench(host: Host) -> bool:
+    """Whether netbench's own modules run on a host: on this machine, and where they were brought."""
+    return host.shares_files or isinstance(_innermost(host), RunsNetbench)
+
+
+def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of netbench, or of an extension, on a host; MissingError where none runs."""
+    if host.shares_files:
+        return module_command(module, *arguments)
+    machine = _innermost(host)
+    if not isinstance(machine, RunsNetbench):
+        raise MissingError(f"{host} has no netbench of its own, and {module} is a part of that")
+    return machine.module_command(module, *arguments)
+
+
+def _innermost(host: Host) -> Host:
+    while isinstance(host, _Inner):
+        host = host.made_of
+    return host
 
 
 def outside(host: Host) -> Host:

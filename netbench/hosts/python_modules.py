@@ -1,7 +1,8 @@
-"""Python modules as processes of this machine, which import nothing that merely lies about.
+"""Python modules as processes, which import nothing that merely lies about.
 
 A process that runs as root must not take a module from the current directory or from where PYTHONPATH says. The rest
-of this file is what such a process begins with: `python -E -P python_modules.py DIRECTORY -m MODULE …`.
+of this file is what such a process begins with: `python -E -P python_modules.py DIRECTORY -m MODULE …`. With `-M` the
+directory, which holds nothing but what netbench has brought, comes before all others.
 """
 
 import runpy
@@ -10,9 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+FIRST = "-M"
+
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of netbench, or of an extension, with some arguments.
+    """The command that runs a module of netbench, or of an extension, with some arguments, on this machine.
 
     The directory that the parts of the module's package are in is looked in last.
     """
@@ -21,6 +24,21 @@ def module_command(module: str, *arguments: str) -> list[str]:
     assert spec.origin is not None
     directory = Path(spec.origin).parents[1]
     return [sys.executable, "-E", "-P", __file__, str(directory), "-m", module, *arguments]
+
+
+def brought_module_command(directory: str, module: str, *arguments: str) -> list[str]:
+    """The same on a host that netbench's own code was brought to, into this directory."""
+    return [
+        "python3",
+        "-E",
+        "-P",
+        "-B",
+        f"{directory}/netbench/hosts/python_modules.py",
+        directory,
+        FIRST,
+        module,
+        *arguments,
+    ]
 
 
 def source_command(module: ModuleType, *arguments: str) -> list[str]:
@@ -32,8 +50,8 @@ def source_command(module: ModuleType, *arguments: str) -> list[str]:
 
 def main() -> None:
     """Run the module."""
-    _, directory, _, module, *arguments = sys.argv
-    sys.path.append(directory)
+    _, directory, order, module, *arguments = sys.argv
+    sys.path.insert(0 if order == FIRST else len(sys.path), directory)
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -1,98 +1,221 @@
-"""A guest reached by SSH, at an address of its own or through a port of its machine that is forwarded to it."""
+"""Another machine over SSH: one connection, kept as long as the host is in use, with netbench's own code at its end.
 
+`ssh` itself makes the connection, so keys, agents, jump hosts and known hosts are as the user has them.
+"""
+
+import json
+import os
 import shlex
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from netbench.errors import TestbedError
-from netbench.hosts.base import Completed, Host, Process, RemoteByCommand, run_checked
-from netbench.hosts.clock import wait_until
+from netbench.errors import MissingError, TestbedError
+from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
+from netbench.hosts.agent.host import AgentHost
+from netbench.hosts.base import Host, Process
+from netbench.hosts.clock import ClockDifference, Differences, wait_until
+from netbench.hosts.code import archive, unpacking_command
+from netbench.hosts.lines import Lines, Tail
+from netbench.hosts.python_modules import brought_module_command
+from netbench.hosts.relay import piped
+from netbench.model.host import SshSpec
 
-SSH_PORT = 22  # which known_hosts does not name
-_CONNECT_S = 5
-_POLL_S = 0.2
-_SSH_FAILED = 255  # ssh(1), EXIT STATUS
-_LISTEN = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"
+_CONNECT_S = 10
+_READY_S = 60.0  # until netbench is there: a slow link takes some time for a megabyte
+_BEAT_S = 1.0
+_WORDS_S = 1.0
+# A controller that has heard nothing for so long gives the host up; its guard, a little later, the controller.
+ANSWER_S = 6.0
+SILENCE_S = 10.0
+# Runs as root: as it is, or by sudo.
+_AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; fi; exec sudo -n -- "$@"'
+_EXPLAINED = {
+    "Host key verification failed": (
+        "its host key is not among those that are known, or another one: compare it, and change known_hosts "
+        "(`ssh-keyscan`, `ssh-keygen -R`)"
+    ),
+    "Permission denied": "no key that the agent or the topology offers is accepted there, or the password is wrong",
+    "a password is required": "let that user be root, or use sudo without a password",
+    "python3: not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
+    "command not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
+}
 
 
-class SshHost(RemoteByCommand):
-    """A guest by `ssh` on its machine, over one connection that is kept; messages call it `title`.
+def ssh_command(spec: SshSpec, command: Sequence[str], askpass: Path | None = None) -> list[str]:
+    """How a command is run as root on a machine; `askpass` is the program that says the password, if there is one."""
+    settings = {
+        "BatchMode": "no" if askpass else "yes",
+        "NumberOfPasswordPrompts": "1",
+        "StrictHostKeyChecking": "yes",
+        "ConnectTimeout": str(_CONNECT_S),
+        "ServerAliveInterval": "3",
+        "ServerAliveCountMax": "3",
+        # A connection of its own, for nothing else.
+        "ControlMaster": "no",
+        "ControlPath": "none",
+        "ClearAllForwardings": "yes",
+        "ForwardAgent": "no",
+        "LogLevel": "ERROR",
+    }
+    if spec.known_hosts:
+        settings |= {"UserKnownHostsFile": spec.known_hosts, "GlobalKnownHostsFile": "/dev/null"}
+    if spec.key:
+        settings["IdentitiesOnly"] = "yes"
+    words = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    for option, value in (("-l", spec.user), ("-p", spec.ssh_port), ("-i", spec.key)):
+        words += [option, str(value)] if value else []
+    way = ["env", f"SSH_ASKPASS={askpass}", "SSH_ASKPASS_REQUIRE=force"] if askpass else []
+    as_root = shlex.join(["sh", "-c", _AS_ROOT, "netbench", *command])
+    return [*way, "ssh", "-T", *words, "--", spec.address, as_root]
 
-    `directory` is for the guest's host key, the only one that is accepted, and the socket of that connection. `address`
-    is its own where it has one, and `port` no port of its machine then.
+
+class SshHost(AgentHost):
+    """A machine that netbench's own code runs on, as root. `told` is what that said of the machine at first."""
+
+    def __init__(
+        self, name: str, process: Process, channel: AgentChannel, directory: str, told: Mapping[str, Any]
+    ) -> None:
+        super().__init__(name, channel)
+        self.told = told
+        self._process = process
+        self._directory = directory
+        self._differences = Differences()
+        self._ended = threading.Event()
+        self._beat = threading.Thread(target=self._keep_in_touch, daemon=True)
+
+    def module_command(self, module: str, *arguments: str) -> list[str]:
+        """The command that runs a module of netbench there; MissingError for one of somebody else's."""
+        if module.partition(".")[0] != "netbench":
+            raise MissingError(f"{self} has netbench's own modules only, and {module} is none of them")
+        return brought_module_command(self._directory, module, *arguments)
+
+    def ask(self, kind: bytes, body: bytes) -> bytes:
+        """What it answers to a message of a kind that its program has beside an agent's."""
+        return self._channel.ask(kind, body)
+
+    @property
+    def monotonic(self) -> ClockDifference:
+        """CLOCK_MONOTONIC there less that of this machine, as far as the last answers tell."""
+        return self._differences.monotonic
+
+    @property
+    def realtime(self) -> ClockDifference:
+        """The same of CLOCK_REALTIME."""
+        return self._differences.realtime
+
+    def begin(self) -> None:
+        """Have the agent answer, and stay in touch with it from then on; TestbedError when it does not."""
+        self.await_answer(_READY_S, str)
+        for _ in range(5):
+            self._compare_clocks()
+        self._beat.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        with suppress(TestbedError):  # it is gone
+            self._channel.send(b"Q", 0, b"")
+            wait_until(lambda: self._process.poll() is not None, ANSWER_S)
+        super().close()
+        if self._beat.is_alive():
+            self._beat.join()
+
+    def _keep_in_touch(self) -> None:
+        while not self._ended.wait(_BEAT_S):
+            try:
+                self._compare_clocks()
+            except NoAnswerError:
+                self._channel.give_up(f"no answer within {ANSWER_S:g} s: it hangs, or cannot be reached any more")
+                return
+            except TestbedError:
+                return  # gone, as whoever asks is told
+
+    def _compare_clocks(self) -> None:
+        before = time.monotonic_ns(), time.time_ns()
+        there = self._channel.clocks(ANSWER_S)
+        after = time.monotonic_ns(), time.time_ns()
+        self._differences.add(before, there, after)
+
+
+class Connecting:
+    """A connection that is being made: netbench's code is brought into a new `directory` of a machine, and `module`,
+    which serves as an agent until it is told to quit (Q), is begun there with some arguments.
+
+    Made by the main thread, as ssh ends with the thread that has started it; several can be made at once.
     """
 
     def __init__(
         self,
         name: str,
-        title: str,
-        machine: Host,
-        directory: Path,
-        port: int,
-        user: str,
-        key: Path,
-        host_key: str,
-        address: str = "127.0.0.1",
+        spec: SshSpec,
+        here: Host,
+        directory: str,
+        module: str,
+        arguments: Sequence[str],
+        askpass: Path | None = None,
     ) -> None:
-        super().__init__(name, title)
-        self._machine = machine
-        # Short: ssh adds 17 characters to the name of a socket it makes, and a path has at most 107 (unix(7)).
-        known, self._control = directory / "known_hosts", directory / "s"
-        known.write_text(f"{address if port == SSH_PORT else f'[{address}]:{port}'} {host_key.strip()}\n")
-        settings = {
-            "BatchMode": "yes",
-            "ConnectTimeout": str(_CONNECT_S),
-            "StrictHostKeyChecking": "yes",
-            "UserKnownHostsFile": str(known),
-            "GlobalKnownHostsFile": "/dev/null",
-            "IdentitiesOnly": "yes",
-            "ControlMaster": "auto",
-            "ControlPath": str(self._control),
-            "ControlPersist": "yes",
-            "LogLevel": "ERROR",
-        }
-        options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        self._command = ["ssh", "-F", "none", *options, "-i", str(key), "-p", str(port), f"{user}@{address}"]
+        self._name, self._address, self._directory = name, spec.address, directory
+        command = ssh_command(spec, unpacking_command(directory, module, *arguments), askpass)
+        process = here.spawn(command)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process, self._lines, self._words = process, Lines(process.stdout), Tail(process.stderr)
+        threading.Thread(target=_bring, args=(process.stdin.fileno(), archive()), daemon=True).start()
 
-    def await_answer(self, limit_s: float, hopeless: Callable[[], str]) -> None:
-        words = ""
+    def host(self) -> SshHost:
+        """The host, once it answers. MissingError when there is no way in, or when the machine lacks something."""
+        try:
+            told = _told(self._lines.take(_READY_S))
+        except (TimeoutError, EOFError, ValueError) as error:
+            self.end()
+            raise MissingError(f"host {self._name} ({self._address}): {_why(self._words.text()) or error}") from error
+        channel = AgentChannel(f"host {self._name}", piped(self._process, self._lines.beyond))
+        host = SshHost(self._name, self._process, channel, self._directory, told)
+        try:
+            host.begin()
+        except BaseException:  # Ctrl-C too
+            host.close()
+            raise
+        return host
 
-        def let_in() -> bool:
-            nonlocal words
-            done = self._machine.run([*self._command, "true"], timeout_s=limit_s + _CONNECT_S)
-            if done.exit_code == 0:
-                return True
-            if why := hopeless():
-                raise TestbedError(why)
-            words = (done.stderr.strip().splitlines() or [f"exit code {done.exit_code}"])[-1]
-            if "verification failed" in done.stderr:
-                raise TestbedError(f"{self}: no way in by SSH: {words}")
-            return False
+    def death(self) -> str:
+        """Why the connection ended; empty while it has not."""
+        if self._process.poll() is None:
+            return ""
+        said = _last_line(self._words.text(_WORDS_S))
+        return f"host {self._name}: its SSH connection ended: {said or 'closed at its end'}"
 
-        if not wait_until(let_in, limit_s, _POLL_S):
-            raise TestbedError(f"{self}: no way in by SSH within {limit_s:g} s of its start: {words}")
-
-    def run(self, argv: Sequence[str], *, stdin: str = "", timeout_s: float = 30.0) -> Completed:
-        done = self._machine.run(self._by_ssh(argv), stdin=stdin, timeout_s=timeout_s)
-        if done.exit_code == _SSH_FAILED:
-            raise TestbedError(f"{self}: SSH failed: {done.stderr.strip() or 'no message'}")
-        return replace(done, argv=tuple(argv))
-
-    def spawn(self, argv: Sequence[str]) -> Process:
-        """Start a command; a signal ends the way to it, and so its pipes, but not the command itself."""
-        return self._machine.spawn(self._by_ssh(argv))
-
-    def close(self) -> None:
-        if self._control.exists():
-            self._machine.run([*self._command, "-O", "exit"])
-
-    def _by_ssh(self, argv: Sequence[str]) -> list[str]:
-        # The server gives it to a shell, for which every word is quoted.
-        return [*self._command, shlex.join(argv)]
+    def end(self) -> None:
+        """Give it up; harmless when it has ended."""
+        self._process.kill()
+        self._process.wait()
+        self._words.text(_WORDS_S)
 
 
-def free_port(host: Host) -> int:
-    """A TCP port of a host's loopback interface that nobody listens on. The host must see this machine's files."""
-    return int(run_checked(host, [sys.executable, "-I", "-c", _LISTEN]))
+def _bring(pipe: int, data: bytes) -> None:
+    with suppress(OSError):  # it has ended, which shows when nothing is answered
+        view = memoryview(data)
+        while view:
+            view = view[os.write(pipe, view) :]
+
+
+def _told(line: bytes) -> Mapping[str, Any]:
+    told = json.loads(line)
+    if not isinstance(told, dict):
+        raise ValueError(f"it said {line[:80]!r} first: does its shell print something of its own?")
+    return told
+
+
+def _why(said: str) -> str:
+    """What ssh, or the other end, said, and what to do about it."""
+    hints = [hint for words, hint in _EXPLAINED.items() if words in said]
+    return ": ".join([_last_line(said), *hints[:1]]) if said.strip() else ""
+
+
+def _last_line(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -5,8 +5,10 @@ loaded to its limit. So an interface that anything else depends on is refused be
 """
 
 import ipaddress
+import json
 import os
 import socket
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -381,3 +383,16 @@ def speed_mbps_of(name: str) -> int | None:
     except (OSError, ValueError):
         return None
     return speed if speed > 0 else None
+
+
+def main() -> None:
+    """`python -m netbench.linux.safety PORT MTU ADDRESS…`: prints why a port of this host is refused, else nothing."""
+    _, name, mtu, *addresses = sys.argv
+    try:
+        refuse_unsafe_port(name, addresses, mtu=int(mtu))
+    except (UsageError, MissingError) as error:
+        print(json.dumps(str(error)))
+
+
+if __name__ == "__main__":
+    main()

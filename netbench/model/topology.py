@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -16,9 +15,10 @@ from pydantic import (
 )
 
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
-from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
+from netbench.model.fields import listed, percent_text
+from netbench.model.host import HostSpec, Port, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
-from netbench.model.names import Name, NicName, PortName, StreamName
+from netbench.model.names import Name, NicName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
@@ -51,75 +51,13 @@ def _endpoint(text: str) -> str:
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
-class Port(_Strict):
-    """A port the machine already has and the user lends to the testbed.
-
-    `addresses` are those the user knows it carries; a port with any other address is refused.
-    """
-
-    nic: PortName
-    addresses: tuple[str, ...] = ()
-
-
-def _port(value: object) -> object:
-    return {"nic": value} if isinstance(value, str) else value
-
-
-@dataclass(frozen=True, slots=True)
-class VmSpec:
-    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot."""
-
-    image: str = "micro"
-    cpus: int = 2
-    memory: int = 512
-    accelerator: str = "auto"
-    boot_limit: float = 60.0
-
-
-_OF_VMS = frozenset(field.name for field in fields(VmSpec))
-
-
-class HostSpec(_Strict):
-    """Where NICs live.
-
-    `netns` is a network namespace that netbench makes, on this machine or on the VM that `on` names; `local` is
-    the machine itself; `vm` is a virtual machine that netbench starts. The last five fields are about it.
-    """
-
-    kind: Literal["netns", "local", "vm"] = "netns"
-    ports: dict[NicName, Annotated[Port, BeforeValidator(_port)]] = {}
-    on: NicName | None = None
-    image: Name | None = None
-    cpus: Vcpus | None = None
-    memory: Memory | None = None
-    accelerator: Literal["auto", "kvm", "tcg"] | None = None
-    boot_limit: BootLimit | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        for field in sorted(_OF_VMS if self.kind != "vm" else ()):
-            if getattr(self, field) is not None:
-                raise ValueError(f"{field}: only a host of kind vm has this, not one of kind {self.kind}")
-        if self.on is not None and self.kind != "netns":
-            raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
-        if self.ports and (self.kind == "vm" or self.on is not None):
-            raise ValueError("ports: a VM has no ports of this machine; its links are made by netbench")
-        return self
-
-    @property
-    def vm(self) -> VmSpec | None:
-        """The virtual machine it is; None for other kinds."""
-        given = {field: getattr(self, field) for field in _OF_VMS if getattr(self, field) is not None}
-        return VmSpec(**given) if self.kind == "vm" else None
-
-
 class LinkSpec(_Strict):
     """A link of nominal rate `rate` (bit/s, L1).
 
-    Two ends that are not ports become a veth pair; two ports are a cable that is already there; one
-    end alone is a port cabled to something netbench does not control. `receive` is how a UUT takes frames in at its
-    end of a veth pair: `inline`, within the source's own call, or `napi`, from a ring, by a kernel thread of its own.
-    `mtu` is given to both ends of a veth pair, and a port must have it already; None is the usual one.
+    Two ends that are not ports become a veth pair; two ports are a cable that is already there, also between two
+    machines; one end alone is a port cabled to something netbench does not control. `receive` is how a UUT takes frames
+    in at its end of a veth pair: `inline`, within the source's own call, or `napi`, from a ring, by a kernel thread of
+    its own. `mtu` is given to both ends of a veth pair, and a port must have it already; None is the usual one.
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
@@ -261,9 +199,9 @@ class Topology(_Strict):
         outside = [(self.machine(host_of(end)), self.interface(end)) for end in ends if not self.netns(host_of(end))]
         for (machine, name), n in Counter(outside).items():
             if n > 1:
-                yield f"interface {name} would be on {f'VM {machine}' if machine else 'this machine'} twice"
-        ports = [port.nic for host in self.hosts.values() for port in host.ports.values()]
-        yield from (f"port {nic} is given to more than one NIC" for nic, n in Counter(ports).items() if n > 1)
+                yield f"interface {name} would be on {machine or 'this machine'} twice"
+        ports = [(self.machine(name), port.nic) for name, host in self.hosts.items() for port in host.ports.values()]
+        yield from (f"port {nic} is given to more than one NIC" for (_, nic), n in Counter(ports).items() if n > 1)
         for link in self.links:
             kinds = {self.is_port(end) for end in link.ends}
             if len(kinds) == 2:
@@ -320,27 +258,34 @@ class Topology(_Strict):
 
     def _host_problems(self) -> Iterator[str]:
         for name, host in self.hosts.items():
-            if host.on is not None and (host.on not in self.hosts or self.hosts[host.on].kind != "vm"):
-                yield f"host {name}: on: {host.on!r} is not a host of kind vm; {self._known_vms}"
+            if host.on is not None and host.on not in self.vms | self.ssh_hosts:
+                there = f"; hosts of kind ssh are {', '.join(self.ssh_hosts)}" if self.ssh_hosts else ""
+                yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {self._known_vms}{there}"
+            if host.ports and host.on in self.vms:
+                yield f"host {name}: ports: a VM has no ports of this machine; its links are made by netbench"
         yield from self._place_problems()
 
     def _place_problems(self) -> Iterator[str]:
         """What is wrong with the VMs that UUTs are on."""
-        fixed = [name for name, host in self.hosts.items() if host.kind == "local" or host.ports]
+        fixed = [name for name, host in self.hosts.items() if host.kind in ("local", "ssh") or host.ports]
         for uut in self.uuts:
             if uut.on is None:
                 continue
             if uut.on not in self.vms:
                 yield f"UUT {uut.name}: on: {uut.on!r} is not a host of kind vm; {self._known_vms}"
             elif fixed:
-                yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is this machine, or has ports of it"
+                yield f"UUT {uut.name}: on: host {fixed[0]} cannot be in a VM; it is a machine, or has ports of one"
             else:
                 yield from (f"UUT {uut.name}: on: {one}" for one in self.on(uut.on)._link_problems())
 
     def _link_problems(self) -> Iterator[str]:
         for link in self.links:
-            if len({self.machine(host_of(end)) for end in link.ends}) == 2:
-                yield f"link {' – '.join(link.ends)}: its ends are on different machines; keep links within one"
+            apart = len({self.machine(host_of(end)) for end in link.ends}) == 2
+            if apart and not self.is_port(link.ends[0]):
+                yield (
+                    f"link {' – '.join(link.ends)}: its ends are on different machines; only ports are cabled from one "
+                    "to another"
+                )
 
     @property
     def _known_vms(self) -> str:
@@ -352,8 +297,6 @@ class Topology(_Strict):
         for outer, inner in ((stream.source, stream.ingress), (stream.sink, stream.egress)):
             if inner is not None and not any(set(link.ends) == {outer, inner} for link in self.links):
                 yield f"stream {stream.name}: there is no link between {outer} and {inner}"
-        if self.machine(host_of(stream.source)) != self.machine(host_of(stream.sink)):
-            yield f"stream {stream.name}: source and sink are on different machines; keep a stream within one"
         if stream.ingress and stream.egress and host_of(stream.ingress) != host_of(stream.egress):
             yield f"stream {stream.name}: ingress and egress must be NICs of the same host, the UUT"
         yield from self._way_back_problems(stream)
@@ -397,16 +340,15 @@ class Topology(_Strict):
         port = self.hosts[host].ports.get(nic)
         return port.nic if port else PREFIX + nic
 
-    @property
-    def port_mtus(self) -> dict[str, int]:
-        """The ports it borrows, and the MTU that each must have."""
-        ends = [(end, link.mtu_bytes) for link in self.links for end in link.ends]
-        return {self.interface(end): mtu for end, mtu in ends if self.is_port(end)}
+    def ports(self, machine: str | None = None) -> list[Port]:
+        """The ports it borrows of this machine, or of another."""
+        hosts = [host for name, host in self.hosts.items() if self.machine(name) == machine]
+        return [port for host in hosts for port in host.ports.values()]
 
-    @property
-    def port_addresses(self) -> dict[str, tuple[str, ...]]:
-        """The ports it borrows, and the addresses each may carry."""
-        return {port.nic: port.addresses for host in self.hosts.values() for port in host.ports.values()}
+    def port_mtus(self, machine: str | None = None) -> dict[str, int]:
+        """The same by name, and the MTU that each must have."""
+        ends = [(end, link.mtu_bytes) for link in self.links for end in link.ends if self.is_port(end)]
+        return {self.interface(end): mtu for end, mtu in ends if self.machine(host_of(end)) == machine}
 
     @property
     def own_streams(self) -> tuple[StreamSpec, ...]:
@@ -429,12 +371,12 @@ class Topology(_Strict):
         return tuple(link for link in self.links if set(link.ends) & set(stream.nics))
 
     def machine(self, host: str) -> str | None:
-        """The VM a host is, or is on; None for this machine."""
-        return host if self.hosts[host].kind == "vm" else self.hosts[host].on
+        """The VM or SSH host that a host is, or is on; None for this machine."""
+        return host if self.hosts[host].kind in ("vm", "ssh") else self.hosts[host].on
 
     @property
     def uut_machine(self) -> str | None:
-        """The VM that the UUT's NICs are in; None for this machine, and for a UUT that netbench does not control."""
+        """The machine that the UUT's NICs are in; None for this one, and for a UUT that netbench does not control."""
         return next((self.machine(host_of(stream.ingress)) for stream in self.streams if stream.ingress), None)
 
     @property
@@ -446,6 +388,11 @@ class Topology(_Strict):
     def vms(self) -> dict[str, VmSpec]:
         """The hosts that are virtual machines."""
         return {name: vm for name, host in self.hosts.items() if (vm := host.vm)}
+
+    @property
+    def ssh_hosts(self) -> dict[str, SshSpec]:
+        """The hosts that are reached by SSH."""
+        return {name: ssh for name, host in self.hosts.items() if (ssh := host.ssh)}
 
     def netns(self, host: str) -> str | None:
         """The name of a host's network namespace; None for a machine itself."""

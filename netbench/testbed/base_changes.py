@@ -14,10 +14,11 @@ from netbench.linux.changes import (
 from netbench.model.interfaces import host_of
 from netbench.model.paths import veth_mac
 from netbench.model.topology import LinkSpec, Topology
+from netbench.testbed.played_servers import namespaces_of
 
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
-    """What is changed on this machine, or in a VM, before any UUT comes in, in order."""
+    """What is changed on this machine, or on a VM or SSH host, before any UUT comes in, in order."""
     hosts = [host for host in topology.hosts if topology.machine(host) == machine]
     own = [netns for host in hosts if (netns := topology.netns(host))]
     ends = [end for link in topology.links for end in link.ends if topology.machine(host_of(end)) == machine]
@@ -33,13 +34,14 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
         changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
     nics: list[tuple[str | None, str]] = []
     ports = {topology.interface(end) for end in ends if topology.is_port(end)}
-    for link in (link for link in topology.links if topology.machine(host_of(link.ends[0])) == machine):
-        for end in link.ends:
+    for link in topology.links:
+        own_ends = [end for end in link.ends if topology.machine(host_of(end)) == machine]
+        for end in own_ends:
             netns, interface = topology.netns(host_of(end)), topology.interface(end)
             nics.append((netns, interface))
             if topology.is_port(end) and netns:
                 changes.append(MovePort(interface, netns))
-        if not topology.is_port(link.ends[0]):
+        if own_ends and not topology.is_port(link.ends[0]):
             changes.append(_veth(topology, link))
     for netns, interface in nics:
         if netns is None:
@@ -50,11 +52,12 @@ def base_changes(topology: Topology, machine: str | None = None) -> list[Change]
     return [*changes, *(SetUp(netns, nic) for one in namespaces for netns, nic in nics if netns == one)]
 
 
-def resources(topology: Topology) -> set[str]:
-    """What of this machine nobody else may use meanwhile, by name, for locks."""
-    here = {host for host in topology.hosts if topology.machine(host) is None}
+def resources(topology: Topology, machine: str | None = None) -> set[str]:
+    """What of this machine, or of an SSH host, nobody else may use meanwhile, by name, for locks."""
+    here = {host for host in topology.hosts if topology.machine(host) == machine}
     names = {f"netns:{topology.netns(host)}" for host in here if topology.netns(host)}
-    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms}
+    names |= {f"vm:{topology.name}-{vm}" for vm in topology.vms if machine is None}
+    names |= {f"netns:{netns}" for netns in namespaces_of(topology).values() if machine is None}
     for link in topology.links:
         ends = [end for end in link.ends if host_of(end) in here]
         names |= {f"port:{topology.interface(end)}" for end in ends if topology.is_port(end)}

@@ -53,11 +53,14 @@ def cpu_plans(
     cpus: Callable[[str | None], Sequence[int]],
     plan: Callable[[int, Sequence[int]], Iterable[P]],
 ) -> Iterator[tuple[StreamPath, P]]:
-    """Each path with what a plan gives it, out of the CPUs that `cpus` says a machine has."""
-    machines = dict.fromkeys(path.source.machine for path in paths)
-    for machine in machines:
-        there = [path for path in paths if path.source.machine == machine]
-        yield from zip(there, plan(len(there), cpus(machine)), strict=True)
+    """Each path with what a plan gives it, out of the CPUs that `cpus` says a machine has.
+
+    A source and a sink on two machines are in nobody's way: none are given to them.
+    """
+    machines = dict.fromkeys((path.source.machine, path.sink.machine) for path in paths)
+    for machine, other in machines:
+        there = [path for path in paths if (path.source.machine, path.sink.machine) == (machine, other)]
+        yield from zip(there, plan(len(there), cpus(machine) if machine == other else ()), strict=True)
 
 
 def siblings_here(cpu: int) -> frozenset[int]:

@@ -24,6 +24,10 @@ TOOLS = (
     Tool("ethtool", "ethtool", "switching the offloads of NICs off", version="--version"),
     Tool("taskset", "util-linux", "pinning processes to CPUs"),
     Tool("setpriv", "util-linux", "child processes that end with netbench"),
+    Tool("ssh", "openssh-client", "hosts of kind ssh", optional=True, version="-V"),
+    Tool("sshd", "openssh-server", "SSH servers that netbench plays", optional=True),
+    Tool("ssh-keygen", "openssh-client", "SSH servers that netbench plays", optional=True),
+    Tool("unshare", "util-linux", "SSH servers that netbench plays", optional=True),
     Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
 )
 FEATURES = (

@@ -183,7 +183,7 @@ def needs_of(
     `activities` is what each neighbour does that is ever there; left out, they all are there and may do anything.
     """
     chosen = [uut for uut in topology.uuts if not uuts or uut.name in uuts]
-    needs = {f"port:{nic}" for nic in topology.port_addresses}
+    needs = {f"port:{port.nic}" for port in topology.ports()}
     for machine in dict.fromkeys(uut.on for uut in chosen):
         needs |= _needs_of_testbed(topology.on(machine), chosen, activities, sink)
     return frozenset(needs)
@@ -207,6 +207,10 @@ def _needs_of_testbed(
         needs.add("napi")
     for vm in topology.vms.values():
         needs |= vmm_of(vm).needs()
+    if topology.ssh_hosts:
+        needs.add("ssh")
+    if any(spec.is_played for spec in topology.ssh_hosts.values()):
+        needs |= {"netns", "veth", "sshd", "ssh-keygen", "unshare"}
     for uut in (uut for uut in topology.uuts if uut in chosen):
         for name, spec in guest_specs(topology, uut).items():
             plan, does = make_uut(spec).plan(Assignment()), (activities or {}).get(name, ())
@@ -235,8 +239,8 @@ def activities_of(topology: Topology, scenarios: Iterable[Scenario]) -> dict[str
 
 
 def cpus_of(topology: Topology, machine: str | None) -> Sequence[int]:
-    """The CPUs to use of a VM, or of this machine."""
-    return range(topology.vms[machine].cpus) if machine else usable_cpus()
+    """The CPUs to use of a VM, or of this machine; those of an SSH host are taken to be as many until it is asked."""
+    return range(topology.vms[machine].cpus) if machine in topology.vms else usable_cpus()
 
 
 def make_uut(spec: UutSpec) -> UnitUnderTest:

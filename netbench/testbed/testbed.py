@@ -31,12 +31,15 @@ from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, UutSpec
+from netbench.model.units import USUAL_MTU
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
+from netbench.testbed.played_servers import server_changes
 from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
+from netbench.testbed.ssh_hosts import connected_hosts
 from netbench.testbed.virtual_machines import running_vm
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
@@ -289,27 +292,29 @@ def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None
             lock_testbed(stack, resolved.resources)
             presence = stack.enter_context(present(topology.name))
         clean()
-        for port, addresses in topology.port_addresses.items():
-            refuse_unsafe_port(port, addresses, mtu=topology.port_mtus[port])
+        for port in topology.ports():
+            refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))
         journal = Journal.create(topology.name)
         local = LocalHost("local", journal.run_id)
         here = Machine(None, local, record=journal, netlink=stack.enter_context(Netlink()), cpus=usable_cpus())
         testbed: Testbed | None = None
         try:
-            with ExitStack() as vms:
+            with ExitStack() as others:
                 machines: dict[str | None, Machine] = {None: here}
-                here.make(base_changes(topology))
+                here.make([*server_changes(topology), *base_changes(topology)])
                 for name, spec in topology.vms.items():
                     directory = guest_directory(journal.run_id, name)
                     here.make([AddRunDirectory(str(directory))])
-                    machines[name] = vms.enter_context(running_vm(name, spec, local, directory))
+                    machines[name] = others.enter_context(running_vm(name, spec, local, directory))
+                if topology.ssh_hosts:
+                    machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id)))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}
-                for name in topology.vms:
+                for name in (*topology.vms, *topology.ssh_hosts):
                     machines[name].make(base_changes(topology, name))
                 wanted = wanted_rings(topology, resolved.in_use, lambda name: machines[name].cpus)
                 rings = Rings(wanted, machines, resolved.cpus_of_streams)
                 rings.switch_on()
-                paths = tuple(rings.received(path) for path in _known_paths(topology, here))
+                paths = tuple(rings.received(path) for path in _known_paths(topology, machines))
                 used = [path for path in paths if path.name in in_use]
                 known = topology, journal.run_id, machines, hosts, paths, resolved.profile, used
                 testbed = Testbed(*known, others=presence.others, rings=rings)
@@ -347,13 +352,13 @@ def _host(topology: Topology, name: str, machines: Mapping[str | None, Machine],
     return Namespaced(here, netns) if netns else here
 
 
-def _known_paths(topology: Topology, machine: Machine) -> tuple[StreamPath, ...]:
-    """The paths with the MAC addresses of ports filled in from the machine."""
+def _known_paths(topology: Topology, machines: Mapping[str | None, Machine]) -> tuple[StreamPath, ...]:
+    """The paths with the MAC addresses of ports filled in from their machines."""
 
     def known(nic: Nic | None) -> Nic | None:
         if nic is None or nic.mac:
             return nic
-        found = machine.read_nics([nic.place]).get(nic.place)
+        found = machines[nic.machine].read_nics([nic.place]).get(nic.place)
         if found is None:
             raise TestbedError(f"port {nic.interface} is gone")
         return replace(nic, mac=found.mac)

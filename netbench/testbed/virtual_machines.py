@@ -11,7 +11,7 @@ from netbench.hosts.base import Host, run_checked
 from netbench.hosts.composed import Named
 from netbench.hosts.signals import shielded
 from netbench.linux.machine import Machine
-from netbench.model.topology import VmSpec
+from netbench.model.host import VmSpec
 from netbench.vmm.base import GuestSpec, Vmm, guest_directory
 
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host
 from netbench.hosts.clock import wait_until
-from netbench.hosts.ssh import SSH_PORT, SshHost
+from netbench.hosts.ssh_guest import SSH_PORT, SshGuest
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.needs import Facility, Tool
 from netbench.model.interfaces import PREFIX
@@ -144,7 +144,7 @@ class EsxiGuest(RunningGuest):
         super().__init__(spec)
         self._here = here
         self._options = options
-        self._ssh: SshHost | None = None
+        self._ssh: SshGuest | None = None
 
     def power_on(self) -> None:
         """Power it on; TestbedError in the words of the API."""
@@ -154,7 +154,7 @@ class EsxiGuest(RunningGuest):
         """Return once it lets netbench in; TestbedError when it does not, or is powered off."""
         address = self._channel.address or self._told_address(limit_s)
         way_in = (self._here, self.spec.directory, SSH_PORT, self._channel.user, Path(self._channel.key))
-        self._ssh = SshHost(self.spec.name, self.spec.title, *way_in, self._channel.host_key, address)
+        self._ssh = SshGuest(self.spec.name, self.spec.title, *way_in, self._channel.host_key, address)
         self._ssh.await_answer(limit_s, self.death)
 
     def host(self, gone: type[TestbedError] = TestbedError) -> Host:

@@ -13,7 +13,7 @@ from netbench.hosts.agent.channel import AgentChannel
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Connection, Host, exists, run_checked
 from netbench.hosts.composed import Explained
-from netbench.hosts.ssh import SshHost, free_port
+from netbench.hosts.ssh_guest import SshGuest, free_port
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
@@ -246,7 +246,7 @@ class Qemu(Vmm):
     def _connection(self, spec: GuestSpec, host: Host, process: QemuProcess, files: RunFiles, port: int) -> Connection:
         match self._options.channel:
             case SshChannel(user=user, key=key, host_key=host_key):
-                return SshHost(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
+                return SshGuest(spec.name, spec.title, host, files.directory, port, user, Path(key), host_key)
             case GuestAgentChannel():
                 whose = f"{spec.title}: its guest agent"
                 return GuestAgentHost(

@@ -19,7 +19,7 @@ from netbench.hosts.base import Completed, Connection, Host, run_checked
 from netbench.hosts.clock import Clock, SystemClock, wait_until
 from netbench.hosts.composed import Confined, Explained, Namespaced
 from netbench.hosts.local import LocalHost, end_marked_processes, marked_processes
-from netbench.hosts.ssh import SshHost
+from netbench.hosts.ssh_guest import SshGuest
 from netbench.linux.changes import Change
 from netbench.loads.base import Neighbour
 from netbench.loads.stress_ng import StressLoad
@@ -55,7 +55,7 @@ BEHIND = [
     *((SinkKind, kind) for kind in plugins(SINKS).values()),
     *((Sink, kind) for kind in (TcpdumpSink, BpfSink, AutoSink, FakeSink)),
     *((Host, kind) for kind in (LocalHost, Namespaced, Confined, FakeHost)),
-    *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshHost)),
+    *((Connection, kind) for kind in (AgentHost, Explained, GuestAgentHost, SshGuest)),
     (Neighbour, StressLoad),
     *((Clock, kind) for kind in (SystemClock, FakeClock)),
 ]

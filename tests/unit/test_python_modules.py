@@ -7,7 +7,7 @@ import pytest
 
 from netbench.hosts.local import LocalHost, search_path
 from netbench.hosts.python_modules import module_command
-from netbench.hosts.ssh import free_port
+from netbench.hosts.ssh_guest import free_port
 from netbench.uut.impairments import Impairments
 
 HOSTILE = ("array", "base64", "json", "netbench", "numpy", "os", "pydantic", "runpy", "socket", "struct", "time")

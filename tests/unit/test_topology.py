@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.model.host import Port, VmSpec
 from netbench.model.interfaces import split_endpoint
-from netbench.model.topology import MAX_STREAMS, Topology, VmSpec
+from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports
 from tests.unit.inputs import topology, topology_in_vm
 
@@ -152,10 +153,10 @@ def test_ends_and_what_they_are_called():
     lent = fake_ports()
     assert (lent.is_port("t/rx"), lent.interface("t/rx"), lent.netns("t")) == (True, "eth2", "nb-ports-t")
     assert fake_ports("local").netns("t") is None
-    assert (ONE.port_addresses, lent.port_addresses) == ({}, {"eth1": (), "eth2": ("192.0.2.7",)})
+    assert (ONE.ports(), lent.ports()) == ([], [Port(nic="eth1"), Port(nic="eth2", addresses=("192.0.2.7",))])
     ends = {"source": {"tx1": "eth1"}, "uut": {"in1": "eth2", "out1": "eth3"}, "sink": {"rx1": "eth4"}}
     cabled = changed(ONE, hosts={name: {"ports": ports} for name, ports in ends.items()})
-    assert list(cabled.port_addresses) == ["eth1", "eth2", "eth3", "eth4"]
+    assert [port.nic for port in cabled.ports()] == ["eth1", "eth2", "eth3", "eth4"]
 
 
 def test_a_stream_knows_its_nics_and_its_link():

@@ -17,9 +17,10 @@ from netbench.hosts.local import MARK, LocalHost
 from netbench.images.build import Order, build
 from netbench.images.library import cache_directory
 from netbench.linux.machine import Machine
+from netbench.model.host import HostSpec
 from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import HostSpec, Topology
+from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.testbed import Testbed

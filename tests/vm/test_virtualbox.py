@@ -9,8 +9,8 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
 from netbench.model.entitlement import Entitlement
+from netbench.model.host import HostSpec
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import HostSpec
 from netbench.model.verdict import Verdict
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording

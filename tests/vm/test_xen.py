@@ -9,9 +9,10 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.model.entitlement import Entitlement
+from netbench.model.host import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
-from netbench.model.topology import HostSpec, UutSpec
+from netbench.model.topology import UutSpec
 from netbench.model.verdict import ReasonKind
 from netbench.testbed.testbed import Testbed
 from netbench.trial.receiving import Recording

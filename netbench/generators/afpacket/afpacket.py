@@ -6,7 +6,7 @@ from typing import ClassVar
 from pydantic import BaseModel, Field
 
 from netbench.generators.base import Generator
-from netbench.generators.worker_source import WorkerSource
+from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import Bench
@@ -31,8 +31,7 @@ class AfPacket(Generator):
         self._options = options
 
     def unfit(self, host: Host) -> str:
-        # Its worker runs in netbench's own Python, which only this machine has.
-        return "" if host.shares_files else f"host {host.name} is not this machine, and its worker runs only here"
+        return no_netbench(host)
 
     def source(self) -> "AfPacketSource":
         return AfPacketSource(self._options)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from netbench.generators.base import Generator
-from netbench.generators.worker_source import WorkerSource
+from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.probes import Bench
@@ -43,8 +43,7 @@ class Xdp(Generator):
         self._attach = attach
 
     def unfit(self, host: Host) -> str:
-        # Its worker runs in netbench's own Python, which only this machine has.
-        return "" if host.shares_files else f"host {host.name} is not this machine, and its worker runs only here"
+        return no_netbench(host)
 
     def source(self) -> "XdpSource":
         return XdpSource(attach=self._attach)

@@ -134,6 +134,15 @@ class AgentChannel:
             monotonic, realtime = answer(timeout_s, "no answer about its clocks").body.split()
         return Clocks(int(monotonic), int(realtime))
 
+    def ask(self, kind: bytes, body: bytes, timeout_s: float = _ANSWER_S) -> bytes:
+        """What an agent answers to a message of a kind that not all agents know; TestbedError with its refusal."""
+        with self._asking(lambda message: True) as (number, answer):
+            self.send(kind, number, body)
+            message = answer(timeout_s, "no answer")
+        if message.kind == b"F":
+            raise TestbedError(f"{self.machine}: {message.body.decode(errors='replace')}")
+        return message.body
+
     def give_up(self, why: str) -> None:
         """Nothing more is to be expected of the guest: whoever waits, or asks from now on, is told why at once."""
         self._lose(why)

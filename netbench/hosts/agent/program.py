@@ -35,6 +35,7 @@ LONGEST_BODY = 1 << 24
 _PIECE_BYTES = 1 << 16
 _NOBODY_S = 0.1
 _FULL_S = 0.001
+_LOOK_S = 0.5
 
 _OUTLETS = (("stdout", b"O"), ("stderr", b"S"))
 
@@ -68,10 +69,21 @@ class Process:
 class Agent:
     """Serves one channel until it ends."""
 
-    def __init__(self, channel: int, *, comes_back: bool) -> None:
-        """`comes_back`: the channel reads as ended only while no controller is there, as a virtio port does."""
+    kinds = b"HRIKGPC"  # of messages that it understands
+
+    def __init__(
+        self, channel: int, *, comes_back: bool, outlet: int | None = None, silence_s: float | None = None
+    ) -> None:
+        """`comes_back`: the channel reads as ended only while no controller is there, as a virtio port does.
+
+        `outlet` is what is written to, where that is not the channel. A controller that is silent for longer than
+        `silence_s` (None: however long) has gone.
+        """
         self._channel = channel
+        self._outgoing = channel if outlet is None else outlet
         self._comes_back = comes_back
+        self._silence_s = silence_s
+        self._heard_s = time.monotonic()
         self._received = bytearray()
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, Process] = {}
@@ -85,11 +97,14 @@ class Agent:
 
     def serve(self) -> None:
         """Until nobody can come any more."""
-        while self._open:
-            for key, _ in self._selector.select():
+        while self._open and self._heard_lately():
+            for key, _ in self._selector.select(_LOOK_S if self._silence_s else None):
                 if self._selector.get_map().get(key.fd) == key:  # not closed by one before it
                     key.data(key.fd)
         self._end_all()
+
+    def _heard_lately(self) -> bool:
+        return self._silence_s is None or time.monotonic() - self._heard_s < self._silence_s
 
     def _receive(self) -> None:
         try:
@@ -101,10 +116,11 @@ class Agent:
         if not data:
             self._nobody_there()
             return
+        self._heard_s = time.monotonic()
         self._received += data
         while len(self._received) >= HEADER.size:
             kind, number, length = HEADER.unpack_from(self._received)
-            if length > LONGEST_BODY or kind not in b"HRIKGPC":
+            if length > LONGEST_BODY or kind not in self.kinds:
                 # Not in step (a terminal's echo, a controller that broke off): look for the next hello.
                 del self._received[0]
                 continue
@@ -138,9 +154,13 @@ class Agent:
         elif kind == b"C":
             self._send(b"C", number, b"%d %d" % (time.monotonic_ns(), time.time_ns()))
 
+    def command(self, argv: list[bytes]) -> list[bytes]:
+        """What is started to run a command."""
+        return argv
+
     def _run(self, number: int, body: bytes) -> None:
         try:
-            process = Process(body.split(b"\0")[:-1])
+            process = Process(self.command(body.split(b"\0")[:-1]))
         except OSError as error:
             self._send(b"F", number, _words(error))
             return
@@ -259,9 +279,11 @@ class Agent:
         message = HEADER.pack(kind, number, len(body)) + body
         while message:
             try:
-                message = message[os.write(self._channel, message) :]
+                message = message[os.write(self._outgoing, message) :]
             except BlockingIOError:
                 time.sleep(_FULL_S)
+            except BrokenPipeError:  # nobody is there any more, as the channel will say
+                return
 
 
 def _words(error: OSError) -> bytes:

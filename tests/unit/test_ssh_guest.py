@@ -10,7 +10,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.local import LocalHost
-from netbench.hosts.ssh import SshHost, free_port
+from netbench.hosts.ssh_guest import SshGuest, free_port
 from tests.unit.fakes import FakeHost
 
 DENIED = "root@127.0.0.1: Permission denied (publickey).\n"
@@ -40,7 +40,7 @@ def reach(tmp_path):
     def reach(*answers):
         host = Machine(*answers)
         key = tmp_path / "a key"
-        guest = SshHost("g", "guest g", host, tmp_path, 40022, "admin", key, "ssh-ed25519 AAAAC3 root@image\n")
+        guest = SshGuest("g", "guest g", host, tmp_path, 40022, "admin", key, "ssh-ed25519 AAAAC3 root@image\n")
         return host, guest
 
     return reach
@@ -149,7 +149,7 @@ def test_a_free_port_is_one_that_can_be_listened_on():
 
 def test_a_guest_with_an_address_of_its_own_is_reached_there(tmp_path):
     host = Machine((0, "", ""))
-    SshHost("g", "guest g", host, tmp_path, 22, "root", tmp_path / "key", "ssh-ed25519 AAAAC3", "192.0.2.7").run(
+    SshGuest("g", "guest g", host, tmp_path, 22, "root", tmp_path / "key", "ssh-ed25519 AAAAC3", "192.0.2.7").run(
         ["true"]
     )
     assert host.commands[0][-4:] == ("-p", "22", "root@192.0.2.7", "true")

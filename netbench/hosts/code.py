@@ -1,0 +1,71 @@
+"""Netbench's own code as a host that has none is given it: an archive, and the program that unpacks and runs it there.
+
+The host needs a Python that is new enough, and numpy where frames are sent or captures counted. pyroute2, which is of
+Python alone, comes with netbench.
+"""
+
+import io
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from netbench.hosts.python_modules import FIRST
+
+PYTHON = (3, 11)
+_PACKAGES = ("netbench", "pyroute2")
+_SUFFIXES = (".py", ".o", ".sh")
+# What runs there first: it takes the archive from its stdin, and becomes the module that it is told.
+_UNPACK = f"""
+import io, os, sys, tarfile
+if sys.version_info < {PYTHON}:
+    sys.exit("python3 is %d.%d there, and netbench needs {".".join(map(str, PYTHON))}" % sys.version_info[:2])
+directory, length, *command = sys.argv[1:]
+data = bytearray()
+while len(data) < int(length):
+    piece = os.read(0, 1 << 20)
+    if not piece:
+        sys.exit("the connection ended before all of netbench was there")
+    data += piece
+try:
+    os.makedirs(directory, 0o700)
+    tarfile.open(fileobj=io.BytesIO(data)).extractall(directory)
+except OSError as error:
+    sys.exit("netbench cannot be put into %s: %s" % (directory, error.strerror))
+os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
+"""
+
+
+def code_here() -> str:
+    """The directory that netbench's package is in on this machine."""
+    return str(_directory_of("netbench").parent)
+
+
+@cache
+def archive() -> bytes:
+    """All that a host is given, as a tar archive compressed by gzip."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=6) as tar:
+        for package in _PACKAGES:
+            directory = _directory_of(package)
+            for file in _files(directory):
+                tar.add(file, str(file.relative_to(directory.parent)), recursive=False)
+    return packed.getvalue()
+
+
+def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]:
+    """The command that takes `archive()` from its stdin, puts it into a new directory, and becomes a module of it."""
+    program = [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
+    return ["python3", "-I", "-S", "-c", _UNPACK, directory, str(len(archive())), *program]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    return (file for file in sorted(directory.rglob("*")) if file.suffix in _SUFFIXES and file.is_file())
+
+
+def _directory_of(package: str) -> Path:
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -1,0 +1,129 @@
+"""What runs on a host over SSH: netbench's agent, and the journal of what it changes there, undone when nobody is left.
+
+    python3 … -m netbench.linux.guard RUN DIRECTORY SILENCE RESOURCE…
+
+It undoes what a killed one left, takes the locks of the resources, says on a line of JSON what this host is, and then
+serves its stdin and stdout as an agent does. Two kinds of messages are its own:
+
+    J  a change as JSON: put it on record before it is made     J  its number
+    J  a number: that one was taken back                         J  empty
+    Q  quit
+
+When its stdin ends, or when the controller has been silent for SILENCE seconds (which says something each second), it
+ends what it has started, takes back what is on record and not taken back, and removes DIRECTORY, from which it came.
+So whatever becomes of the controller or of the network, nothing sends on, and nothing stays.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from netbench.errors import NetbenchError
+from netbench.hosts.agent.program import Agent
+from netbench.hosts.local import MARK, LocalHost, end_marked_processes, search_path
+from netbench.linux.cleaning import clean
+from netbench.linux.journal import Journal, from_json
+from netbench.linux.machine import Machine
+from netbench.linux.state import STATE_DIRECTORY, lock_file, lock_testbed
+
+CODE_DIRECTORY = STATE_DIRECTORY / "code"
+_LOCK = "lock"
+_UNPACKED_S = 300  # younger ones may be about to be locked
+
+
+class _Guard(Agent):
+    """An agent whose controller has a journal here."""
+
+    kinds = Agent.kinds + b"JQ"
+
+    def __init__(self, journal: Journal, silence_s: float) -> None:
+        super().__init__(0, comes_back=False, outlet=1, silence_s=silence_s)
+        self._journal = journal
+
+    def command(self, argv: list[bytes]) -> list[bytes]:
+        # However this one ends, what it has started ends with it.
+        return [b"setpriv", b"--pdeathsig", b"KILL", *argv]
+
+    def _obey(self, kind: bytes, number: int, body: bytes) -> None:
+        if kind == b"Q":
+            self._open = False
+        elif kind == b"J":
+            try:
+                self._send(b"J", number, self._keep(json.loads(body)))
+            except (NetbenchError, ImportError, KeyError, TypeError, ValueError) as error:
+                self._send(b"F", number, f"a change cannot be kept on record: {error}".encode())
+        else:
+            super()._obey(kind, number, body)
+
+    def _keep(self, told: object) -> bytes:
+        if isinstance(told, dict):
+            return b"%d" % self._journal.record(from_json(told))
+        if isinstance(told, int):
+            self._journal.undone(told)
+        return b""
+
+
+def main() -> None:
+    """Guard until the controller goes."""
+    _, run, directory, silence_s, *resources = sys.argv
+    for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)  # or the next one does
+        try:
+            if os.geteuid() != 0:
+                sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
+            lock = lock_file(Path(directory, _LOCK))
+            assert lock is not None, "nobody else has this directory"
+            stack.enter_context(lock)
+            _remove_abandoned()
+            clean()
+            lock_testbed(stack, resources)
+            journal = Journal.create(run)
+        except NetbenchError as error:
+            sys.exit(str(error))
+        os.environ |= {MARK: journal.run_id, "LC_ALL": "C", "PATH": search_path()}
+        try:
+            print(json.dumps(_this_host(journal.run_id)), flush=True)
+            _Guard(journal, float(silence_s)).serve()
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            end_marked_processes(journal.run_id)
+            failures = Machine(None, LocalHost("local", journal.run_id), record=journal).undo()
+            if failures:
+                journal.close()  # the next start, or `netbench clean`, tries again
+            else:
+                journal.remove()
+
+
+def _this_host(run_id: str) -> dict[str, object]:
+    kernel = os.uname()
+    return {
+        "run": run_id,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
+        "name": kernel.nodename,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def _remove_abandoned() -> None:
+    """Remove the code that killed ones left."""
+    for directory in CODE_DIRECTORY.iterdir():
+        with suppress(OSError):  # another one does so at this moment
+            if time.time() - directory.stat().st_mtime < _UNPACKED_S:
+                continue
+            file = lock_file(directory / _LOCK)
+            if file is not None:
+                shutil.rmtree(directory)
+                file.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Hosts of a topology: network namespaces, this machine, VMs that netbench starts, and machines reached by SSH."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from netbench.model.fields import BootLimit, Memory, Vcpus
+from netbench.model.names import Name, NicName, PortName
+
+# What ssh(1) would not take for an option or a command.
+SshWord = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_:~/%.][A-Za-z0-9_:~/%.@+-]*$", max_length=250)]
+
+
+class Port(BaseModel):
+    """A port the machine already has and the user lends to the testbed.
+
+    `addresses` are those the user knows it carries; a port with any other address is refused.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nic: PortName
+    addresses: tuple[str, ...] = ()
+
+
+def _port(value: object) -> object:
+    return {"nic": value} if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True)
+class VmSpec:
+    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot."""
+
+    image: str = "micro"
+    cpus: int = 2
+    memory: int = 512
+    accelerator: str = "auto"
+    boot_limit: float = 60.0
+
+
+class Password(BaseModel):
+    """Where a password is read from when a connection is made; it is in no topology and in no results."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    file: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ValueError("give either env, the name of a variable of the environment, or file")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class SshSpec:
+    """A machine reached by SSH. What is None is as the user's own configuration of ssh has it (ssh_config(5)).
+
+    `address` is an address or a name, or a Host of that configuration. `server` is `ssh` for a machine that is there;
+    for `netns` netbench plays it: a namespace with this address and an SSH server of its own.
+    """
+
+    address: str
+    user: str | None = None
+    ssh_port: int | None = None
+    key: str | None = None
+    known_hosts: str | None = None
+    password: Password | None = None
+    server: str = "ssh"
+
+    @property
+    def is_played(self) -> bool:
+        """Whether netbench plays the server."""
+        return self.server == "netns"
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(field.name for field in fields(kind))
+
+
+_OF_KIND = {"vm": _names(VmSpec), "ssh": _names(SshSpec)}
+
+
+class HostSpec(BaseModel):
+    """Where NICs live.
+
+    `netns` is a network namespace that netbench makes, on this machine or on the VM or SSH host that `on` names;
+    `local` is the machine itself; `vm` is a virtual machine that netbench starts; `ssh` is another machine.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["netns", "local", "vm", "ssh"] = "netns"
+    ports: dict[NicName, Annotated[Port, BeforeValidator(_port)]] = {}
+    on: NicName | None = None
+    image: Name | None = None
+    cpus: Vcpus | None = None
+    memory: Memory | None = None
+    accelerator: Literal["auto", "kvm", "tcg"] | None = None
+    boot_limit: BootLimit | None = None
+    address: SshWord | None = None
+    user: SshWord | None = None
+    ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
+    key: SshWord | None = None
+    known_hosts: SshWord | None = None
+    password: Password | None = None
+    server: Literal["ssh", "netns"] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        for kind, own in _OF_KIND.items():
+            for field in sorted(own if self.kind != kind else ()):
+                if getattr(self, field) is not None:
+                    raise ValueError(f"{field}: only a host of kind {kind} has this, not one of kind {self.kind}")
+        if self.kind == "ssh" and self.address is None:
+            raise ValueError("address: a host of kind ssh needs one; write for example address: 192.0.2.11")
+        if self.password is not None and self.server == "netns":
+            raise ValueError("password: a server that netbench plays has a key of its own; leave it out")
+        if self.on is not None and self.kind != "netns":
+            raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
+        if self.ports and self.kind == "vm":
+            raise ValueError("ports: a VM has no ports of this machine; its links are made by netbench")
+        return self
+
+    @property
+    def vm(self) -> VmSpec | None:
+        """The virtual machine it is; None for other kinds."""
+        return VmSpec(**self._given(_OF_KIND["vm"])) if self.kind == "vm" else None
+
+    @property
+    def ssh(self) -> SshSpec | None:
+        """How it is reached by SSH; None for other kinds."""
+        return SshSpec(**self._given(_OF_KIND["ssh"])) if self.kind == "ssh" else None
+
+    def _given(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -1,0 +1,175 @@
+"""Servers that netbench plays: each a network namespace with an address and an SSH server of its own.
+
+Beyond its network a server has processes of its own, and files below /run: it sees nothing of what netbench, or another
+server, keeps there. All are on one network of control with the namespace that ssh is run in, and on no other. Links
+between their ports are veth pairs, which stand for cables.
+"""
+
+import ipaddress
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.base import Host, Process, run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.lines import end
+from netbench.hosts.local import search_path
+from netbench.linux.changes import (
+    AddAddress,
+    AddBridge,
+    AddNamespace,
+    AddRunDirectory,
+    AddVeth,
+    Change,
+    Enslave,
+    SetSysctl,
+    SetUp,
+)
+from netbench.linux.machine import Machine
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.model.host import SshSpec
+from netbench.model.interfaces import PREFIX, host_of
+from netbench.model.paths import veth_mac
+from netbench.model.topology import Topology
+
+_BRIDGE = f"{PREFIX}br-control"
+_AT_SERVER = f"{PREFIX}control"  # the interface by which a server is reached
+_LENGTH = 24  # of the network of control
+_PORT = 22
+_READY_S = 10.0
+# Where an SSH server has its files; one has such a directory anyway, to which it confines itself.
+_SETTINGS = "/run/sshd"
+# With a shell that reads no settings of the user of this machine.
+_USERS = f"root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::{_SETTINGS}:/usr/sbin/nologin\n"
+# What a server does not share with this machine, before its SSH server takes the place of the shell; $0 has its files.
+_ALONE = (
+    'mount -t tmpfs tmpfs /mnt && cp -a "$0/." /mnt && mount -t tmpfs tmpfs /run && '
+    f"mkdir -p {_SETTINGS} /run/netns /run/lock && mount --move /mnt {_SETTINGS} && "
+    f'mount -t proc proc /proc && mount --bind {_SETTINGS}/passwd /etc/passwd && exec "$@"'
+)
+
+
+def played(topology: Topology) -> dict[str, SshSpec]:
+    """The hosts of a topology that are played; UsageError where their addresses are not of one network."""
+    found = {name: spec for name, spec in topology.ssh_hosts.items() if spec.is_played}
+    try:
+        networks = {ipaddress.ip_interface(f"{spec.address}/{_LENGTH}").network for spec in found.values()}
+    except ValueError as error:
+        raise UsageError(f"address: {error}: a server that netbench plays needs an IPv4 address") from error
+    if len(networks) > 1:
+        raise UsageError(
+            f"address: servers that netbench plays are in one network of /{_LENGTH}; here they are in several"
+        )
+    return found
+
+
+def namespaces_of(topology: Topology) -> dict[str, str]:
+    """The network namespaces of played servers by host, and that of control under an empty name; empty for none."""
+    names = ["", *played(topology)]
+    return {name: f"{PREFIX}{topology.name}-{name or 'control'}" for name in names} if len(names) > 1 else {}
+
+
+def server_changes(topology: Topology) -> list[Change]:
+    """What is changed on this machine to play the servers, in order."""
+    namespaces, servers = namespaces_of(topology), played(topology)
+    if not servers:
+        return []
+    control = namespaces[""]
+    changes: list[Change] = [AddNamespace(netns) for netns in namespaces.values()]
+    for netns in namespaces.values():
+        changes += [SetSysctl(netns, f"net.ipv6.conf.{part}.disable_ipv6", "1", True) for part in ("all", "default")]
+        changes.append(SetUp(netns, "lo"))
+    changes += [AddBridge(control, _BRIDGE), AddAddress(control, _BRIDGE, _own_address(servers), _LENGTH)]
+    changes.append(SetUp(control, _BRIDGE))
+    for number, (name, spec) in enumerate(servers.items(), start=1):
+        mac, ours = f"02:6e:62:ff:{number:02x}:", f"{PREFIX}c{number}"
+        changes.append(AddVeth(control, ours, f"{mac}01", namespaces[name], _AT_SERVER, f"{mac}02"))
+        changes.append(AddAddress(namespaces[name], _AT_SERVER, spec.address, _LENGTH))
+        changes += [Enslave(control, ours, _BRIDGE), SetUp(control, ours), SetUp(namespaces[name], _AT_SERVER)]
+    return [*changes, *_cables(topology, namespaces)]
+
+
+def _cables(topology: Topology, namespaces: Mapping[str, str]) -> Iterator[Change]:
+    for link in topology.links:
+        machines = [topology.machine(host_of(end)) or "" for end in link.ends]
+        ends = [
+            (namespaces.get(machine, ""), topology.interface(end))
+            for machine, end in zip(machines, link.ends, strict=True)
+        ]
+        if not topology.is_port(link.ends[0]) or not any(netns for netns, _ in ends):
+            continue
+        if len(ends) != 2 or not all(netns for netns, _ in ends):
+            raise UsageError(
+                f"link {' – '.join(link.ends)}: a port of a server that netbench plays is cabled to another one's"
+            )
+        (netns, one), (peer_netns, other) = ends
+        macs = [veth_mac(topology, end) for end in link.ends]
+        yield AddVeth(netns, one, macs[0], peer_netns, other, macs[1], link.mtu_bytes)
+        yield from (SetUp(*end) for end in ends)
+
+
+def _own_address(servers: Mapping[str, SshSpec]) -> str:
+    taken = {spec.address for spec in servers.values()}
+    network = ipaddress.ip_interface(f"{next(iter(taken))}/{_LENGTH}").network
+    return next(str(address) for address in reversed(list(network.hosts())) if str(address) not in taken)
+
+
+@contextmanager
+def servers_at_work(topology: Topology, machine: Machine, run_id: str) -> Iterator[tuple[Host, dict[str, SshSpec]]]:
+    """Play the servers for as long as the block lasts, their changes made; where ssh runs, and how each is reached.
+
+    TestbedError when one does not come up.
+    """
+    namespaces, local = namespaces_of(topology), machine.host()
+    directory = STATE_DIRECTORY / "servers" / run_id[-12:]
+    machine.make([AddRunDirectory(str(directory))])
+    key, known = directory / "key", directory / "known_hosts"
+    run_checked(local, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "netbench", "-f", str(key)])
+    local.write(str(directory / "passwd"), _USERS)
+    ways, lines = {}, []
+    with ExitStack() as stack:
+        for name, spec in played(topology).items():
+            host_key = directory / f"{name}-host-key"
+            run_checked(local, ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(host_key)])
+            lines.append(f"{spec.address} {local.read(f'{host_key}.pub')}")
+            inside = Namespaced(local, namespaces[name])
+            stack.callback(end, _server(inside, name, spec, directory))
+            ways[name] = replace(spec, user="root", ssh_port=_PORT, key=str(key), known_hosts=str(known))
+        local.write(str(known), "".join(lines))
+        yield Namespaced(local, namespaces[""]), ways
+
+
+def _server(host: Host, name: str, spec: SshSpec, directory: Path) -> Process:
+    """The SSH server of one; TestbedError when nobody listens at its address in time."""
+    program = shutil.which("sshd", path=search_path())
+    if program is None:
+        raise MissingError("the command `sshd` is not on this host; `netbench doctor` says how to add it")
+    settings = {
+        "ListenAddress": f"{spec.address}:{_PORT}",
+        "HostKey": f"{_SETTINGS}/{name}-host-key",
+        "AuthorizedKeysFile": f"{_SETTINGS}/key.pub",
+        "PermitRootLogin": "prohibit-password",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "StrictModes": "no",  # the directory is root's alone
+        "UsePAM": "no",
+        "UseDNS": "no",
+        "SetEnv": f"PATH={Path(sys.executable).parent}:{search_path()}",  # whose Python has numpy
+        "PidFile": "none",
+        "PrintMotd": "no",
+    }
+    file = f"{name}.conf"
+    host.write(str(directory / file), "".join(f"{key} {value}\n" for key, value in settings.items()))
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _ALONE, str(directory)]
+    process = host.spawn([*alone, program, "-D", "-e", "-f", f"{_SETTINGS}/{file}"])
+    listening = f"{spec.address}:{_PORT} "
+    if not wait_until(lambda: process.poll() is not None or listening in host.run(["ss", "-Hltn"]).stdout, _READY_S):
+        process.kill()
+    if process.poll() is not None:
+        raise TestbedError(f"host {name}: its SSH server ended: {end(process).strip() or 'no message'}")
+    return process

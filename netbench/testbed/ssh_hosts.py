@@ -1,0 +1,103 @@
+"""The machines of a testbed that are reached by SSH: all connected at once, their ports looked at, left as found."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from netbench.errors import MissingError, TestbedError, UsageError
+from netbench.hosts.base import Host, run_checked
+from netbench.hosts.composed import module_command_on
+from netbench.hosts.signals import shielded
+from netbench.linux import safety
+from netbench.linux.changes import AddRunDirectory
+from netbench.linux.machine import Machine
+from netbench.linux.remote_machine import RemoteMachine, begin_connection
+from netbench.linux.state import STATE_DIRECTORY
+from netbench.model.host import SshSpec
+from netbench.model.topology import Topology
+from netbench.testbed.base_changes import resources
+from netbench.testbed.played_servers import played, servers_at_work
+
+
+@contextmanager
+def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterator[Mapping[str, Machine]]:
+    """The SSH hosts of a topology by name, for as long as the block lasts; `machine` is this one.
+
+    MissingError, with what is wrong at each, when there is no way into some of them or one is in use; UsageError when
+    a port must not be used.
+    """
+    specs = topology.ssh_hosts
+    with ExitStack() as stack:
+        here = {name: machine.host() for name in specs}
+        if played(topology):
+            control, ways = stack.enter_context(servers_at_work(topology, machine, run_id))
+            specs, here = specs | ways, here | dict.fromkeys(ways, control)
+        programs = {
+            name: _askpass(name, spec, machine, run_id) for name, spec in specs.items() if spec.password is not None
+        }
+
+        started = {}
+        for name, spec in specs.items():
+            wanted = resources(topology, name)
+            started[name] = begin_connection(name, spec, here[name], topology.name, wanted, programs.get(name))
+            stack.callback(started[name].end)
+        found: dict[str, RemoteMachine] = {}
+        problems = []
+        stack.callback(_close, found)
+        for name, connecting in started.items():
+            try:
+                found[name] = RemoteMachine(name, specs[name].address, connecting)
+            except MissingError as error:
+                problems.append(str(error))
+        if problems:
+            raise MissingError("; ".join(problems))
+        for name, one in found.items():
+            _refuse_unsafe_ports(topology, name, one.host())
+        yield found
+
+
+def _close(machines: Mapping[str, RemoteMachine]) -> None:
+    """Take back what was changed on them; TestbedError for what could not be, which their guards try once more."""
+    with shielded(), ThreadPoolExecutor(max_workers=len(machines) or 1) as pool:
+        failures = [failure for each in pool.map(_left_as_found, machines.values()) for failure in each]
+    if failures:
+        raise TestbedError(f"not everything could be undone; `netbench clean` there tries again: {'; '.join(failures)}")
+
+
+def _left_as_found(machine: RemoteMachine) -> list[str]:
+    try:
+        return [f"host {machine.name}: {failure}" for failure in machine.undo()]
+    finally:
+        machine.close()
+
+
+def _refuse_unsafe_ports(topology: Topology, name: str, host: Host) -> None:
+    mtus = topology.port_mtus(name)
+    for port in topology.ports(name):
+        command = module_command_on(host, safety.__name__, port.nic, str(mtus.get(port.nic, 0)), *port.addresses)
+        if refusal := run_checked(host, command).strip():
+            raise UsageError(f"host {name}: {json.loads(refusal)}")
+
+
+def _askpass(name: str, spec: SshSpec, machine: Machine, run_id: str) -> Path:
+    """A program that says the password of a host, for root alone; MissingError where that is not to be read."""
+    assert spec.password is not None
+    if spec.password.env is not None:
+        if spec.password.env not in os.environ:
+            raise MissingError(f"host {name}: password: there is no variable {spec.password.env} in the environment")
+        secret = os.environ[spec.password.env]
+    else:
+        try:
+            secret = Path(spec.password.file or "").expanduser().read_text().rstrip("\n")
+        except OSError as error:
+            raise MissingError(f"host {name}: password: {spec.password.file}: {error.strerror}") from error
+    directory = STATE_DIRECTORY / "passwords" / f"{run_id[-12:]}-{name}"
+    machine.make([AddRunDirectory(str(directory))])
+    told, program = directory / "password", directory / "askpass"
+    told.write_text(f"{secret}\n")
+    program.write_text(f"#!/bin/sh\nexec cat '{told}'\n")
+    program.chmod(0o700)
+    return program
