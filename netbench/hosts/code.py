@@ -14,6 +14,7 @@ from pathlib import Path
 from netbench.hosts.python_modules import FIRST
 
 PYTHON = (3, 11)
+SCRATCH = "/var/tmp/netbench-"  # and the name of the run: a directory for what is not kept
 _PACKAGES = ("netbench", "pyroute2")
 _SUFFIXES = (".py", ".o", ".sh")
 # What runs there first: it takes the archive from its stdin, and becomes the module that it is told.

@@ -14,7 +14,9 @@ from netbench.hosts.python_modules import module_command
 
 @runtime_checkable
 class RunsNetbench(Protocol):
-    """A machine that netbench's own modules were brought to."""
+    """A machine that netbench's own modules were brought to; `scratch` is a directory there for what is not kept."""
+
+    scratch: str
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs one of them; MissingError for another's."""
@@ -198,6 +200,12 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
     if not isinstance(machine, RunsNetbench):
         raise MissingError(f"{host} has no netbench of its own, and {module} is a part of that")
     return machine.module_command(module, *arguments)
+
+
+def scratch_of(host: Host) -> str:
+    """A directory of a host that is not this machine, for what is not kept; where netbench was brought, it goes with it."""
+    machine = _innermost(host)
+    return machine.scratch if isinstance(machine, RunsNetbench) else "/tmp"
 
 
 def _innermost(host: Host) -> Host:

@@ -18,7 +18,7 @@ from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import ClockDifference, Differences, wait_until
-from netbench.hosts.code import archive, unpacking_command
+from netbench.hosts.code import SCRATCH, archive, unpacking_command
 from netbench.hosts.lines import Lines, Tail
 from netbench.hosts.python_modules import brought_module_command
 from netbench.hosts.relay import piped
@@ -81,6 +81,7 @@ class SshHost(AgentHost):
     ) -> None:
         super().__init__(name, channel)
         self.told = told
+        self.scratch = f"{SCRATCH}{told['run']}"
         self._process = process
         self._directory = directory
         self._differences = Differences()

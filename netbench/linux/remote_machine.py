@@ -11,7 +11,7 @@ from netbench.hosts.base import Host
 from netbench.hosts.composed import Explained, Named
 from netbench.hosts.ssh import SILENCE_S, Connecting, SshHost
 from netbench.linux import guard
-from netbench.linux.changes import Change
+from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.journal import Record, to_json
 from netbench.linux.machine import Machine
 from netbench.model.host import SshSpec
@@ -52,6 +52,7 @@ class RemoteMachine(Machine):
         host = Named(Explained(self.ssh, connecting.death, MachineGoneError), name)
         facts = {"address": address, "python": str(told["python"])}
         super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(told["cpus"]), facts=facts)
+        self.make([AddRunDirectory(self.ssh.scratch)])
 
     def close(self) -> None:
         """Harmless when it is gone."""

@@ -10,9 +10,10 @@ from netbench.errors import NetbenchError
 from netbench.hosts.base import Host
 from netbench.model.frame_mix import FrameMix
 from netbench.model.profile import NoOptions
+from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.base import Incoming, Sink, SinkKind
 from netbench.sinks.bpf import NAME, Bpf, BpfOptions
 from netbench.sinks.tcpdump import Tcpdump
 

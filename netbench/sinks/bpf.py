@@ -14,12 +14,14 @@ from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.netns import namespace_path, within
 from netbench.linux.probes import Bench, ProbeError
 from netbench.model.frame_mix import largest_bytes
+from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.base import Incoming, Sink, SinkKind
 from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
 from netbench.sinks.bpf_hooks import Attached, Wanted, attach
-from netbench.sinks.expected import expected_of, received_of, settled
+from netbench.sinks.counted import received_of, settled
+from netbench.sinks.expected import expected_of
 from netbench.sinks.flush import flush_frame
 from netbench.sinks.sample import Every, write_sample
 

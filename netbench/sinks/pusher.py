@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from netbench.hosts.base import Host, Process
+from netbench.hosts.composed import has_netbench, module_command_on
 from netbench.hosts.lines import Lines, end
 from netbench.hosts.python_modules import module_command
 from netbench.sinks import flush
@@ -18,7 +19,7 @@ _ANSWER_S = 10.0
 
 
 def pusher_command(interface: str, *, shares_files: bool) -> list[str]:
-    """The command of the process; a host that does not share this machine's files is given the program first."""
+    """The command of the process; a host that netbench does not run on is given the program first."""
     if shares_files:
         return module_command(flush.__name__, interface)
     return ["python3", "-I", "-S", str(_ELSEWHERE), interface]
@@ -36,9 +37,11 @@ class Pusher:
         """Have the process there, so that the first push need not wait for it; TestbedError when it cannot start."""
         if self._process is None or self._process.poll() is not None:
             self.close()
-            if not self._host.shares_files:
+            if has_netbench(self._host):
+                command = module_command_on(self._host, flush.__name__, self._interface)
+            else:
                 self._host.write(str(_ELSEWHERE), inspect.getsource(flush))
-            command = pusher_command(self._interface, shares_files=self._host.shares_files)
+                command = pusher_command(self._interface, shares_files=False)
             self._process = self._host.spawn(command)
 
     def push(self, capture: Path | None, wait_s: float, frames: int = FLUSH_FRAMES) -> bool | None:

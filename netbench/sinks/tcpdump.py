@@ -11,23 +11,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from netbench.capture.counting import analyze_capture
+from pydantic import TypeAdapter
+
+from netbench.capture.captured import Expected
 from netbench.capture.live import LiveCapture
 from netbench.capture.pcap import pcap_bytes
 from netbench.errors import NetbenchError, TestbedError, UsageError
 from netbench.hosts.base import Host, Process, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
 from netbench.hosts.lines import end
 from netbench.linux.needs import Tool
 from netbench.model.frame_mix import largest_bytes
+from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Received, Sink, SinkKind
-from netbench.sinks.expected import expected_of, received_of, settled
+from netbench.sinks import count_there
+from netbench.sinks.base import Incoming, Sink, SinkKind
+from netbench.sinks.count_there import Counted, count, is_whole, question
+from netbench.sinks.counted import received_of, settled
+from netbench.sinks.expected import expected_of
 from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
 from netbench.sinks.tcpdump_ahead import LARGEST_AHEAD_KIB, Ahead, buffer_kib, with_buffer
 from netbench.sinks.tcpdump_command import (
-    ELSEWHERE,
     capture_file,
     is_counted_live,
     most_ring_bytes,
@@ -41,6 +47,7 @@ _NAME = "tcpdump"
 _LISTENING = "listening on"
 _POLL_S = 0.002
 _STOP_S = 20.0
+_COUNT_S = 300.0  # of a capture of minutes, on a slow host
 # For what tcpdump has written to come through the pipe.
 _READ_S = 0.2
 # Flush frames are sent in pieces, until one is seen: on average the kernel's block is half full.
@@ -110,7 +117,8 @@ class TcpdumpSink(Sink):
         self._told = None
         self._incoming = incoming
         most_ring = most_ring_bytes(self._meminfo, incoming.sinks)
-        command = tcpdump_command(self._interface, self._cpus, incoming, target_of(incoming), most_ring)
+        target = target_of(incoming, scratch_of(self._host))
+        command = tcpdump_command(self._interface, self._cpus, incoming, target, most_ring)
         ahead, self._ahead = self._ahead, None
         self._from_ns = 0
         if ahead and ahead.serves(command):
@@ -148,7 +156,7 @@ class TcpdumpSink(Sink):
         if _LISTENING in self._words:
             if self._live and tells_while_running(self._version):
                 self._start_ahead()
-            self._flush(process, target_of(incoming), limit_s)
+            self._flush(process, target_of(incoming, scratch_of(self._host)), limit_s)
         self._part_with_those_leaving()
         if self._has_told_all(process):
             self._let_go(process, self._live)
@@ -274,20 +282,23 @@ class TcpdumpSink(Sink):
         return live.await_flush(wait_s)
 
     def _bring_home(self, incoming: Incoming) -> int:
-        """Have the capture on this machine; how many bytes are left on the disk it was written to.
+        """Have the capture on this machine, unless it is counted where it is and not kept.
 
-        A tcpdump that failed need not have left one.
+        How many bytes are left on the disk that it was written to. A tcpdump that failed need not have left one.
         """
-        target, file = target_of(incoming), capture_file(incoming)
+        target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
         if target is None or target == file:
             return _free_bytes(file)
         free = _free_bytes_of(self._host)
+        if has_netbench(self._host) and not incoming.keep:
+            return free
         try:
             self._host.fetch(str(target), file)
         except TestbedError:
             if not self._error:
                 raise
-        self._host.run(["rm", "-f", str(target)])
+        if not has_netbench(self._host):
+            self._host.run(["rm", "-f", str(target)])
         return free
 
     def _counted(self, incoming: Incoming, sent: Sent) -> Received:
@@ -296,17 +307,30 @@ class TcpdumpSink(Sink):
         if self._error or sent.first_ns is None or sent.last_ns is None:
             return nothing
         expected = settled(expected_of(incoming), sent)
-        file = capture_file(incoming)
-        try:
-            counts = self._live.counts(expected) if self._live else analyze_capture(file, [expected])
-        except UsageError as error:
-            return replace(nothing, error=str(error))
-        is_whole = not (counts.truncated or counts.damage or counts.odd_length_frames)
-        frames = self._live.frames if self._live else counts.frames
-        if not is_whole or frames != self._numbers()["captured"]:
-            where = "what tcpdump wrote" if self._live else str(file)
+        where, found = self._where_counted(incoming, expected, sent)
+        if found.error:
+            return replace(nothing, error=found.error)
+        if not found.is_whole or found.frames != self._numbers()["captured"]:
             return replace(nothing, error=f"{where} does not hold what tcpdump says it captured")
-        return received_of(counts, sent, incoming.traffic)
+        return found.received
+
+    def _where_counted(self, incoming: Incoming, expected: Expected, sent: Sent) -> tuple[str, Counted]:
+        """What the capture holds, and what messages call it."""
+        file, traffic = capture_file(incoming), incoming.traffic
+        if self._live:
+            try:
+                counts = self._live.counts(expected)
+            except UsageError as error:
+                return "", Counted(Received(), error=str(error))
+            received = received_of(counts, sent, traffic)
+            return "what tcpdump wrote", Counted(received, self._live.frames, is_whole(counts))
+        if self._host.shares_files or not has_netbench(self._host):
+            return str(file), count(file, expected, sent, traffic)
+        target = str(target_of(incoming, scratch_of(self._host)))
+        command = module_command_on(self._host, count_there.__name__, target)
+        answer = run_checked(self._host, command, stdin=question(expected, sent, traffic), timeout_s=_COUNT_S)
+        self._host.run(["rm", "-f", target])
+        return f"{target} on {self._host}", TypeAdapter(Counted).validate_json(answer)
 
 
 def _version_on(host: Host) -> str:
@@ -328,7 +352,7 @@ def _free_bytes(path: Path) -> int:
 
 def _free_bytes_of(host: Host) -> int:
     """What is left where a host that is not this machine keeps captures (`df` of POSIX, option -P)."""
-    words = run_checked(host, ["df", "-kP", str(ELSEWHERE)]).splitlines()[-1].split()
+    words = run_checked(host, ["df", "-kP", scratch_of(host)]).splitlines()[-1].split()
     return int(words[3]) * 1024
 
 

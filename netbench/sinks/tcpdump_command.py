@@ -19,8 +19,6 @@ _UNKNOWN_RATE_RING_BYTES = 128 << 20
 # The part of a host's free memory that the rings of all its sinks may take. The kernel does not swap them out.
 _RINGS_PART = 4
 
-ELSEWHERE = Path("/tmp")  # where hosts that are not this machine keep a capture until it is fetched
-
 
 def ring_bytes(fps: float | None, snap_length: int, most: int = _MAX_RING_BYTES) -> int:
     """Size of the kernel's capture ring: a second's worth of the expected frames, within bounds.
@@ -77,11 +75,11 @@ def is_counted_live(incoming: Incoming) -> bool:
     return not incoming.keep and incoming.path.source.machine is None and incoming.path.sink.machine is None
 
 
-def target_of(incoming: Incoming) -> Path | None:
+def target_of(incoming: Incoming, elsewhere: str = "/tmp") -> Path | None:
     """The file that the sink's host writes the capture to; None where it is counted while it is made.
 
-    A host that does not share this machine's files keeps it until it has ended.
+    A host that does not share this machine's files keeps it, in a directory `elsewhere`, until it has ended.
     """
     if incoming.path.sink.machine is not None:
-        return ELSEWHERE / capture_file(incoming).name
+        return Path(elsewhere, capture_file(incoming).name)
     return None if is_counted_live(incoming) else capture_file(incoming)

@@ -12,8 +12,8 @@ from netbench.model.distributions import Spread
 from netbench.model.frame_mix import FrameMix
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.losses import Placed, losses
 

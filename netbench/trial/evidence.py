@@ -7,8 +7,8 @@ from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, Where
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Received
 
 UNCOUNTED = "which does not count"
 REMOVED = "which was removed meanwhile"

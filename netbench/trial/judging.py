@@ -6,11 +6,11 @@ from math import ceil, inf
 from netbench.model.counts import StreamCounts
 from netbench.model.frame_mix import FrameSize, in_bytes
 from netbench.model.points import Where
+from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.selftest_record import Ceilings
 from netbench.model.trial import GuestResult, TrialSpec
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence
 from netbench.trial.losses import RING_FULL
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from netbench.errors import TestbedError
 from netbench.model.counts import StreamCounts
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
-from netbench.sinks.base import Received
 from netbench.trial.draining import drain
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup

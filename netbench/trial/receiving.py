@@ -6,9 +6,10 @@ from pathlib import Path
 
 from netbench.model.paths import StreamPath
 from netbench.model.profile import Profile
+from netbench.model.received import Received
 from netbench.model.selftest_record import Ceilings
 from netbench.model.traffic import Sent, Stamps, Traffic
-from netbench.sinks.base import Incoming, Received, shortage
+from netbench.sinks.base import Incoming, shortage
 from netbench.trial.setup import Endpoints
 
 _ARM_LIMIT_S = 10.0

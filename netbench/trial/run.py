@@ -8,9 +8,9 @@ from functools import partial
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
+from netbench.model.received import Received
 from netbench.model.traffic import Sent
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
-from netbench.sinks.base import Received
 from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
 from netbench.trial.judging import judge_trial

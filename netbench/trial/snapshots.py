@@ -10,10 +10,10 @@ from netbench.model.counts import PointCount
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
+from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.traffic import Sent
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.sinks.base import Received
 from netbench.trial.evidence import REMOVED, REPLACED, RESET, UNCOUNTED, Evidence, Growth, NicDelta, growth
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.uut.base import Reading

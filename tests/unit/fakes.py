@@ -19,11 +19,12 @@ from netbench.model.distributions import Spread
 from netbench.model.interfaces import Place
 from netbench.model.paths import Nic, StreamPath
 from netbench.model.points import CounterReading, Points
+from netbench.model.received import Received
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity
 from netbench.model.topology import Topology
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Incoming, Received, Sink
+from netbench.sinks.base import Incoming, Sink
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, Assignment, Reading, Ready, UnitUnderTest, UutPlan
 from tests.unit.capture_files import START_NS

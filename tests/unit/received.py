@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from netbench.sinks.base import Received
+from netbench.model.received import Received
 
 
 def received(frames: int = 1000, duplicates: int = 0, foreign: int = 0, **more: Any) -> Received:

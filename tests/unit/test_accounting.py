@@ -10,8 +10,8 @@ from netbench.model.counts import StreamCounts
 from netbench.model.distributions import ClockOffset, Extent, Spread
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
-from netbench.sinks.base import Received
 from netbench.trial.accounting import OneWay, one_way
 from netbench.trial.evidence import Evidence, NicDelta
 from tests.unit.accounts import account

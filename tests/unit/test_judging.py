@@ -7,9 +7,9 @@ import pytest
 
 from netbench.model.counts import Window
 from netbench.model.paths import stream_paths
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
 from netbench.model.verdict import Reason, ReasonKind, Verdict, worst
-from netbench.sinks.base import Received
 from netbench.trial.evidence import Evidence, NicDelta
 from netbench.trial.judging import buffered, judge
 from tests.unit.accounts import account

@@ -12,8 +12,9 @@ from netbench.config.plugins import GENERATORS, SINKS, profile_kinds
 from netbench.config.shipped import PROFILES, find
 from netbench.generators.base import Generator, Source
 from netbench.model.paths import stream_paths
+from netbench.model.received import Received
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Received, Sink, SinkKind
+from netbench.sinks.base import Sink, SinkKind
 from netbench.testbed.resolved import make_backends
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial

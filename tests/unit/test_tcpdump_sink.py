@@ -10,9 +10,9 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.model.distributions import Spread
+from netbench.model.received import Received
 from netbench.model.traffic import Sent, Stamps
 from netbench.sinks import tcpdump
-from netbench.sinks.base import Received
 from netbench.sinks.pusher import FLUSH_FRAMES
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.sinks.tcpdump_command import most_ring_bytes, ring_bytes, tcpdump_command

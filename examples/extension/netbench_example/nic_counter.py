@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 
 from netbench.hosts.base import Host, kernel_of, run_checked
+from netbench.model.received import Received
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent
-from netbench.sinks.base import Incoming, Received, Sink, SinkKind
+from netbench.sinks.base import Incoming, Sink, SinkKind
 
 
 class NicCounter(SinkKind):

@@ -9,6 +9,7 @@ from typing import Self
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
+from netbench.hosts.code import SCRATCH
 from netbench.linux.cgroups import USUAL_DIRECTORY, CpuController, find_controller
 from netbench.linux.changes.base import Change, InNamespace, Look, not_ours
 from netbench.linux.state import STATE_DIRECTORY
@@ -94,7 +95,7 @@ class AddTable(InNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddRunDirectory(Change):
-    """A directory of netbench's own under its state directory, for the sockets and the console of a guest."""
+    """A directory of netbench's own, for the sockets and the console of a guest, or for what a run does not keep."""
 
     path: str
 
@@ -110,7 +111,7 @@ class AddRunDirectory(Change):
         run_checked(host, self._argv)
 
     def undo(self, host: Host) -> None:
-        if Path(self.path).is_relative_to(STATE_DIRECTORY):
+        if Path(self.path).is_relative_to(STATE_DIRECTORY) or self.path.startswith(SCRATCH):
             run_checked(host, ["rm", "-rf", self.path])
 
 
