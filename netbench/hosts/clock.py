@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from netbench.model.distributions import ClockDifference
+
 _ATTEMPTS = 5
 # Of another machine: so many that its clock's drift between them is far less than an answer takes.
 _ANSWERS = 20
@@ -58,26 +60,6 @@ class ClockReading(NamedTuple):
 def read_clocks(clock: Clock) -> ClockReading:
     """Both clocks at one moment, as nearly as some attempts tell."""
     return min((_attempt(clock) for _ in range(_ATTEMPTS)), key=lambda reading: reading.most_ns - reading.least_ns)
-
-
-class ClockDifference(NamedTuple):
-    """What another machine's clock shows less what this machine's does at that moment: at least and at most, ns."""
-
-    least_ns: int
-    most_ns: int
-
-    @property
-    def middle_ns(self) -> int:
-        """The best guess."""
-        return (self.least_ns + self.most_ns) // 2
-
-    @property
-    def uncertainty_ns(self) -> int:
-        """By how much that may be wrong."""
-        return (self.most_ns - self.least_ns + 1) // 2
-
-
-SAME_CLOCK = ClockDifference(0, 0)
 
 
 class Differences:

@@ -203,7 +203,7 @@ def module_command_on(host: Host, module: str, *arguments: str) -> list[str]:
 
 
 def scratch_of(host: Host) -> str:
-    """A directory of a host that is not this machine, for what is not kept; where netbench was brought, it goes with it."""
+    """A directory of a host that is not this machine, for what is not kept; netbench's own where it was brought."""
     machine = _innermost(host)
     return machine.scratch if isinstance(machine, RunsNetbench) else "/tmp"
 

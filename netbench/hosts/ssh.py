@@ -17,11 +17,12 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, Process
-from netbench.hosts.clock import ClockDifference, Differences, wait_until
+from netbench.hosts.clock import Differences, wait_until
 from netbench.hosts.code import SCRATCH, archive, unpacking_command
 from netbench.hosts.lines import Lines, Tail
 from netbench.hosts.python_modules import brought_module_command
 from netbench.hosts.relay import piped
+from netbench.model.distributions import ClockDifference
 from netbench.model.host import SshSpec
 
 _CONNECT_S = 10

@@ -14,6 +14,7 @@ from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters, read_nics
 from netbench.linux.proc import USER_HZ, busy_s, parse_cpu_ticks
 from netbench.linux.readings import Counted
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.points import CounterReading, Points
 
@@ -49,6 +50,16 @@ class Machine:
         """The machine, or a network namespace of it, under a name of its own."""
         host = Named(self._host, name) if name else self._host
         return Namespaced(host, netns) if netns else host
+
+    @property
+    def monotonic(self) -> ClockDifference:
+        """CLOCK_MONOTONIC there less that of this machine; the same where nobody has compared them."""
+        return SAME_CLOCK
+
+    @property
+    def realtime(self) -> ClockDifference | None:
+        """CLOCK_REALTIME there less that of this machine; None where nobody has compared them."""
+        return SAME_CLOCK if self.name is None else None
 
     @property
     def point(self) -> int:

@@ -14,6 +14,7 @@ from netbench.linux import guard
 from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.journal import Record, to_json
 from netbench.linux.machine import Machine
+from netbench.model.distributions import ClockDifference
 from netbench.model.host import SshSpec
 
 
@@ -53,6 +54,16 @@ class RemoteMachine(Machine):
         facts = {"address": address, "python": str(told["python"])}
         super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(told["cpus"]), facts=facts)
         self.make([AddRunDirectory(self.ssh.scratch)])
+
+    @property
+    def monotonic(self) -> ClockDifference:
+        """As of every machine, by what it answers all the time."""
+        return self.ssh.monotonic
+
+    @property
+    def realtime(self) -> ClockDifference:
+        """Likewise."""
+        return self.ssh.realtime
 
     def close(self) -> None:
         """Harmless when it is gone."""

@@ -30,13 +30,17 @@ class Spread:
         least = self.smallest_ns
         if least is None:
             return None
-        return Spread(*(None if time is None else time - least for time in self._times))
+        return self.earlier(least)
 
     @property
     def without_zero(self) -> "Spread":
         """The same where 0 stands for less than can be told: None in its place, and for a mean that has such times."""
         known = Spread(*(time or None for time in self._times))
         return known if known.smallest_ns else replace(known, mean_ns=None)
+
+    def earlier(self, by_ns: int) -> "Spread":
+        """The same had every time been so much less."""
+        return Spread(*(None if time is None else time - by_ns for time in self._times))
 
     @property
     def _times(self) -> tuple[Any, ...]:
@@ -71,6 +75,31 @@ class ClockOffset:
     def differs(self) -> bool:
         """Whether it is certain that these are two clocks."""
         return self.least_ns > _ONE_CLOCK_NS or self.most_ns < -_ONE_CLOCK_NS
+
+
+@dataclass(frozen=True, slots=True)
+class ClockDifference:
+    """What another machine's clock shows less what this machine's does at that moment: at least and at most, ns."""
+
+    least_ns: int
+    most_ns: int
+
+    def less(self, other: "ClockDifference") -> "ClockDifference":
+        """Of the first of two machines from the second one, both being told from a third one."""
+        return ClockDifference(self.least_ns - other.most_ns, self.most_ns - other.least_ns)
+
+    @property
+    def middle_ns(self) -> int:
+        """The best guess."""
+        return (self.least_ns + self.most_ns) // 2
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """By how much that may be wrong."""
+        return (self.most_ns - self.least_ns + 1) // 2
+
+
+SAME_CLOCK = ClockDifference(0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,26 @@ def _thrown_away(trial: TrialResult) -> str:
     )
 
 
+def _start_skew_us(row: StreamOfTrial) -> tuple[float | None, float | None]:
+    """How long after the first source of its trial one began, in µs, and by how much that may be wrong.
+
+    By the clocks of the sources' machines, as far as they were compared: None for one of another machine.
+    """
+    begun = [
+        (one.first_sent_ns - one.source_clock.middle_ns, one.source_clock, one.stream)
+        for guest in row.trial.guests
+        for one in guest.streams
+        if one.first_sent_ns is not None and one.source_clock is not None
+    ]
+    found = [(begun_ns, clock) for begun_ns, clock, stream in begun if stream == row.stream]
+    if not found:
+        return None, None
+    ((own_ns, own),), (first_ns, clock, _) = found, min(begun, key=lambda one: one[0])
+    after_ns = own_ns - first_ns
+    bound_ns = 0 if own == clock else own.uncertainty_ns + clock.uncertainty_ns
+    return after_ns / 1000, bound_ns / 1000
+
+
 def _load(row: StreamOfTrial) -> str | None:
     if row.of_victim:
         return str(row.trial.spec.load)
@@ -392,6 +412,8 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     _of_sizes("lost_frames_by_size", lambda one: one.lost_frames),
     _of_sizes("window_frames_by_size", lambda one: one.window_frames),
     Column("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
+    Column("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
+    Column("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 
 from netbench.errors import MachineGoneError, MissingError, NeighbourError, TestbedError, UutError
@@ -24,6 +25,7 @@ from netbench.linux.running import Other, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
+from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
 from netbench.model.points import CounterReading, CountingPoint, Points
@@ -105,7 +107,9 @@ class Testbed:
             if unfit:
                 raise MissingError(f"stream {path.name}: its sink cannot receive on host {sink_host.name}: {unfit}")
             source, sink = self._generator.source(), self._sinks.sink()
-            self._endpoints[path.name] = Endpoints(path, source, sink, usual_ends(self._profile, pins))
+            source_clock = partial(self._monotonic, path.source.machine)
+            ends = Endpoints(path, source, sink, usual_ends(self._profile, pins), source_clock)
+            self._endpoints[path.name] = ends
             try:
                 source.open(host, path.source.interface, pins[0])
             except MissingError as error:
@@ -217,7 +221,8 @@ class Testbed:
     def setup(self, guests: Mapping[str, ActiveGuest], loads: Mapping[str, Neighbour] = {}) -> TrialSetup:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
         readers = self._read_nics, self._read_counters
-        return TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
+        setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
+        return replace(setup, realtime=lambda machine: self._machines[machine].realtime)
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own), each once."""
@@ -234,6 +239,9 @@ class Testbed:
 
     def _cpus(self, machine: str | None) -> Sequence[int]:
         return self._machines[machine].cpus
+
+    def _monotonic(self, machine: str | None) -> ClockDifference:
+        return self._machines[machine].monotonic
 
     def _machine_cpu_s(self) -> tuple[float, float]:
         return self._uut_machine.cpu_and_softirq_s()

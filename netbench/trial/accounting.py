@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netbench.model.counts import PointCount, SizeCounts, StreamCounts
-from netbench.model.distributions import Spread
+from netbench.model.distributions import ClockOffset, Spread
 from netbench.model.frame_mix import FrameMix
-from netbench.model.paths import StreamPath
+from netbench.model.paths import Nic
 from netbench.model.points import CountingPoint
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic
@@ -23,6 +23,7 @@ class OneWay(NamedTuple):
 
     delay: Spread | None
     ipdv: Spread | None
+    clock_offset: ClockOffset | None
     refused: str
 
 
@@ -34,7 +35,7 @@ def accounts(trial: Sequence[Evidence]) -> dict[str, StreamCounts]:
 
 def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
     sent, received = evidence.sent, evidence.received
-    timed = one_way(evidence.path, sent, received, evidence.clock_set_ns)
+    timed = one_way(evidence)
     no_order = _no_order(sent, received)
     extent = None if no_order else received.reordering_extent
     dropped = evidence.dropped_by_sink
@@ -74,7 +75,8 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         window=received.window,
         delay=timed.delay,
         ipdv=timed.ipdv,
-        clock_offset=received.clock_offset,
+        clock_offset=timed.clock_offset,
+        source_clock=evidence.source_clock,
         delay_refused=timed.refused,
         order_refused=no_order,
         loss_run_lengths=received.loss_run_lengths,
@@ -156,29 +158,54 @@ def _count(point: CountingPoint, counter: str, role: str, grew: int | None) -> P
     return PointCount(point.name, point.where, point.order, counter, role, grew)
 
 
-def one_way(path: StreamPath, sent: Sent, received: Received, clock_set_ns: int) -> OneWay:
-    """What the stamps in the frames tell; `clock_set_ns`: by how much this machine's clock was set during the trial."""
-    refused = _refused(path, sent, received, clock_set_ns)
-    return OneWay(None, None, refused) if refused else OneWay(received.delay, received.ipdv, "")
+def one_way(evidence: Evidence) -> OneWay:
+    """What the stamps in the frames tell.
+
+    Of two machines whose clocks were compared, delays are by how much they differ less than was measured, give or take
+    what is not known of that: refused where this is more than the delay itself.
+    """
+    received, path = evidence.received, evidence.path
+    refused = _refused(evidence)
+    delay, offset = received.delay, received.clock_offset
+    if not refused and path.source.machine != path.sink.machine:
+        assert evidence.source_clock is not None
+        assert evidence.sink_clock is not None
+        assert delay is not None
+        apart = evidence.sink_clock.less(evidence.source_clock)
+        delay = delay.earlier(apart.middle_ns)
+        least, most = (offset.least_ns, offset.most_ns) if offset else (0, 0)
+        offset = ClockOffset(least - apart.uncertainty_ns, most + apart.uncertainty_ns)
+        if delay.median_ns is None or offset.bound_ns > delay.median_ns:
+            about = "unknown" if delay.median_ns is None else f"about {delay.median_ns / 1e3:,.0f} µs"
+            refused = (
+                f"the clocks of {_machine(path.source)} and {_machine(path.sink)} are known to within "
+                f"{offset.bound_ns / 1e3:,.0f} µs of each other, and the delay is {about}"
+            )
+    return OneWay(None, None, offset, refused) if refused else OneWay(delay, received.ipdv, offset, "")
 
 
-def _refused(path: StreamPath, sent: Sent, received: Received, clock_set_ns: int) -> str:
+def _refused(evidence: Evidence) -> str:
+    path, sent, received = evidence.path, evidence.sent, evidence.received
     source, sink = path.source.machine, path.sink.machine
-    if source != sink:
-        return f"the source on {source or 'this machine'} and the sink on {sink or 'this machine'} share no clock"
+    if source != sink and None in (evidence.source_clock, evidence.sink_clock):
+        return f"the source on {_machine(path.source)} and the sink on {_machine(path.sink)} share no clock"
     if not sent.numbered:
         return "the source does not number its frames: the stamp of one cannot be told from that of another"
     if not sent.stamped:
         return "the source does not stamp its frames"
-    if source is None and clock_set_ns:
-        return f"the clock was set by {clock_set_ns / 1e9:+,.6f} s during the trial"
+    if source is None and evidence.clock_set_ns:
+        return f"the clock was set by {evidence.clock_set_ns / 1e9:+,.6f} s during the trial"
     if received.delay is None:
         return received.no_delay
     clock = received.clock_offset
     if clock is not None and clock.differs:
         apart_us = float(f"{(clock.least_ns + clock.most_ns) / 2e3:.2g}")
         return f"captures are stamped by another clock than frames, about {apart_us:+,g} µs later"
-    if received.delay.smallest_ns is not None and received.delay.smallest_ns < 0:
+    if source == sink and received.delay.smallest_ns is not None and received.delay.smallest_ns < 0:
         early_s = -received.delay.smallest_ns / 1e9
         return f"frames were captured up to {early_s:,.6f} s before they were stamped: not by one clock"
     return ""
+
+
+def _machine(nic: Nic) -> str:
+    return nic.machine or "this machine"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import StreamPath
 from netbench.model.points import CountingPoint, Where
 from netbench.model.received import Received
@@ -110,7 +111,8 @@ class Evidence:
     `nics` holds the growth by role (source, ingress, egress, sink); None for a NIC that could not be read.
     `points` are all those of its way, in order; `growths` those of all other counters, along it.
     `clock_set_ns` is by how much the clock of the captures was set during the trial. `sink_sends`: whether a source
-    of the trial sends from the sink's NIC, that of the way back.
+    of the trial sends from the sink's NIC, that of the way back. The clocks are CLOCK_REALTIME of their machines less
+    that of this one, None where nobody knows.
     """
 
     path: StreamPath
@@ -122,6 +124,8 @@ class Evidence:
     growths: tuple[Growth, ...] = ()
     clock_set_ns: int = 0
     sink_sends: bool = False
+    source_clock: ClockDifference | None = SAME_CLOCK
+    sink_clock: ClockDifference | None = SAME_CLOCK
 
     def trusted(self, role: str) -> NicDelta | None:
         """The growth at a NIC of the path, if it can be believed.

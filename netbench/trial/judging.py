@@ -170,12 +170,15 @@ def buffered(counts: StreamCounts) -> Iterator[Reason]:
 def _apart(evidence: Sequence[Evidence], limit_s: float) -> Iterator[Reason]:
     """Where sources, or threads of one, did not send at the same time: the sum of their rates is that of no moment.
 
-    Told of those that share a machine, and so a clock.
+    Told of those whose clocks were compared, and of those that share a machine, and so a clock.
     """
     spans: dict[str | None, list[tuple[int, int]]] = {}
     for one in evidence:
         if one.sent.first_ns is not None and one.sent.last_ns is not None:
-            spans.setdefault(one.path.source.machine, []).append((one.sent.first_ns, one.sent.last_ns))
+            clock, machine = one.source_clock, one.path.source.machine
+            by_ns = clock.middle_ns if clock else 0
+            span = one.sent.first_ns - by_ns, one.sent.last_ns - by_ns
+            spans.setdefault(None if clock else machine, []).append(span)
         if one.sent.apart_s > limit_s:
             detail = (
                 f"the threads of the source began or ended {one.sent.apart_s * 1e3:,.0f} ms apart, so its rate is not "

@@ -87,7 +87,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
-        evidence = [evidence_of(one, sent, received, before, after, len(endpoints), set_ns) for one in guests]
+        known = before, after, len(endpoints), set_ns, setup.realtime
+        evidence = [evidence_of(one, sent, received, *known) for one in guests]
         counts = accounts([one for found in evidence for one in found])
         results = tuple(
             GuestResult(

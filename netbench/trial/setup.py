@@ -8,6 +8,7 @@ from netbench.generators.base import Source
 from netbench.hosts.clock import Clock
 from netbench.linux.nics import NicCounters
 from netbench.loads.base import Neighbour
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
 from netbench.model.points import CounterReading, Points
@@ -24,12 +25,16 @@ CounterReader = Callable[[Points], tuple[CounterReading, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """One stream with its source and sink at work; `usual` is what they are unless they know better."""
+    """One stream with its source and sink at work; `usual` is what they are unless they know better.
+
+    `source_clock` is CLOCK_MONOTONIC of the source's machine less that of this one.
+    """
 
     path: StreamPath
     source: Source
     sink: Sink
     usual: StreamEnds = StreamEnds(Identity(), Identity())  # noqa: RUF009 - frozen
+    source_clock: Callable[[], ClockDifference] = lambda: SAME_CLOCK
 
     @property
     def identities(self) -> StreamEnds:
@@ -41,6 +46,8 @@ class Endpoints:
 @dataclass(frozen=True, slots=True)
 class TrialSetup:
     """What a trial needs of a ready testbed.
+
+    `realtime` is CLOCK_REALTIME of a machine less that of this one, None where nobody knows.
 
     `guests` are all that are up, by name; `loads` what runs inside some of them. `machine_cpu_s` is the CPU time that
     the UUT's machine has used so far. `numbers` are those of the trials made on this testbed, whoever makes them.
@@ -54,6 +61,7 @@ class TrialSetup:
     machine_cpu_s: Callable[[], tuple[float, float]] | None = None
     loads: Mapping[str, Neighbour] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
+    realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK
 
 
 @dataclass(frozen=True, slots=True)

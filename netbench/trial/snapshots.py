@@ -1,12 +1,13 @@
 """All counters around the traffic of a trial, and how they grew."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.linux.nics import NicCounters
 from netbench.model.counts import PointCount
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading, Points, whole_path
@@ -129,6 +130,7 @@ def evidence_of(
     after: Snapshot,
     streams: int = 1,
     clock_set_ns: int = 0,
+    realtime: Callable[[str | None], ClockDifference | None] = lambda machine: None if machine else SAME_CLOCK,
 ) -> list[Evidence]:
     """What is known of each stream of a guest, in a trial of so many streams of all guests."""
     points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}
@@ -143,6 +145,8 @@ def evidence_of(
             growths=growths_of(guest, path.name, streams - 1, before, after),
             clock_set_ns=clock_set_ns,
             sink_sends=path.sink.place in sources,
+            source_clock=realtime(path.source.machine),
+            sink_clock=realtime(path.sink.machine),
         )
         for path in (ends.path for ends in guest.endpoints)
     ]

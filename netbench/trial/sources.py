@@ -5,9 +5,12 @@ from dataclasses import replace
 
 from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.traffic import Sent, Traffic
 from netbench.trial.setup import Endpoints, TrialGuest
 
+# On its way to another machine a word is now and then held up for longer than an answer took.
+_FAR_NS, _ROUND_TRIPS = 30_000_000, 4
 NOTHING_SENT = Sent(0, 0, 0.0, None, None, 0, 0.0)
 
 
@@ -45,6 +48,13 @@ def send(
 
 
 def _start(endpoints: Sequence[Endpoints], clock: Clock) -> None:
-    at_ns = clock.monotonic_ns() + max((ends.source.start_ahead_ns for ends in endpoints), default=0)
-    for ends in endpoints:
-        ends.source.start(at_ns)
+    clocks = [ends.source_clock() for ends in endpoints]
+    ahead_ns = [ends.source.start_ahead_ns + _far_ns(one) for ends, one in zip(endpoints, clocks, strict=True)]
+    at_ns = clock.monotonic_ns() + max(ahead_ns, default=0)
+    for ends, one in zip(endpoints, clocks, strict=True):
+        ends.source.start(at_ns + one.middle_ns)
+
+
+def _far_ns(clock: ClockDifference) -> int:
+    """How much earlier than one of this machine a source is to be told, by the time that an answer of its takes."""
+    return 0 if clock == SAME_CLOCK else _FAR_NS + _ROUND_TRIPS * (clock.most_ns - clock.least_ns)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netbench.model.counts import StreamCounts
-from netbench.model.distributions import ClockOffset, Extent, Spread
+from netbench.model.distributions import SAME_CLOCK, ClockDifference, ClockOffset, Extent, Spread
 from netbench.model.paths import Nic, StreamPath, stream_paths
 from netbench.model.points import whole_path
 from netbench.model.received import Received
@@ -361,46 +361,61 @@ TIMED = Received(frames=3, delay=DELAY, ipdv=IPDV)
 SENT = Sent(frames=3, errors=0, duration_s=1.0, first_ns=0, last_ns=9, max_burst_frames=1, max_lateness_s=0.0)
 
 
-def path(source=None, sink=None):
+def timed(source=None, sink=None, *, sent=SENT, received=TIMED, set_ns=0, clocks=(SAME_CLOCK, SAME_CLOCK)):
     nics = [Nic("host", machine, None, "eth", "", is_port=False) for machine in (source, sink)]
-    return StreamPath("s1", 1, nics[0], None, None, nics[1], 1e9)
+    path = StreamPath("s1", 1, nics[0], None, None, nics[1], 1e9)
+    evidence = replace(Journey().evidence(), path=path, sent=sent, received=received, clock_set_ns=set_ns)
+    return replace(evidence, source_clock=clocks[0], sink_clock=clocks[1])
 
 
 @pytest.mark.parametrize("machine", [None, "vm"])
 def test_on_one_clock_there_are_delays(machine):
-    assert one_way(path(machine, machine), SENT, TIMED, 0) == OneWay(DELAY, IPDV, "")
+    assert one_way(timed(machine, machine)) == OneWay(DELAY, IPDV, None, "")
 
 
 def test_the_clock_of_another_machine_was_not_set_with_that_of_this_one():
-    assert one_way(path("vm", "vm"), SENT, TIMED, 10**9).delay == DELAY
+    assert one_way(timed("vm", "vm", set_ns=10**9)).delay == DELAY
+
+
+def test_of_two_machines_delays_are_by_how_much_their_clocks_differ_less():
+    # The source's clock is 2 to 4 µs ahead of this machine's, the sink's 10 to 12: 8 ± 2 between them.
+    clocks = ClockDifference(2_000, 4_000), ClockDifference(10_000, 12_000)
+    measured = replace(TIMED, delay=DELAY.earlier(-13_000))
+    found = one_way(timed("a", "b", received=measured, clocks=clocks))
+    assert found.delay == Spread(5_000, 5_005.5, 5_005, 5_007, 5_008, 5_009, 5_010)
+    assert (found.ipdv, found.clock_offset, found.refused) == (IPDV, ClockOffset(-2_000, 2_000), "")
+
+
+def test_a_delay_that_is_smaller_than_what_is_not_known_of_the_clocks_is_refused():
+    clocks = ClockDifference(2_000, 4_000), ClockDifference(10_000, 12_000)
+    measured = replace(TIMED, delay=DELAY.earlier(-9_900))
+    found = one_way(timed("a", None, received=measured, clocks=clocks))
+    assert found.delay is None
+    assert found.refused == (
+        "the clocks of a and this machine are known to within 2 µs of each other, and the delay is about 2 µs"
+    )
 
 
 @pytest.mark.parametrize(
-    ("where", "sent", "received", "set_ns", "reason"),
+    ("evidence", "reason"),
     [
-        (path("vm"), SENT, TIMED, 0, "the source on vm and the sink on this machine share no clock"),
-        (path(), replace(SENT, numbered=False), TIMED, 0, "the source does not number its frames"),
-        (path(), replace(SENT, stamped=False), TIMED, 0, "the source does not stamp its frames"),
-        (path(), SENT, TIMED, -3_200_000_000, "the clock was set by -3.200000 s during the trial"),
-        (path(), SENT, Received(no_delay="there is no whole capture"), 0, "there is no whole capture"),
-        (path(), SENT, Received(frames=3), 0, "the sink measures none"),
+        (timed("vm", clocks=(None, SAME_CLOCK)), "the source on vm and the sink on this machine share no clock"),
+        (timed(sent=replace(SENT, numbered=False)), "the source does not number its frames"),
+        (timed(sent=replace(SENT, stamped=False)), "the source does not stamp its frames"),
+        (timed(set_ns=-3_200_000_000), "the clock was set by -3.200000 s during the trial"),
+        (timed(received=Received(no_delay="there is no whole capture")), "there is no whole capture"),
+        (timed(received=Received(frames=3)), "the sink measures none"),
         (
-            path(),
-            SENT,
-            replace(TIMED, clock_offset=ClockOffset(1_998_000, 2_001_000)),
-            0,
+            timed(received=replace(TIMED, clock_offset=ClockOffset(1_998_000, 2_001_000))),
             "captures are stamped by another clock than frames, about +2,000 µs later",
         ),
         (
-            path(),
-            SENT,
-            replace(TIMED, delay=replace(DELAY, smallest_ns=-2_000)),
-            0,
+            timed(received=replace(TIMED, delay=replace(DELAY, smallest_ns=-2_000))),
             "captured up to 0.000002 s before",
         ),
     ],
 )
-def test_where_there_are_none_the_reason_is_told(where, sent, received, set_ns, reason):
-    found = one_way(where, sent, received, set_ns)
+def test_where_there_are_none_the_reason_is_told(evidence, reason):
+    found = one_way(evidence)
     assert (found.delay, found.ipdv) == (None, None)
     assert reason in found.refused

@@ -179,6 +179,8 @@ FIRST = {
     "lost_frames_by_size": None,
     "window_frames_by_size": None,
     "trial_frame_mix": None,
+    "start_skew_us": 0.0,
+    "start_skew_bound_us": 0.0,
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))

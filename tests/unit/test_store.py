@@ -21,7 +21,7 @@ from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts, Window
-from netbench.model.distributions import ClockOffset, LossRuns, Spread
+from netbench.model.distributions import ClockDifference, ClockOffset, LossRuns, Spread
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
@@ -73,6 +73,7 @@ def several_of(kind: type) -> st.SearchStrategy[Any]:
 HELD[Spread | None] = st.none() | any_of(Spread)
 HELD[Window | None] = st.none() | any_of(Window)
 HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
+HELD[ClockDifference | None] = st.none() | any_of(ClockDifference)
 HELD[tuple[LossRuns, ...]] = several_of(LossRuns)
 HELD[tuple[SizeCounts, ...]] = several_of(SizeCounts)
 HELD[tuple[Loss, ...]] = several_of(Loss)

@@ -32,7 +32,7 @@ def changed(lab: Topology, **changes) -> Topology:
 
 
 ONE, TWO, VM = topology(), topology(2), topology_in_vm()
-NOT_APART = "its ends are on different machines; keep links within one"
+NOT_APART = "its ends are on different machines; only ports are cabled from one to another"
 
 
 NOT_OF_OTHERS = {"image": "x", "cpus": 1, "memory": "256M", "accelerator": "tcg", "boot_limit": "9s"}
@@ -100,8 +100,8 @@ def made_of(**fields) -> dict[str, object]:
             },
             "nb-tx1",
         ),
-        (VM, {"hosts__uut": {"on": "elsewhere"}}, "host uut: on: 'elsewhere' is not a host of kind vm; VMs are lab"),
-        (VM, {"hosts__uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm; VMs are lab"),
+        (VM, {"hosts__uut": {"on": "elsewhere"}}, "host uut: on: 'elsewhere' is not a host of kind vm or ssh; VMs are lab"),
+        (VM, {"hosts__uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm or ssh; VMs are lab"),
         (VM, {"hosts__uut": {"kind": "local", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (VM, {"hosts__other": {"kind": "vm", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (VM, {"hosts__other": {"kind": "vm", "ports": {"x": "eth1"}}}, "ports: a VM has no ports of this machine"),
@@ -117,7 +117,7 @@ def made_of(**fields) -> dict[str, object]:
         (VM, made_of(boot_limit=0), "hosts.lab.boot_limit"),
         (VM, made_of(boot_limit="2h"), "hosts.lab.boot_limit"),
         (VM, made_of(image="../x"), "hosts.lab.image"),
-        (VM, {"hosts__lab": {"kind": "netns"}}, "host source: on: 'lab' is not a host of kind vm; there is none"),
+        (VM, {"hosts__lab": {"kind": "netns"}}, "host source: on: 'lab' is not a host of kind vm or ssh; there is none"),
         (VM, {"hosts__uut": {}}, f"link source/tx1 – uut/in1: {NOT_APART}"),
         (VM, {"hosts__sink": {}}, f"link uut/out1 – sink/rx1: {NOT_APART}"),
         (
@@ -267,7 +267,7 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
     [
         (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
         (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; VMs are lab, other"),
-        (LABS | {"sink": {"kind": "local"}}, "lab", "UUT bridge: on: host sink cannot be in a VM; it is this machine"),
+        (LABS | {"sink": {"kind": "local"}}, "lab", "UUT bridge: on: host sink cannot be in a VM; it is a machine, or has ports of one"),
         (
             LABS | {"sink": {"kind": "netns", "on": "other"}},
             "lab",
