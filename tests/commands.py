@@ -10,16 +10,21 @@ from pathlib import Path
 HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
 
 
-def netbench(*arguments: object, timeout_s: float = 120, **more) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    argv = [sys.executable, "-m", "netbench", *map(str, arguments)]
+def netbench(*arguments: object, timeout_s: float = 120, netns: str = "", **more) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in a network namespace if one is named."""
+    argv = _argv(arguments, netns)
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False, **more)
 
 
-def start(*arguments: object, **more) -> "subprocess.Popen[str]":
-    """Start a command."""
-    argv = [sys.executable, "-m", "netbench", *map(str, arguments)]
+def start(*arguments: object, netns: str = "", **more) -> "subprocess.Popen[str]":
+    """Start a command, likewise."""
+    argv = _argv(arguments, netns)
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+def _argv(arguments: tuple[object, ...], netns: str) -> list[str]:
+    inside = ["ip", "netns", "exec", netns] if netns else []
+    return [*inside, sys.executable, "-m", "netbench", *map(str, arguments)]
 
 
 def rows(directory: Path) -> list[dict[str, str]]:

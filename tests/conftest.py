@@ -94,8 +94,8 @@ def start():
     """Start a netbench that a failing test does not leave running."""
     started = []
 
-    def begin(*arguments):
-        started.append(start_command(*arguments))
+    def begin(*arguments, netns=""):
+        started.append(start_command(*arguments, netns=netns))
         return started[-1]
 
     yield begin

@@ -90,7 +90,8 @@ class Boots:
         A UUT that fails in a trial, or whose links went down or were changed, is restarted; likewise its neighbours.
         When it does not come up, or keeps failing, what comes of the trials that are left is invalid for that reason,
         without counts; neighbours cost only the trials that need them. TestbedError when the testbed breaks; that of
-        UUTs on a VM is a failure of theirs, after which another VM is started.
+        UUTs on a VM is a failure of theirs, after which another VM is started, and hosts that are lost over SSH cost an
+        attempt at the trial, after which the testbed is made once more.
         """
         progress = _Progress(next_trial)
         why = self.lacking.get(uut.name) or self._hopeless(uut.name)
@@ -105,11 +106,11 @@ class Boots:
                         self.record.tell(UutReady(uut.name))
                         failure = yield from self._measure_on(guests, boot, progress)
                 except MachineGoneError as error:
-                    if uut.on is None:
+                    if uut.on is None and not self.testbeds.can_lose_hosts:
                         raise
                     self.testbeds.close()
                     failure = str(error)
-                    yield from self._gone(progress, failure)
+                    yield from self._gone(progress, failure, ReasonKind.UUT_FAILED if uut.on else ReasonKind.HOST_LOST)
                 if progress.failures == MOST_FAILURES and next_trial() is not None:
                     raise UutError(f"it failed in {progress.failures} trials one after the other: {failure}")
         except UutError as error:
@@ -121,13 +122,13 @@ class Boots:
         while (trial := next_trial()) is not None:
             yield progress.of_this_trial(_unmeasured(trial, ReasonKind.UUT_FAILED, why))
 
-    def _gone(self, progress: _Progress, why: str) -> Iterator[TrialResult]:
-        """The VM that the UUT is on has ended, and with it, where one was being measured, an attempt at a trial."""
+    def _gone(self, progress: _Progress, why: str, kind: ReasonKind) -> Iterator[TrialResult]:
+        """A machine of the testbed has gone, and with it, where one was being measured, an attempt at a trial."""
         progress.failures += 1
         if progress.measuring is None:
             return
         (spec, attempt, boot), progress.measuring = progress.measuring, None
-        result = replace(_unmeasured(spec, ReasonKind.UUT_FAILED, why), attempt=attempt, boot=boot)
+        result = replace(_unmeasured(spec, kind, why), attempt=attempt, boot=boot)
         self._finish(result)
         if attempt <= self.profile.retries and progress.failures < MOST_FAILURES:
             progress.thrown_away.append(result.reasons)

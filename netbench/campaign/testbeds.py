@@ -6,9 +6,13 @@ from types import TracebackType
 from typing import Self
 
 from netbench.errors import MissingError, TestbedError, UutError
+from netbench.hosts.clock import wait_until
 from netbench.linux.running import Other
 from netbench.testbed.resolved import Resolved
 from netbench.testbed.testbed import Testbed
+
+# For hosts that were lost: how long they may take to come back, and how often that is tried.
+_BACK_S, _AGAIN_S = 60.0, 3.0
 
 
 class Testbeds:
@@ -46,7 +50,7 @@ class Testbeds:
             return self._up[1]
         self.close()
         try:
-            testbed = self._stack.enter_context(self._opening(self._resolved.on(on)))
+            testbed = self._opened_on(on)
         except (TestbedError, MissingError) as error:
             if on is None or self._is_first:
                 raise
@@ -54,6 +58,34 @@ class Testbeds:
         self._up, self._is_first = (on, testbed), False
         self.opened(testbed)
         return testbed
+
+    def _opened_on(self, on: str | None) -> Testbed:
+        """The testbed, brought up; one that has lost a host is tried again and again for a time, as that may come back.
+
+        TestbedError where they do not.
+        """
+        resolved = self._resolved.on(on)
+        if self._is_first or not self.can_lose_hosts:
+            return self._stack.enter_context(self._opening(resolved))
+        found: list[Testbed] = []
+        words = ""
+
+        def is_open() -> bool:
+            nonlocal words
+            try:
+                found.append(self._stack.enter_context(self._opening(resolved)))
+            except (TestbedError, MissingError) as error:
+                words = str(error)
+            return bool(found)
+
+        if not wait_until(is_open, _BACK_S, _AGAIN_S):
+            raise TestbedError(f"a host that was lost did not come back within {_BACK_S:g} s: {words}")
+        return found[0]
+
+    @property
+    def can_lose_hosts(self) -> bool:
+        """Whether hosts of it are reached by SSH: one that is lost may come back."""
+        return bool(self._resolved.topology.ssh_hosts)
 
     def place_of(self, uut: str) -> str | None:
         """The VM that a UUT is on, by its name."""

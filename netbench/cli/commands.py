@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, printable, say, visible
 from netbench.errors import ExitCode, NetbenchError
@@ -57,6 +58,7 @@ class SearchMethod(StrEnum):
 
 
 app.add_typer(image_app, name="image")
+app.add_typer(hosts_app, name="hosts")
 
 
 class ExportFormat(StrEnum):
@@ -284,7 +286,7 @@ def doctor(
     """Say what this host can run, what is missing, and the command that adds it."""
     from netbench.cli import doctor as examination
 
-    needs, addresses = None, {}
+    needs, addresses, elsewhere = None, {}, []
     if topology is not None:
         from netbench.config.loading import load_topology
         from netbench.config.plugins import UUTS, option_models
@@ -293,7 +295,11 @@ def doctor(
 
         wanted = load_topology(find(TOPOLOGIES, topology), option_models(UUTS))
         needs, addresses = needs_of(wanted), {port.nic: port.addresses for port in wanted.ports()}
-    raise typer.Exit(examination.run_doctor(needs, addresses=addresses, as_json=as_json))
+        if wanted.ssh_hosts:
+            from netbench.testbed.ssh_checks import check_hosts
+
+            elsewhere = check_hosts(wanted)
+    raise typer.Exit(examination.run_doctor(needs, addresses=addresses, elsewhere=elsewhere, as_json=as_json))
 
 
 @app.command("list")

@@ -55,14 +55,15 @@ def run_doctor(
     needs: frozenset[str] | None = None,
     *,
     addresses: Mapping[str, Collection[str]] = {},
+    elsewhere: Iterable[Check] = (),
     as_json: bool = False,
     console: Console | None = None,
 ) -> ExitCode:
-    """Look at this host, print what was found to `console` (stdout), and say how to exit, whoever reads it.
+    """Look at this host, print that and what was found `elsewhere` to `console` (stdout), and say how to exit.
 
-    TestbedError when it cannot be written.
+    Whoever reads it may go. TestbedError when it cannot be written.
     """
-    checks = diagnose(needs, addresses=addresses)
+    checks = [*diagnose(needs, addresses=addresses), *elsewhere]
     console = console or Console(highlight=False)
     with console.capture() as told:
         if as_json:

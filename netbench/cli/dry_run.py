@@ -18,6 +18,7 @@ from netbench.report.formats import count
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
+from netbench.testbed.played_servers import server_changes
 from netbench.testbed.resolved import cpus_of, make_backends
 from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
@@ -46,8 +47,13 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
     yield f"# testbed of UUTs on VM {place}" if place else "# testbed"
     for machine, vm in topology.vms.items():
         yield from (f"  {command}" for command in planned_vm(machine, vm))
+    for change in server_changes(topology):
+        yield f"  {change.command}"
+    for host, spec in topology.ssh_hosts.items():
+        played = ", an SSH server that netbench plays" if spec.is_played else ""
+        yield f"  # host {host}: ssh {f'{spec.user}@' if spec.user else ''}{spec.address}{played}"
     rings = wanted_rings(topology, request.resolved.in_use, lambda machine: cpus_of(topology, machine))
-    for ground in (None, *topology.vms):
+    for ground in (None, *topology.vms, *topology.ssh_hosts):
         changes = [*base_changes(topology, ground), *planned_changes(rings, ground)]
         yield from (f"  {_on(ground)}{change.command}" for change in changes)
     for uut in request.uuts:

@@ -174,7 +174,9 @@ class Connecting:
             told = _told(self._lines.take(_READY_S))
         except (TimeoutError, EOFError, ValueError) as error:
             self.end()
-            raise MissingError(f"host {self._name} ({self._address}): {_why(self._words.text()) or error}") from error
+            raise MissingError(
+                f"host {self._name} ({self._address}): {explained(self._words.text()) or error}"
+            ) from error
         channel = AgentChannel(f"host {self._name}", piped(self._process, self._lines.beyond))
         host = SshHost(self._name, self._process, channel, self._directory, told)
         try:
@@ -212,7 +214,7 @@ def _told(line: bytes) -> Mapping[str, Any]:
     return told
 
 
-def _why(said: str) -> str:
+def explained(said: str) -> str:
     """What ssh, or the other end, said, and what to do about it."""
     hints = [hint for words, hint in _EXPLAINED.items() if words in said]
     return ": ".join([_last_line(said), *hints[:1]]) if said.strip() else ""

@@ -35,6 +35,7 @@ class ReasonKind(Enum):
     LINK_DOWN = "link-down"
     LINK_CHANGED = "link-changed"
     LINK_UNKNOWN = "link-unknown"
+    HOST_LOST = "host-lost"
     UUT_FAILED = "uut-failed"
     NEIGHBOUR_FAILED = "neighbour-failed"
     NEIGHBOUR_LOAD_FAILED = "neighbour-load-failed"

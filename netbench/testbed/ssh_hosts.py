@@ -1,11 +1,9 @@
 """The machines of a testbed that are reached by SSH: all connected at once, their ports looked at, left as found."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
@@ -16,9 +14,9 @@ from netbench.linux.changes import AddRunDirectory
 from netbench.linux.machine import Machine
 from netbench.linux.remote_machine import RemoteMachine, begin_connection
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.model.host import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.base_changes import resources
+from netbench.testbed.passwords import Programs
 from netbench.testbed.played_servers import played, servers_at_work
 
 
@@ -35,14 +33,16 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
         if played(topology):
             control, ways = stack.enter_context(servers_at_work(topology, machine, run_id))
             specs, here = specs | ways, here | dict.fromkeys(ways, control)
-        programs = {
-            name: _askpass(name, spec, machine, run_id) for name, spec in specs.items() if spec.password is not None
-        }
+        directory = STATE_DIRECTORY / "passwords" / run_id[-12:]
+        machine.make([AddRunDirectory(str(directory))])
+        passwords = Programs(directory)
 
         started = {}
         for name, spec in specs.items():
             wanted = resources(topology, name)
-            started[name] = begin_connection(name, spec, here[name], topology.name, wanted, programs.get(name))
+            started[name] = begin_connection(
+                name, spec, here[name], topology.name, wanted, passwords.askpass(name, spec)
+            )
             stack.callback(started[name].end)
         found: dict[str, RemoteMachine] = {}
         problems = []
@@ -80,24 +80,3 @@ def _refuse_unsafe_ports(topology: Topology, name: str, host: Host) -> None:
         command = module_command_on(host, safety.__name__, port.nic, str(mtus.get(port.nic, 0)), *port.addresses)
         if refusal := run_checked(host, command).strip():
             raise UsageError(f"host {name}: {json.loads(refusal)}")
-
-
-def _askpass(name: str, spec: SshSpec, machine: Machine, run_id: str) -> Path:
-    """A program that says the password of a host, for root alone; MissingError where that is not to be read."""
-    assert spec.password is not None
-    if spec.password.env is not None:
-        if spec.password.env not in os.environ:
-            raise MissingError(f"host {name}: password: there is no variable {spec.password.env} in the environment")
-        secret = os.environ[spec.password.env]
-    else:
-        try:
-            secret = Path(spec.password.file or "").expanduser().read_text().rstrip("\n")
-        except OSError as error:
-            raise MissingError(f"host {name}: password: {spec.password.file}: {error.strerror}") from error
-    directory = STATE_DIRECTORY / "passwords" / f"{run_id[-12:]}-{name}"
-    machine.make([AddRunDirectory(str(directory))])
-    told, program = directory / "password", directory / "askpass"
-    told.write_text(f"{secret}\n")
-    program.write_text(f"#!/bin/sh\nexec cat '{told}'\n")
-    program.chmod(0o700)
-    return program

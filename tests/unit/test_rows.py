@@ -184,7 +184,9 @@ FIRST = {
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))
-NO_TIMES: Row = dict.fromkeys(name for name in FIRST if name.endswith("_us") or "_extent_" in name)
+NO_TIMES: Row = dict.fromkeys(
+    name for name in FIRST if (name.endswith("_us") and "skew" not in name) or "_extent_" in name
+)
 NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
 # What differs from that in the others.
 SECOND = {

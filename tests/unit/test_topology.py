@@ -100,7 +100,11 @@ def made_of(**fields) -> dict[str, object]:
             },
             "nb-tx1",
         ),
-        (VM, {"hosts__uut": {"on": "elsewhere"}}, "host uut: on: 'elsewhere' is not a host of kind vm or ssh; VMs are lab"),
+        (
+            VM,
+            {"hosts__uut": {"on": "elsewhere"}},
+            "host uut: on: 'elsewhere' is not a host of kind vm or ssh; VMs",
+        ),
         (VM, {"hosts__uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm or ssh; VMs are lab"),
         (VM, {"hosts__uut": {"kind": "local", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (VM, {"hosts__other": {"kind": "vm", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
@@ -117,7 +121,11 @@ def made_of(**fields) -> dict[str, object]:
         (VM, made_of(boot_limit=0), "hosts.lab.boot_limit"),
         (VM, made_of(boot_limit="2h"), "hosts.lab.boot_limit"),
         (VM, made_of(image="../x"), "hosts.lab.image"),
-        (VM, {"hosts__lab": {"kind": "netns"}}, "host source: on: 'lab' is not a host of kind vm or ssh; there is none"),
+        (
+            VM,
+            {"hosts__lab": {"kind": "netns"}},
+            "host source: on: 'lab' is not a host of kind vm or ssh; there",
+        ),
         (VM, {"hosts__uut": {}}, f"link source/tx1 – uut/in1: {NOT_APART}"),
         (VM, {"hosts__sink": {}}, f"link uut/out1 – sink/rx1: {NOT_APART}"),
         (
@@ -267,7 +275,11 @@ def test_hosts_that_are_on_a_vm_anyway_stay_there():
     [
         (LABS, "uut", "UUT bridge: on: 'uut' is not a host of kind vm; VMs are lab, other"),
         (LABS, "nowhere", "UUT bridge: on: 'nowhere' is not a host of kind vm; VMs are lab, other"),
-        (LABS | {"sink": {"kind": "local"}}, "lab", "UUT bridge: on: host sink cannot be in a VM; it is a machine, or has ports of one"),
+        (
+            LABS | {"sink": {"kind": "local"}},
+            "lab",
+            "UUT bridge: on: host sink cannot be in a VM; it is a machine, or",
+        ),
         (
             LABS | {"sink": {"kind": "netns", "on": "other"}},
             "lab",

@@ -1,0 +1,52 @@
+"""The command `netbench hosts prepare`, and what `netbench doctor` tells of hosts over SSH."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netbench.cli.output import say
+from netbench.errors import ExitCode
+
+hosts_app = typer.Typer(
+    name="hosts",
+    help="Hosts that are reached by SSH.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@hosts_app.callback()
+def _hosts() -> None:
+    """A group of commands, also as long as there is one."""
+
+
+@hosts_app.command()
+def prepare(topology: Annotated[str, typer.Argument(help="A topology: a path, or the name of a shipped one.")]) -> None:
+    """Install on all hosts over SSH of a topology what they lack: `netbench doctor TOPOLOGY` shows it."""
+    from netbench.config.loading import load_topology
+    from netbench.config.plugins import UUTS, option_models
+    from netbench.config.shipped import TOPOLOGIES, find
+    from netbench.hosts.local import LocalHost
+    from netbench.hosts.signals import stopping_on_signals
+    from netbench.testbed.passwords import programs
+    from netbench.testbed.ssh_checks import look_at_hosts, prepare_host
+
+    wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
+    here, failed = LocalHost("local", "hosts"), False
+    with stopping_on_signals(), programs() as passwords:
+        found = look_at_hosts(wanted, here, passwords)
+        if not found:
+            say("no host of this topology has to be prepared: none is reached by SSH that is not played by netbench")
+        for one in found:
+            if not one.is_reached:
+                say(f"{one.name}: {one.checks[0].found}")
+                failed = True
+            elif not one.lacking:
+                say(f"{one.name}: has all that it needs")
+            else:
+                say(f"{one.name}: {one.install}")
+                why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)
+                say(f"{one.name}: {why or 'done'}")
+                failed |= bool(why)
+    raise typer.Exit(ExitCode.MISSING if failed else ExitCode.DONE)

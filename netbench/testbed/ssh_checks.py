@@ -1,0 +1,143 @@
+"""What the hosts over SSH of a topology are looked at for, all at once, and what brings them what they lack."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from netbench.config.plugins import UUTS, plugins
+from netbench.errors import NetbenchError
+from netbench.hosts.base import Host, Process
+from netbench.hosts.code import PYTHON
+from netbench.hosts.lines import end
+from netbench.hosts.local import LocalHost
+from netbench.hosts.ssh import explained, ssh_command
+from netbench.linux.needs import Tool
+from netbench.model.host import SshSpec
+from netbench.model.topology import Topology
+from netbench.testbed.host_checks import Check, Status, install_command
+from netbench.testbed.passwords import Programs, programs
+from netbench.testbed.requirements import tools
+from netbench.uut.base import Assignment
+
+_LOOK_S = 30.0
+_INSTALL_S = 600.0
+_NUMPY = Tool("python3-numpy", "python3-numpy", "sending frames, and counting captures where they are made")
+_EVERYWHERE = (
+    Tool("ip", "iproute2", "namespaces, links and addresses there"),
+    Tool("ethtool", "ethtool", "switching the offloads of NICs off"),
+    Tool("taskset", "util-linux", "pinning processes to CPUs"),
+    Tool("setpriv", "util-linux", "processes that end with netbench's own there"),
+)
+_PYTHON = Tool("python3", "python3", "netbench's own code, which is brought there")
+_TCPDUMP = Tool("tcpdump", "tcpdump", "capturing at the sinks")
+# Prints what it finds, a name and a value a line; the commands to look for are its arguments.
+_SCRIPT = """
+printf 'system=%s\\n' "$(. /etc/os-release 2>/dev/null; echo $ID $ID_LIKE)"
+printf 'kernel=%s\\n' "$(uname -s -r -m)"
+printf 'python=%s\\n' "$(python3 -I -c 'import sys; print(*sys.version_info[:3])' 2>/dev/null)"
+printf 'numpy=%s\\n' "$(python3 -I -c 'import numpy; print(numpy.__version__)' 2>/dev/null)"
+printf 'clock=%s\\n' "$(chronyc -n tracking 2>/dev/null | sed -n 's/^System time *: //p')"
+for name; do printf 'tool:%s=%s\\n' "$name" "$(PATH=$PATH:/usr/sbin:/sbin command -v "$name")"; done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostChecks:
+    """What was found at one host; `lacking` are the packages, as Debian calls them, that it needs and has not."""
+
+    name: str
+    checks: tuple[Check, ...]
+    lacking: tuple[str, ...]
+    install: str  # the command that adds them there; empty where nothing is lacking or nobody knows
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether there is a way in."""
+        return self.checks[0].status is Status.OK
+
+
+def needed_there(topology: Topology, host: str) -> list[Tool]:
+    """What a host over SSH must have for its part in a topology."""
+    sources = {topology.machine(one.source.partition("/")[0]) for one in topology.streams}
+    sinks = {topology.machine(one.sink.partition("/")[0]) for one in topology.streams}
+    wanted = [_PYTHON, *_EVERYWHERE]
+    if host in sources | sinks:
+        wanted.append(_NUMPY)
+    if host in sinks:
+        wanted.append(_TCPDUMP)
+    if host == topology.uut_machine:
+        needs: set[str] = set()
+        for uut in topology.uuts:
+            kind = plugins(UUTS)[uut.kind]
+            made = kind(kind.Options.model_validate(uut.options))
+            plan = getattr(made, "plan", None)
+            needs |= plan(Assignment()).needs if plan else made.needs()
+        wanted += tools(needs)
+    return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
+
+
+def look_at_hosts(topology: Topology, here: Host, programs: Programs) -> list[HostChecks]:
+    """Look at all that are not played by netbench itself, each by a connection of its own, at the same time."""
+    looks: dict[str, tuple[SshSpec, list[Tool], Process]] = {}
+    for name, spec in topology.ssh_hosts.items():
+        if not spec.is_played:
+            wanted = needed_there(topology, name)
+            command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
+            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, programs.askpass(name, spec)))
+    return [_looked(name, spec, wanted, process) for name, (spec, wanted, process) in looks.items()]
+
+
+def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Programs) -> str:
+    """Install what a host lacks; why that failed, empty when it did not."""
+    command = ssh_command(spec, ["sh", "-c", found.install], programs.askpass(found.name, spec))
+    try:
+        done = here.run(command, timeout_s=_INSTALL_S)
+    except NetbenchError as error:
+        return str(error)
+    return "" if done.exit_code == 0 else explained(done.stderr) or f"exit code {done.exit_code}"
+
+
+def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) -> HostChecks:
+    why = ""
+    try:
+        stdout, stderr = process.communicate(timeout=_LOOK_S)
+    except subprocess.TimeoutExpired:
+        end(process)
+        stdout, stderr, why = "", "", f"no answer within {_LOOK_S:g} s"
+    if process.returncode:
+        why = explained(stderr) or f"ssh ended with exit code {process.returncode}"
+    where = f"{name} ({spec.address})"
+    if why:
+        return HostChecks(name, (Check(where, Status.MISSING, why, "", "a host of the topology"),), (), "")
+    said = dict(line.partition("=")[::2] for line in stdout.splitlines())
+    synchronised = said.get("clock") or "its clock is not kept by chrony"
+    checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]
+    system = said.get("system", "").split()
+    missing = [tool for tool in wanted if not _is_there(tool, said)]
+    for tool in wanted:
+        found = _found(tool, said)
+        lacks = tool in missing
+        remedy = f"on {name}: {install_command(tool.package, system)}" if lacks else ""
+        status = Status.MISSING if lacks else Status.OK
+        checks.append(Check(f"{name}: {tool.name}", status, found or "not installed", remedy, tool.needed_for))
+    lacking = tuple(dict.fromkeys(tool.package for tool in missing))
+    return HostChecks(name, tuple(checks), lacking, " && ".join(install_command(one, system) for one in lacking))
+
+
+def _found(tool: Tool, said: Mapping[str, str]) -> str:
+    if tool.name == _PYTHON.name:
+        return said.get("python", "").replace(" ", ".")
+    return said.get("numpy", "") if tool.name == _NUMPY.name else said.get(f"tool:{tool.name}", "")
+
+
+def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
+    if tool.name == _PYTHON.name:
+        return tuple(map(int, said.get("python", "").split())) >= PYTHON
+    return bool(_found(tool, said))
+
+
+def check_hosts(topology: Topology) -> list[Check]:
+    """The checks of all hosts over SSH of a topology, in order."""
+    with programs() as passwords:
+        found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)
+    return [check for one in found for check in one.checks]

@@ -1,0 +1,272 @@
+"""Hosts over SSH, played by namespaces with real SSH servers: what is measured, and what is left when something breaks.
+
+In most tests the servers are not netbench's own: they go on when it is killed, and show what it has left on them.
+"""
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netbench.hosts.base import run_checked
+from netbench.hosts.clock import wait_until
+from netbench.hosts.composed import Namespaced
+from netbench.hosts.local import MARK, LocalHost
+from netbench.hosts.ssh import SILENCE_S
+from netbench.linux.journal import Journal
+from netbench.linux.machine import Machine
+from netbench.model.topology import Topology
+from netbench.testbed.played_servers import namespaces_of, server_changes, servers_at_work
+from tests.commands import FEW, FEW_FRAMES, netbench, rows, settings, verdict_of
+from tests.netns.watching import events, wait_for
+
+pytestmark = pytest.mark.root
+
+LAB: dict[str, Any] = {
+    "name": "far",
+    "hosts": {
+        "source": {"address": "10.25.45.11", "ports": {"tx": "eth1"}},
+        "uut": {"address": "10.25.45.12", "ports": {"in": "eth1", "out": "eth2"}},
+        "sink": {"address": "10.25.45.13", "ports": {"rx": "eth1"}},
+    },
+    "links": [
+        {"ends": ["source/tx", "uut/in"], "rate": "1Gbit/s"},
+        {"ends": ["uut/out", "sink/rx"], "rate": "1Gbit/s"},
+    ],
+    "streams": [{"name": "s1", "source": "source/tx", "ingress": "uut/in", "egress": "uut/out", "sink": "sink/rx"}],
+    "uuts": [
+        {"name": "bridge", "kind": "raw", "forward": "bridge"},
+        {"name": "drops", "kind": "reference", "forward": "bridge", "drop": {"k": 1, "n": 10}},
+    ],
+}
+LONG = [*FEW, *settings(loads="500fps", duration="4s", retries=1, generator="afpacket")]
+# What netbench leaves on a host: its processes, its directories, what it has made of the ports.
+LOOK = f"""
+for environ in /proc/[0-9]*/environ; do
+    tr '\\0' '\\n' <"$environ" 2>/dev/null | grep -q '^{MARK}=far-' || continue
+    tr '\\0' ' ' <"${{environ%environ}}cmdline"; echo
+done
+ls -d /var/tmp/netbench-* /run/netbench/journals/* /run/netbench/code/* 2>/dev/null
+ip -o link | grep -o 'master [^ ]*'
+ip -o link | grep -o 'nb-br-[^ :]*'
+true
+"""
+
+
+class UnmarkedHost(LocalHost):
+    """This machine, for servers that are nobody's to clean."""
+
+    def spawn(self, argv):
+        return super().spawn(["env", "--unset", MARK, *argv])
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Three servers, and where netbench is run to reach them."""
+
+    machine: Machine
+    namespaces: dict[str, str]
+    file: Path
+
+    def left(self, name: str) -> list[str]:
+        """What netbench has on a server now, as that sees it."""
+        (pid,) = self.servers(name)[:1]
+        seen = subprocess.run(
+            ["nsenter", "--target", str(pid), "--mount", "--net", "--pid", "sh", "-c", LOOK],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return seen.stdout.splitlines()
+
+    def servers(self, name: str) -> list[int]:
+        """The processes of a server's namespace, its SSH server first."""
+        found = subprocess.run(
+            ["ip", "netns", "pids", self.namespaces[name]], capture_output=True, text=True, check=True
+        )
+        pids = sorted(map(int, found.stdout.split()))
+        return [pid for pid in pids if "sshd" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()]
+
+    def wait_until_left_alone(self, limit_s: float) -> None:
+        assert wait_until(lambda: not any(self.left(name) for name in LAB["hosts"]), limit_s, 0.2), {
+            name: self.left(name) for name in LAB["hosts"]
+        }
+
+    @contextmanager
+    def cut_off(self, name: str):
+        """A server that cannot be reached, though all its links are up."""
+        inside = Namespaced(self.machine.host(), self.namespaces[name])
+        rule = "table ip cut {{ chain c {{ type filter hook {0} priority 0; oifname nb-control drop; iifname nb-control drop; }}; }}"
+        inside.run(
+            ["nft", "-f", "-"], stdin=rule.format("input") + "\n" + rule.format("output").replace("chain c", "chain d")
+        )
+        try:
+            yield
+        finally:
+            run_checked(inside, ["nft", "delete", "table", "ip", "cut"])
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    played = {name: {"kind": "ssh", "server": "netns", **spec} for name, spec in LAB["hosts"].items()}
+    topology = Topology.model_validate({**LAB, "hosts": played})
+    journal = Journal.create("nbt-far")
+    machine = Machine(None, UnmarkedHost("local", journal.run_id), record=journal)
+    try:
+        machine.make(server_changes(topology))
+        with servers_at_work(topology, machine, journal.run_id) as (_, ways):
+            real = {
+                name: {
+                    "kind": "ssh",
+                    "address": way.address,
+                    "user": way.user,
+                    "key": way.key,
+                    "known_hosts": way.known_hosts,
+                    "ports": LAB["hosts"][name]["ports"],
+                }
+                for name, way in ways.items()
+            }
+            file = tmp_path_factory.mktemp("lab") / "far.yaml"
+            file.write_text(yaml.safe_dump({**LAB, "hosts": real}))
+            yield Lab(machine, namespaces_of(topology), file)
+    finally:
+        assert machine.undo() == []
+        journal.remove()
+
+
+def measured(results: Path) -> list[dict[str, str]]:
+    return [row for row in rows(results) if verdict_of(row) == "valid"]
+
+
+def reasons_told(results: Path) -> list[str]:
+    return [reason for event in events(results) if event["kind"] == "trial-finished" for reason in event["reasons"]]
+
+
+def is_measuring(results: Path, number: int = 1) -> bool:
+    return [event["kind"] for event in events(results)].count("trial-started") == number
+
+
+def test_three_sources_and_three_sinks_on_six_hosts_and_the_uut_on_a_seventh(results):
+    shorter = settings(streams="1,3", generator="afpacket")
+    done = netbench("run", "netns-ssh", "quick", "-o", results, "--uut", "bridge", *FEW, *shorter)
+    assert done.returncode == 0, done.stderr
+    found = rows(results)
+    assert [row["stream"] for row in found if row["streams"] == "3"] == ["s1", "s2", "s3"]
+    for row in found:
+        assert (row["sent_frames"], row["received_frames"]) == (str(FEW_FRAMES), str(FEW_FRAMES)), row
+        assert (row["lost_frames"], row["unexplained_frames"], verdict_of(row)) == ("0", "0", "valid"), row
+        assert "are known to within" in row["delay_refused"] or float(row["clock_bound_us"]) <= float(
+            row["delay_median_us"]
+        )
+    skews = sorted(
+        (float(row["start_skew_us"]), float(row["start_skew_bound_us"])) for row in found if row["streams"] == "3"
+    )
+    assert skews[0] == (0.0, 0.0), "they are told from the first one"
+    assert all(bound > 0 for _, bound in skews[1:]), (
+        "all have one clock here, but nobody at the end of a connection knows"
+    )
+
+
+def test_losses_in_a_uut_on_another_machine_are_placed_there_and_it_is_itself_again_afterwards(lab, results):
+    done = netbench("run", lab.file, "quick", "-o", results, "--uut", "drops", *FEW, netns=lab.namespaces[""])
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(results)
+    assert (row["sent_frames"], row["lost_frames"], row["unexplained_frames"]) == ("200", "20", "0"), row
+    assert row["lost_at"] == "bridge (nft drop rule)=20"
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+def test_a_killed_controller_leaves_nothing_on_its_hosts(lab, results, start):
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *LONG, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    wait_for(lambda: any("afpacket_worker" in line for line in lab.left("source")))
+    assert "nb-br-" in "".join(lab.left("uut"))
+    campaign.kill()
+    campaign.communicate()
+    lab.wait_until_left_alone(SILENCE_S)  # it need not be silent for so long: its connections have ended
+    assert netbench("clean", netns=lab.namespaces[""]).returncode == 0
+    assert netbench("resume", results, netns=lab.namespaces[""]).returncode == 0
+    assert [row["received_frames"] for row in measured(results)] == ["2000"]
+
+
+def test_a_host_that_is_cut_off_undoes_all_by_itself_and_the_trial_is_made_again(lab, results, start):
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *LONG, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    with lab.cut_off("source"):
+        wait_for(lambda: not lab.left("source"), SILENCE_S + 15)
+    _, stderr = campaign.communicate(timeout=120)
+    assert campaign.returncode == 0, stderr
+    assert any(reason.startswith("host-lost: host source: ") for reason in reasons_told(results)), reasons_told(results)
+    assert [row["received_frames"] for row in measured(results)] == ["2000"]
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+@pytest.mark.parametrize("name", ["sink", "uut"])
+def test_what_serves_a_host_is_killed_and_the_trial_is_made_again(lab, results, start, name):
+    campaign = start("run", lab.file, "quick", "-o", results, "--uut", "bridge", *LONG, netns=lab.namespaces[""])
+    wait_for(lambda: is_measuring(results), 60)
+    for pid in lab.servers(name)[1:]:  # those of the connection; the first one listens
+        os.kill(pid, signal.SIGKILL)
+    _, stderr = campaign.communicate(timeout=120)
+    assert campaign.returncode == 0, stderr
+    assert any(reason.startswith(f"host-lost: host {name}: ") for reason in reasons_told(results)), reasons_told(
+        results
+    )
+    assert [row["received_frames"] for row in measured(results)] == ["2000"]
+    lab.wait_until_left_alone(SILENCE_S)
+
+
+def refused(lab: Lab, tmp_path: Path, **changes: object) -> str:
+    """What is said of a topology whose source is reached in another way."""
+    topology = yaml.safe_load(lab.file.read_text())
+    topology["hosts"]["source"] |= changes
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    results = tmp_path / "results"
+    done = netbench("run", tmp_path / "changed.yaml", "quick", "-o", results, *FEW, netns=lab.namespaces[""])
+    assert done.returncode == 3, done.stderr
+    assert not results.exists()
+    lab.wait_until_left_alone(SILENCE_S)
+    return done.stderr
+
+
+def test_hosts_that_cannot_be_reached_are_told_before_anything_is_measured(lab, tmp_path):
+    other = tmp_path / "known_hosts"
+    known = Path(yaml.safe_load(lab.file.read_text())["hosts"]["sink"]["known_hosts"]).read_text().splitlines()
+    other.write_text(known[0].split()[0] + " " + " ".join(known[1].split()[1:]) + "\n")
+    assert "its host key is not among those that are known, or another one" in refused(
+        lab, tmp_path, known_hosts=str(other)
+    )
+    assert "Connection refused" in refused(lab, tmp_path, ssh_port=23)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
+    assert "no key that the agent or the topology offers is accepted there" in refused(
+        lab, tmp_path, key=str(tmp_path / "key")
+    )
+    assert "there is no variable NO_SUCH" in refused(lab, tmp_path, password={"env": "NO_SUCH"})
+
+
+def test_the_port_that_carries_the_connection_is_refused(lab, tmp_path):
+    topology = yaml.safe_load(lab.file.read_text())
+    topology["hosts"]["source"]["ports"] = {"tx": "nb-control"}
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    done = netbench("run", tmp_path / "changed.yaml", "quick", "-o", tmp_path / "r", *FEW, netns=lab.namespaces[""])
+    assert done.returncode == 2
+    assert "host source: port nb-control is in use" in done.stderr
+    assert "carries an SSH session to this host" in done.stderr
+
+
+def test_doctor_looks_at_all_hosts_and_tells_what_each_lacks(lab, tmp_path):
+    done = netbench("doctor", lab.file, netns=lab.namespaces[""])
+    for name in LAB["hosts"]:
+        assert f"{name} (10.25.45." in done.stdout
+        assert f"{name}: python3" in done.stdout
+    assert ("sink: tcpdump" in done.stdout, "source: tcpdump" in done.stdout) == (True, False)
+    topology = yaml.safe_load(lab.file.read_text())
+    topology["hosts"]["uut"]["ssh_port"] = 23
+    (tmp_path / "changed.yaml").write_text(yaml.safe_dump(topology))
+    assert netbench("doctor", tmp_path / "changed.yaml", netns=lab.namespaces[""]).returncode == 3
