@@ -1,10 +1,11 @@
 """Guest images and a host that may be another machine than this one: their files there, and which one it is to have."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.hosts.base import Host, exists, run_checked
-from netbench.hosts.composed import outside
+from netbench.hosts.composed import has_netbench, outside, scratch_of
 from netbench.images.library import Image
 from netbench.linux.state import STATE_DIRECTORY
 
@@ -12,11 +13,12 @@ from netbench.linux.state import STATE_DIRECTORY
 def brought(image: Image, host: Host) -> Image:
     """The image with its kernels and its initrd where a host has them; TestbedError when they cannot be sent there.
 
-    A host that does not see this machine's files gets them once, as long as it is up.
+    A host that does not see this machine's files gets them once, as long as it is up, or netbench is there.
     """
     if host.shares_files:
         return image
-    directory = STATE_DIRECTORY / "images" / image.digest[:12]
+    parent = Path(scratch_of(host)) if has_netbench(host) else STATE_DIRECTORY
+    directory = parent / "images" / image.digest[:12]
     files = {path: directory / path.name for path in (image.kernel, image.vmlinuz, image.initrd)}
     machine = outside(host)
     run_checked(machine, ["mkdir", "-p", str(directory)])

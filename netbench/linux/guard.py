@@ -27,6 +27,7 @@ from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
 from netbench.hosts.local import MARK, LocalHost, end_marked_processes, search_path
 from netbench.linux.cleaning import clean
+from netbench.linux.clock_state import clock_state
 from netbench.linux.journal import Journal, from_json
 from netbench.linux.machine import Machine
 from netbench.linux.state import STATE_DIRECTORY, lock_file, lock_testbed
@@ -110,6 +111,7 @@ def _this_host(run_id: str) -> dict[str, object]:
         "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
         "name": kernel.nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
+        "clock": clock_state(),
     }
 
 

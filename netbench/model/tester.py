@@ -62,8 +62,9 @@ class StreamEnds:
 class HostIdentity:
     """Where a host of the topology is, and its kernel. Empty words and None are unknown.
 
-    `machine` is the name of its VM, None for this machine; `netns` its network namespace there. `virtualisation` and
-    `container` are what this machine itself is in, `none` for nothing. Of a VM, `facts` are what its monitor says.
+    `machine` is the name of its VM or SSH host, None for this machine; `netns` its network namespace there.
+    `virtualisation` and `container` are what this machine itself is in, `none` for nothing. Of a VM, `facts` are what
+    its monitor says; of an SSH host its address, and what keeps its clock.
     """
 
     kernel: str
@@ -80,7 +81,9 @@ class HostIdentity:
         here = f"this machine ({around.get(self.virtualisation, f'virtualised: {self.virtualisation}')})"
         if self.container not in (None, "none"):
             here += f", in a container ({self.container})"
-        if self.machine is not None:
+        if "address" in self.facts:
+            here = f"another machine, by SSH to {self.facts['address']}"
+        elif self.machine is not None:
             here = f"VM {self.machine}{_cpu_of(self.facts)}, on {here}"
         return f"network namespace {self.netns} of {here}" if self.netns else here
 

@@ -1,8 +1,8 @@
 """Servers that netbench plays: each a network namespace with an address and an SSH server of its own.
 
-Beyond its network a server has processes of its own, and files below /run: it sees nothing of what netbench, or another
-server, keeps there. All are on one network of control with the namespace that ssh is run in, and on no other. Links
-between their ports are veth pairs, which stand for cables.
+Beyond its network a server has processes of its own, and files below /run and /var/tmp: it sees nothing of what
+netbench, or another server, keeps there. All are on one network of control with the namespace that ssh is run in, and
+on no other. Links between their ports are veth pairs, which stand for cables.
 """
 
 import ipaddress
@@ -48,7 +48,7 @@ _SETTINGS = "/run/sshd"
 _USERS = f"root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::{_SETTINGS}:/usr/sbin/nologin\n"
 # What a server does not share with this machine, before its SSH server takes the place of the shell; $0 has its files.
 _ALONE = (
-    'mount -t tmpfs tmpfs /mnt && cp -a "$0/." /mnt && mount -t tmpfs tmpfs /run && '
+    'mount -t tmpfs tmpfs /mnt && cp -a "$0/." /mnt && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/tmp && '
     f"mkdir -p {_SETTINGS} /run/netns /run/lock && mount --move /mnt {_SETTINGS} && "
     f'mount -t proc proc /proc && mount --bind {_SETTINGS}/passwd /etc/passwd && exec "$@"'
 )

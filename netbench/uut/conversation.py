@@ -5,14 +5,16 @@ It answers each line on its stdin, and once before the first, with one JSON obje
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from netbench.errors import MissingError, TestbedError
+from netbench.errors import TestbedError
 from netbench.hosts.base import Host, Process
+from netbench.hosts.composed import module_command_on
 from netbench.hosts.lines import Lines, end, last_words
+from netbench.hosts.python_modules import module_command
 
 _ANSWER_S = 10.0
 _END_S = 1.0
@@ -20,25 +22,24 @@ _END_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """The process of one stream, or of all of a UUT: what it is called, and what runs on which host."""
+    """The process of one stream, or of all of a UUT: what it is called, and the module that runs on which host."""
 
     name: str
     host: str
-    argv: tuple[str, ...]
+    module: str
+    arguments: tuple[str, ...]
 
     @property
     def command(self) -> str:
-        return shlex.join(self.argv)
+        return shlex.join(module_command(self.module, *self.arguments))
 
 
 class Conversation:
     """One process; MissingError where it would be in a VM, which has not netbench's Python."""
 
-    def __init__(self, host: Host, command: Sequence[str]) -> None:
-        if not host.shares_files:
-            raise MissingError(f"host {host.name} is not this machine, and a forwarder runs only here")
+    def __init__(self, host: Host, start: StartProcess) -> None:
         self._where = f"the forwarder of host {host.name}"
-        process: Process = host.spawn(command)
+        process: Process = host.spawn(module_command_on(host, start.module, *start.arguments))
         assert process.stdin
         assert process.stdout
         assert process.stderr

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from pydantic import BaseModel
 
-from netbench.hosts.python_modules import module_command
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.points import UUT, CounterReading
@@ -64,7 +63,7 @@ class Forwarder(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start a process; MissingError in a VM, which has not netbench's Python."""
         assert isinstance(step, StartProcess)
-        self._processes[step.name] = Conversation(site.hosts[step.host], step.argv)
+        self._processes[step.name] = Conversation(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         """Return once every process has opened its sockets."""
@@ -108,5 +107,5 @@ class Forwarder(UnitUnderTest):
     def _start(self, path: StreamPath) -> StartProcess:
         ingress, egress = inside_nics(path)
         impairments = self._options.on(path).model_dump_json(exclude_none=True)
-        program = module_command(forwarder_process.__name__, ingress.interface, egress.interface, impairments)
-        return StartProcess(path.name, ingress.host, tuple(program))
+        arguments = ingress.interface, egress.interface, impairments
+        return StartProcess(path.name, ingress.host, forwarder_process.__name__, arguments)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from netbench.errors import TestbedError, UsageError
 from netbench.hosts.base import Host, run_checked
 from netbench.hosts.clock import wait_until
-from netbench.hosts.python_modules import module_command, source_command
+from netbench.hosts.composed import has_netbench, module_command_on
+from netbench.hosts.python_modules import source_command
 from netbench.linux.changes import Change
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
@@ -276,8 +277,8 @@ def _in_front_of(link: Link, site: Site) -> tuple[Host, str]:
 
 def _probe_command(host: Host, interface: str, mac: str) -> list[str]:
     """What sends a frame to a NIC of the guest."""
-    if host.shares_files:
-        return module_command(reception.__name__, interface, mac)
+    if has_netbench(host):
+        return module_command_on(host, reception.__name__, interface, mac)
     return source_command(reception, interface, mac)
 
 

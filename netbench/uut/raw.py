@@ -7,7 +7,6 @@ from pydantic import BaseModel, model_validator
 
 from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.composed import Confined
-from netbench.hosts.python_modules import module_command
 from netbench.linux.changes import Change, GroOn, SteerReceived
 from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
 from netbench.linux.probes import Bench
@@ -144,7 +143,7 @@ class Raw(UnitUnderTest):
     def take(self, step: Step, site: Site) -> None:
         """Start the process that holds XDP programs."""
         assert isinstance(step, StartProcess)
-        self._process = Conversation(site.hosts[step.host], step.argv)
+        self._process = Conversation(site.hosts[step.host], step)
 
     def ready(self) -> Ready:
         site, own = self.site, self.site.assignment
@@ -188,8 +187,8 @@ class Raw(UnitUnderTest):
             return []
         others = [path.sink for path in paths if not path.sink.is_port and self._xdp != "generic"]
         names = [nic.interface for path in paths for nic in inside_nics(path)]
-        program = module_command(xdp_process.__name__, self._xdp, *names)
-        process = StartProcess(_XDP_ROLE, inside_nics(paths[0])[0].host, tuple(program))
+        host = inside_nics(paths[0])[0].host
+        process = StartProcess(_XDP_ROLE, host, xdp_process.__name__, (self._xdp, *names))
         return [*(GroOn(nic.netns, nic.interface) for nic in others), process]
 
     def _xdp_facts(self, process: Conversation) -> dict[str, str]:

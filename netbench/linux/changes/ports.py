@@ -1,7 +1,6 @@
 """Ports of the machine: found, lent to a namespace, and given back as they were found."""
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -97,7 +96,7 @@ class KeepPort(Change):
             addresses=tuple(_words(one) for one in addresses),
             valid_s=tuple(_lifetime(one["valid_life_time"]) for one in addresses),
             preferred_s=tuple(_lifetime(one["preferred_life_time"]) for one in addresses),
-            found_s=time.clock_gettime(time.CLOCK_BOOTTIME),
+            found_s=_boottime_s(look.host),
             settings=tuple(f"{path}={value}" for path, value in settings.items()),
         )
 
@@ -112,7 +111,7 @@ class KeepPort(Change):
         if self.up != ("UP" in found["flags"]):
             state = ("link", "set", self.interface, "up" if self.up else "down")
             wrong += tell(host, ("ip",), [state]).values()
-        lines = list(self._address_lines(self._look(host) or {}))
+        lines = list(self._address_lines(self._look(host) or {}, _boottime_s(host)))
         if lines:
             wrong += tell(host, ("ip",), lines, all_of_them=True).values()
         if wrong := [words for words in wrong if not is_gone(words)]:
@@ -186,14 +185,14 @@ class KeepPort(Change):
                     wrong.append(str(error))
         return wrong
 
-    def _address_lines(self, link: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-        """What takes away addresses of link scope that were not there, and adds those that are not there now."""
+    def _address_lines(self, link: Mapping[str, Any], now_s: float) -> Iterator[tuple[str, ...]]:
+        """What takes away addresses of link scope that were not there, and adds those that are not there at a time."""
         there = set()
         for one in link.get("addr_info", ()):
             there.add(_words(one))
             if _is_own_of_link(one) and _words(one) not in self.addresses:
                 yield "address", "del", f"{one['local']}/{one['prefixlen']}", "dev", self.interface
-        passed_s = int(time.clock_gettime(time.CLOCK_BOOTTIME) - self.found_s)
+        passed_s = int(now_s - self.found_s)
         each = list(zip(self.addresses, self.valid_s, self.preferred_s, strict=True))
         # The kernel puts a new address of IPv6 before the others, one of IPv4 behind them.
         for words, valid_s, preferred_s in [*filter(_is_v4, each), *filterfalse(_is_v4, reversed(each))]:
@@ -201,6 +200,11 @@ class KeepPort(Change):
                 continue
             lifetimes = ("valid_lft", _left(valid_s, passed_s), "preferred_lft", _left(preferred_s, passed_s))
             yield "address", "replace", *words.split(), "dev", self.interface, *lifetimes
+
+
+def _boottime_s(host: Host) -> float:
+    """CLOCK_BOOTTIME of a machine, to the hundredth (proc(5), /proc/uptime)."""
+    return float(host.read("/proc/uptime").split()[0])
 
 
 def _is_v4(one: tuple[str, int | None, int | None]) -> bool:

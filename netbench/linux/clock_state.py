@@ -1,0 +1,32 @@
+"""What keeps the clock of this machine right, and how right it says it is."""
+
+import ctypes
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+_KEEPERS = ("chronyd", "ntpd", "ntpsec", "systemd-timesyn", "ptp4l", "phc2sys", "timemaster")  # comm has 15 characters
+_UNSYNCHRONISED = 0x40  # STA_UNSYNC of linux/timex.h
+_TIMEX = struct.Struct("=I4x4qi")  # struct timex on 64-bit machines: modes, offset, freq, maxerror, esterror, status
+
+
+def clock_state(proc: Path = Path("/proc")) -> str:
+    """In words: by which programs, and within what bound (maxerror of adjtimex(2))."""
+    keepers = sorted(set(_running(proc)))
+    by = f"by {', '.join(keepers)}" if keepers else "by no program known here"
+    timex = ctypes.create_string_buffer(256)
+    if ctypes.CDLL(None).adjtimex(timex) < 0:
+        return f"kept {by}; the kernel does not tell how well"
+    _, _, _, most_us, _, status = _TIMEX.unpack_from(timex)
+    if status & _UNSYNCHRONISED:
+        return f"kept {by}; not synchronised"
+    return f"kept {by}; synchronised, wrong by {most_us:,} µs at most"
+
+
+def _running(proc: Path) -> list[str]:
+    found = []
+    for comm in proc.glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has ended
+            if (name := comm.read_text().strip()) in _KEEPERS:
+                found.append(name)
+    return found

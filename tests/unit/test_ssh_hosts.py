@@ -1,0 +1,188 @@
+"""Hosts over SSH without a machine: how ssh is called, what is brought there, and what topologies may say of them."""
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from netbench.hosts.clock import Differences
+from netbench.hosts.code import PYTHON, archive, unpacking_command
+from netbench.hosts.ssh import explained, ssh_command
+from netbench.linux.clock_state import clock_state
+from netbench.model.distributions import ClockDifference
+from netbench.model.host import HostSpec, SshSpec
+from netbench.model.topology import Topology
+from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.played_servers import namespaces_of, played, server_changes
+from netbench.testbed.ssh_checks import needed_there
+from tests.breakages import load_shipped
+
+SEVEN = load_shipped("netns-ssh")
+
+
+def option(command, name):
+    return next(word.partition("=")[2] for word in command if word.startswith(f"{name}="))
+
+
+def test_ssh_is_called_as_its_user_has_it_and_checks_host_keys():
+    command = ssh_command(SshSpec("192.0.2.1"), ["uname", "-s"])
+    assert command[:2] == ["ssh", "-T"]
+    assert command[-3:-1] == ["--", "192.0.2.1"]
+    assert (option(command, "StrictHostKeyChecking"), option(command, "BatchMode")) == ("yes", "yes")
+    assert not {"-l", "-p", "-i"} & set(command)
+    assert not [word for word in command if "KnownHostsFile" in word or "IdentitiesOnly" in word]
+
+
+def test_what_the_topology_says_goes_before_that():
+    spec = SshSpec("h", user="lab", ssh_port=2222, key="~/lab", known_hosts="/k")
+    command = ssh_command(spec, ["true"])
+    assert [command[command.index(one) + 1] for one in ("-l", "-p", "-i")] == ["lab", "2222", "~/lab"]
+    assert (option(command, "UserKnownHostsFile"), option(command, "IdentitiesOnly")) == ("/k", "yes")
+
+
+def test_a_password_is_told_by_a_program_and_stands_in_no_command(tmp_path):
+    command = ssh_command(SshSpec("h"), ["true"], tmp_path / "askpass")
+    assert command[:3] == ["env", f"SSH_ASKPASS={tmp_path / 'askpass'}", "SSH_ASKPASS_REQUIRE=force"]
+    assert option(command, "BatchMode") == "no"
+
+
+def test_words_reach_the_command_there_as_they_are():
+    command = ssh_command(SshSpec("h"), ["printf", "%s|", "a b", "$HOME", "'"])
+    told = subprocess.run(
+        ["sh", "-c", command[-1].replace("id -u", "echo 0")], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "a b|$HOME|'|"
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("@@@\nHost key verification failed.\n", "its host key is not among those that are known"),
+        ("root@h: Permission denied (publickey).", "no key that the agent or the topology offers is accepted there"),
+        ("sh: 1: exec: sudo: not found\nsudo: a password is required\n", "let that user be root"),
+        ("ssh: connect to host h port 22: Connection refused\n", "Connection refused"),
+    ],
+)
+def test_what_ssh_says_is_told_with_what_to_do(said, what):
+    assert what in explained(said)
+    assert said.strip().splitlines()[-1] in explained(said)
+
+
+def test_nothing_said_is_nothing_told():
+    assert explained(" \n") == ""
+
+
+def unpacked(directory, *arguments):
+    command = unpacking_command(str(directory), *arguments)
+    return subprocess.run([sys.executable, *command[1:]], input=archive(), capture_output=True, timeout=60, check=False)
+
+
+def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
+    blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "plotly", "MLRsearch", "qemu")
+    modules = (
+        "netbench.linux.guard",
+        "netbench.linux.safety",
+        "netbench.sinks.count_there",
+        "netbench.sinks.flush",
+        "netbench.generators.afpacket.afpacket_worker",
+        "netbench.generators.xdp.xdp_worker",
+        "netbench.uut.xdp_process",
+    )
+    program = f"import sys; [sys.modules.__setitem__(name, None) for name in {blocked}]; "
+    program += "; ".join(f"import {name}" for name in modules)
+    assert unpacked(tmp_path / "code", "platform").returncode == 0  # a module that says something and ends
+    loads = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'code')!r}); {program}; print(netbench.__file__)",
+    ]
+    done = subprocess.run(loads, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout.strip(), done.stderr) == (str(tmp_path / "code" / "netbench" / "__init__.py"), "")
+
+
+def test_a_host_with_an_older_python_says_so(tmp_path):
+    command = unpacking_command(str(tmp_path / "code"), "platform")
+    program = command[4].replace(f"< {PYTHON}", "< (99,)")
+    done = subprocess.run([sys.executable, "-c", program, *command[5:]], input=b"", capture_output=True, check=False)
+    assert b"and netbench needs 3.11" in done.stderr
+    assert not (tmp_path / "code").exists()
+
+
+def test_clocks_differ_by_what_their_quickest_answer_leaves_open():
+    differences = Differences()
+    # CLOCK_MONOTONIC there is 500 ahead; the answers take 100 and 20 ns.
+    differences.add((1000, 0), (1550, 50), (1100, 100))
+    differences.add((2000, 1000), (2512, 1012), (2020, 1020))
+    assert differences.monotonic == ClockDifference(492, 512)
+    assert (differences.monotonic.middle_ns, differences.monotonic.uncertainty_ns) == (502, 10)
+    assert differences.realtime == ClockDifference(-8, 12)
+
+
+def test_what_keeps_the_clock_is_told(tmp_path):
+    (tmp_path / "12").mkdir()
+    (tmp_path / "12" / "comm").write_text("chronyd\n")
+    assert clock_state(tmp_path).startswith("kept by chronyd; ")
+    assert clock_state(tmp_path / "none").startswith("kept by no program known here; ")
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ({"kind": "ssh"}, "address: a host of kind ssh needs one"),
+        ({"kind": "ssh", "address": "-oProxyCommand=x"}, "address"),
+        ({"kind": "local", "address": "h"}, "address: only a host of kind ssh has this"),
+        ({"kind": "ssh", "address": "h", "cpus": 2}, "cpus: only a host of kind vm has this"),
+        ({"kind": "ssh", "address": "h", "on": "x"}, "on: only a host of kind netns is on another"),
+        ({"kind": "ssh", "address": "h", "password": {}}, "give either env, the name of a variable of the environment"),
+        ({"kind": "ssh", "address": "h", "server": "netns", "password": {"env": "A"}}, "has a key of its own"),
+    ],
+)
+def test_what_makes_no_sense_of_a_host_is_refused(host, why):
+    with pytest.raises(ValidationError, match=why):
+        HostSpec.model_validate(host)
+
+
+def test_ports_of_two_machines_are_cabled_and_may_be_called_alike():
+    assert list(SEVEN.ssh_hosts) == [*SEVEN.hosts]
+    assert (SEVEN.uut_machine, SEVEN.machine("source1"), SEVEN.netns("source1")) == ("uut", "source1", None)
+    assert [port.nic for port in SEVEN.ports("sink2")] == ["eth1"]
+    assert SEVEN.ports() == []
+
+
+def test_what_is_changed_on_each_of_two_cabled_machines():
+    for machine, nics in (("source1", ["eth1"]), ("uut", [f"eth{n}" for n in range(1, 7)])):
+        commands = [change.command for change in base_changes(SEVEN, machine)]
+        assert [one.split()[-2] for one in commands if one.startswith("ip link set")] == nics
+        assert {one.partition(":")[2] for one in resources(SEVEN, machine)} == set(nics)
+
+
+def test_played_servers_have_a_network_of_control_and_cables():
+    namespaces = namespaces_of(SEVEN)
+    assert namespaces[""] == "nb-netns-ssh-control"
+    assert len(namespaces) == 8
+    commands = [change.command for change in server_changes(SEVEN)]
+    assert "ip -n nb-netns-ssh-sink3 address add 10.25.44.23/24 dev nb-control" in commands
+    cables = [one for one in commands if one.startswith("ip link add eth")]
+    assert len(cables) == 6
+    assert "netns nb-netns-ssh-source1" in cables[0]
+    assert "peer eth1 netns nb-netns-ssh-uut" in cables[0]
+    assert server_changes(load_shipped("netns")) == []
+    assert namespaces_of(load_shipped("netns")) == {}
+
+
+def test_a_host_needs_what_its_part_takes():
+    needs = {host: {tool.name for tool in needed_there(SEVEN, host)} for host in ("source1", "sink1", "uut")}
+    everywhere = {"python3", "ip", "ethtool", "taskset", "setpriv"}
+    assert needs["source1"] == everywhere | {"python3-numpy"}
+    assert needs["sink1"] == everywhere | {"python3-numpy", "tcpdump"}
+    assert needs["uut"] >= everywhere
+    assert "tcpdump" not in needs["uut"]
+    assert all(not tool.optional for tool in needed_there(SEVEN, "uut"))
+
+
+def test_servers_of_several_networks_cannot_be_played_together():
+    hosts = SEVEN.model_dump(mode="json", exclude_none=True)
+    hosts["hosts"]["sink1"]["address"] = "10.25.45.1"
+    with pytest.raises(Exception, match="in one network of /24"):
+        played(Topology.model_validate(hosts))
