@@ -217,7 +217,7 @@ class Vmm:
 def refuse_nics_of_vms(paths: Sequence[StreamPath], guest: str) -> None:
     """UsageError when a stream comes in by a NIC of a VM; `guest` is what the message says of the driver's."""
     if on_vm(paths):
-        raise UsageError(f"stream {paths[0].name}: {guest} needs NICs of this machine, not of a VM")
+        raise UsageError(f"stream {paths[0].name}: {guest} needs NICs of this machine, not of a VM or a host over SSH")
 
 
 def on_vm(paths: Sequence[StreamPath]) -> bool:
