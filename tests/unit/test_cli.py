@@ -36,6 +36,7 @@ COMMANDS = [
     "list",
     "clean",
     "image",
+    "hosts",
 ]
 
 

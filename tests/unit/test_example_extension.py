@@ -56,13 +56,13 @@ class LoopbackHost(FakeHost):
 
 def test_the_source_says_why_it_cannot_send():
     with pytest.raises(TestbedError, match="cannot send: (there is no such interface|.* needs root)"):
-        Plain(NoOptions()).source().open(LoopbackHost(), "no-such-nic", ())
+        Plain(NoOptions()).source().open(LoopbackHost(is_here=True), "no-such-nic", ())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="sends raw frames")
 def test_the_source_sends_through_a_socket():
     source = Plain(NoOptions()).source()
-    source.open(LoopbackHost(), "lo", ())
+    source.open(LoopbackHost(is_here=True), "lo", ())
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)) as listener:
         listener.bind(("lo", 0))
         listener.settimeout(20)

@@ -205,7 +205,7 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         ("links.0.ends=[source/tx1]", "a link with one end needs a port"),
         ("links.0.ends=[nowhere/tx1, uut/in1]", "there is no host 'nowhere'"),
         ("links.0.ends=[source/a-very-long-name, uut/in1]", "at most 12 long"),
-        ("hosts.source.kind=xen", "'netns', 'local' or 'vm'"),
+        ("hosts.source.kind=xen", "'netns', 'local', 'vm' or 'ssh'"),
         ("hosts.sink.ports={x: a/b}", "hosts.sink.ports.x"),
         ("streams=[]", "at least 1"),
     ],
