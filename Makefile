@@ -21,10 +21,21 @@ VIRTUALBOX := gcc-12:gcc-12 strip:binutils
 
 DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 
-# Tests that touch nothing of the machine, so that several can run at once; all others come one after the other.
+# Tests that touch nothing of the machine, so that several can run at once.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
+# All others change whatever they are on: each file of them runs apart from the machine and from the others, two at a
+# time but for those that ask how evenly, how fast or when something is done. What takes longest comes first.
+LONG := tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
+BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
+    frame_mixes neighbours receive_by_napi saturated side_by_side trex xdp)
+IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py))
 # Guests and virtual machines, which take their time where the CPU is emulated.
-PLATFORMS := tests/vm
+LONG := $(patsubst %,tests/vm/test_%.py,virtualbox guests xen kvm)
+GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
+GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
+# Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.
+ONLINE := tests/wheel/test_installed.py tests/vm/test_image_build.py
+FILES = $(MAKE) --no-print-directory --keep-going --output-sync
 # How long `make fuzz` takes for each target.
 FUZZ_SECONDS ?= 600
 FUZZ_TARGETS := capture topology profile
@@ -62,11 +73,33 @@ guest: setup ## install QEMU and build the guest image: what guests, VMs and nei
 test: guest ## all tests but those of guests and VMs (root, or the parts that need it are skipped)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
-	    $(PYTHON) -m pytest $(patsubst %,--ignore=%,$(SIDE_BY_SIDE) $(PLATFORMS)); exit $$((side_by_side | $$?))
+	    $(FILES) --jobs=2 $(IN_NAMESPACES); paired=$$?; \
+	    $(FILES) --jobs=1 $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
-	@$(PYTHON) -m pytest $(PLATFORMS)
+	@$(FILES) --jobs=2 $(GUESTS); paired=$$?; \
+	    $(FILES) --jobs=1 $(GUESTS_BY_THE_CLOCK); exit $$((paired | $$?))
+
+.PHONY: $(IN_NAMESPACES) $(BY_THE_CLOCK) $(GUESTS) $(GUESTS_BY_THE_CLOCK) vcsim
+$(IN_NAMESPACES) $(BY_THE_CLOCK) $(GUESTS) $(GUESTS_BY_THE_CLOCK):
+	@tools/apart $(if $(filter $@,$(ONLINE)),--online) $(PYTHON) -m pytest --no-header $@
+
+tests/vm/test_virtualbox.py: image-virtualbox
+tests/vm/test_xen.py: image-xen
+tests/vm/test_kvm.py: image-lab
+tests/vm/test_disk_images.py tests/vm/test_libvirt.py: image-test-disk
+tests/vm/test_esxi.py: vcsim
+
+# Where one cannot be made, tests say what they lack.
+image-%:
+	-@$(VENV)/bin/netbench image build --name $* >/dev/null
+
+image-test-disk:
+	-@$(PYTHON) -m tests.vm.disk_image >/dev/null
+
+vcsim:
+	-@$(PYTHON) -m tests.vcsim >/dev/null
 
 unit: $(VENV)/.installed ## the tests that need no root, in seconds
 	@$(PYTHON) -m pytest -n $(shell nproc) tests/unit

@@ -135,3 +135,7 @@ def running(*, vcenter: bool) -> Iterator[Simulator]:
                 with suppress(subprocess.TimeoutExpired):  # then it is killed
                     process.wait(_START_S)
                 process.kill()
+
+
+if __name__ == "__main__":
+    print(program())

@@ -52,17 +52,36 @@ class VmmContract:
         assert [step.command for step in plan.steps] == [step.command for step in uut.plan(Assignment("g")).steps]
         assert any(vars(type(step)).get("spec") for step in plan.steps), "one of them starts the guest"
 
-    def test_two_guests_side_by_side_forward_run_commands_and_count(self, yard: Yard) -> None:
-        """Of one name there is one, and the end of the other does not touch it."""
-        self._need_answers("forwarding, commands inside, counters, CPU times and facts")
+    def test_guests_side_by_side_forward_and_count_are_ended_once_again_started_anew_and_missed_when_they_die(
+        self, yard: Yard
+    ) -> None:
+        """Of one name there is one, and the end of the other does not touch it. Two boots in all."""
+        self._need_answers("forwarding, commands inside, counters, CPU times, facts, and that a death shows in these")
         one, other = yard.paths
+        with yard.started(self.vmm(), "g", (one,)):
+            pass
+        assert yard.left() == []
         with yard.uut(Guest(self.vmm()), "g", (one,)) as first:
             self._forwards_runs_commands_and_counts(yard, first, one)
             with yard.uut(Guest(self.vmm()), "g.second", (other,)) as second:
                 assert (yard.forwarded(first, one), yard.forwarded(second, other)) == (FRAMES, FRAMES)
+                second.uut.destroy()
+                second.uut.destroy()
+                assert yard.forwarded(first, one) == FRAMES
             with pytest.raises((TestbedError, MissingError)), yard.uut(Guest(self.vmm()), "g", (one,)):
                 pytest.fail("two guests have one name")
             assert yard.forwarded(first, one) == FRAMES
+            self.kill(yard)
+
+            def noticed() -> bool:
+                try:
+                    first.uut.read()
+                except TestbedError as error:
+                    return "guest g" in str(error)
+                return False
+
+            assert wait_until(noticed, _NOTICE_S)
+        assert yard.left() == []
 
     def _forwards_runs_commands_and_counts(self, yard: Yard, active: ActiveGuest, path: StreamPath) -> None:
         assert active.ready.inside is not None
@@ -103,26 +122,6 @@ class VmmContract:
             self.kill(yard)
             assert wait_until(lambda: guest.death().startswith("guest g"), _NOTICE_S), guest.death()
         assert yard.left() == []
-
-    def test_a_guest_is_ended_once_again_started_anew_under_its_name_and_noticed_when_it_dies(self, yard: Yard) -> None:
-        self._need_answers("that one comes up anew, forwards, and is noticed by its counters when it dies")
-        path = yard.paths[0]
-        with yard.uut(Guest(self.vmm()), "g", (path,)) as active:
-            active.uut.destroy()
-            active.uut.destroy()
-            assert yard.left() == []
-        with yard.uut(Guest(self.vmm()), "g", (path,)) as active:
-            assert yard.forwarded(active, path) == FRAMES
-            self.kill(yard)
-
-            def noticed() -> bool:
-                try:
-                    active.uut.read()
-                except TestbedError as error:
-                    return "guest g" in str(error)
-                return False
-
-            assert wait_until(noticed, _NOTICE_S)
 
     def test_a_guest_that_cannot_start_says_why_and_leaves_nothing(self, yard: Yard) -> None:
         with pytest.raises((TestbedError, MissingError)) as caught, yard.uut(Guest(self.broken()), "g"):

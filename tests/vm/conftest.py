@@ -7,7 +7,7 @@ import pytest
 
 from netbench.testbed.base_changes import base_changes
 from netbench.testbed.virtual_machines import running_vm
-from tests.vm.disk_image import LACKING, disk_image
+from tests.vm.disk_image import LACKING, make_disk
 from tests.vm.lab import TOPOLOGY, Lab, UnmarkedHost, build_or_skip, yards_in_vm
 
 
@@ -29,8 +29,9 @@ def disk(tmp_path_factory):
     """A directory with a disk image and the keys to it, for all tests."""
     if LACKING:
         pytest.skip(f"needs {', '.join(LACKING)}: make test installs them")
-    with disk_image(tmp_path_factory.mktemp("disk")) as directory:
-        yield directory
+    directory = tmp_path_factory.mktemp("disk")
+    make_disk(directory)
+    return directory
 
 
 @pytest.fixture(scope="module")

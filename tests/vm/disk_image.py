@@ -5,8 +5,6 @@ It boots by itself (GRUB, a kernel, an initramfs with an SSH server and qemu-ga)
 
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from netbench.images.build import Order, build
@@ -56,20 +54,16 @@ boot
 """
 
 
-@contextmanager
-def disk_image(directory: Path) -> Iterator[Path]:
-    """A directory with disk.img, the private key `key` that it lets in, and its host key `host_key.pub`."""
+def its_image() -> Image:
+    """The kernel and the programs of the disk, built where they are not there: `make test-platforms` does so first."""
     # coreutils for its env: that of busybox takes busybox's own `ip` for iproute2's.
     order = Order("test-disk", cache_directory(), packages=("coreutils", "dropbear-bin", "qemu-guest-agent"))
-    image = build(order, lambda line: None)
-    try:
-        _make(directory, image)
-        yield directory
-    finally:
-        shutil.rmtree(image.directory)
+    return build(order, print)
 
 
-def _make(directory: Path, image: Image) -> None:
+def make_disk(directory: Path) -> None:
+    """Write disk.img there, the private key `key` that it lets in, and its host key `host_key.pub`."""
+    image = its_image()
     keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f"]
     for name in ("key", "other"):
         subprocess.run([*keygen, str(directory / name)], check=True)
@@ -97,3 +91,7 @@ def _make(directory: Path, image: Image) -> None:
         text=True,
     )
     assert made.returncode == 0, made.stderr
+
+
+if __name__ == "__main__":
+    its_image()

@@ -146,25 +146,26 @@ def test_a_tap_that_somebody_removed(topology, results, start):
     assert "its tap nb-ti-s1 is gone" in reasons(results)
 
 
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        ("memory: 32M", "initrd is too large"),
-        ("memory: 160M", "too little memory for its initrd"),
-        ("boot_limit: 500ms", "guest guest did not answer within 0.5 s of its start"),
-    ],
-)
-def test_a_guest_that_does_not_come_up_is_a_reason_and_the_next_uut_is_measured(topology, results, broken, why):
-    done = netbench("run", topology(f"{GUEST}, {broken}", RAW), "quick", "-o", results, *ONE)
+BROKEN = {
+    "small": ("memory: 32M", "initrd is too large"),
+    "tight": ("memory: 160M", "too little memory for its initrd"),
+    "slow": ("boot_limit: 500ms", "guest slow did not answer within 0.5 s of its start"),
+}
+
+
+def test_guests_that_do_not_come_up_are_a_reason_and_the_next_uut_is_measured(topology, results):
+    broken = [f"name: {name}, kind: qemu, forward: route, {how}" for name, (how, _) in BROKEN.items()]
+    done = netbench("run", topology(*broken, RAW), "quick", "-o", results, *ONE)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    guest, raw = rows(results)
-    assert (guest["uut"], verdict_of(guest), guest["reasons"]) == ("guest", "invalid", "uut-failed")
-    assert guest["sent_frames"] == ""
+    *guests, raw = rows(results)
+    assert [(row["uut"], verdict_of(row), row["reasons"], row["sent_frames"]) for row in guests] == [
+        (name, "invalid", "uut-failed", "") for name in BROKEN
+    ]
     assert (raw["uut"], verdict_of(raw), raw["lost_frames"]) == ("raw", "valid", "0")
-    assert why in reasons(results)
-    if broken == "memory: 160M":
-        assert "too little memory" in (results / "consoles/guest.log").read_text()
+    for _, why in BROKEN.values():
+        assert why in reasons(results)
+    assert "too little memory" in (results / "consoles/tight.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -326,18 +327,19 @@ def test_what_a_guest_could_do_to_its_machine(tmp_path):
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
 
 
-@pytest.mark.parametrize("forward", ["route", "bridge"])
-def test_a_guest_has_two_nics_and_forwards_both_ways_at_once(tmp_path, forward):
+def test_a_guest_has_two_nics_and_forwards_both_ways_at_once(tmp_path):
     topology = tmp_path / "both.yaml"
     both = "  - {name: s1, source: source/tx1, ingress: uut/in1, egress: uut/out1, sink: sink/rx1}\n"
     topology.write_text(
         TOPOLOGY.replace(both, f"{both}  - {{name: back, reverse: s1}}\n").replace("name: guests", "name: both")
-        + f"  - {{name: guest, kind: qemu, forward: {forward}}}\n"
+        + "".join(f"  - {{name: {forward}, kind: qemu, forward: {forward}}}\n" for forward in ("route", "bridge"))
     )
     done = netbench("run", topology, "quick", "-o", tmp_path / "r", *ONE, *settings(loads="200fps"), timeout_s=300)
     assert done.returncode == 0, done.stderr
     found = rows(tmp_path / "r")
-    assert [(row["stream"], row["reverse_of"]) for row in found] == [("s1", ""), ("back", "s1")]
+    assert [(row["uut"], row["stream"], row["reverse_of"]) for row in found] == [
+        (forward, *stream) for forward in ("route", "bridge") for stream in (("s1", ""), ("back", "s1"))
+    ]
     for row in found:
         assert (row["sent_frames"], row["received_frames"], row["lost_frames"]) == ("200", "200", "0"), row
         assert (row["foreign_frames"], row["duplicate_frames"], row["unexplained_frames"]) == ("0", "0", "0"), row
