@@ -91,7 +91,7 @@ class DelayClass:
 
 
 @dataclass(frozen=True, slots=True)
-class TesterDelay:
+class SoftwareDelay:
     """One-way delay as a tester's own software measures it, of frames of its own among a stream's: coarse.
 
     It is no Spread: each time includes how long that software took to send, and to look at what had arrived, by tens of

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from netbench.errors import MissingError, UsageError
 from netbench.generators.frames import build_frame, flow_ports
 from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.owner_name import own_name
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_sink import TrexSink
 from netbench.generators.trex.trex_source import TrexSource
 from netbench.hosts.clock import wait_until
 from netbench.hosts.local import LocalHost
@@ -67,7 +67,8 @@ def send(source: TrexSource, traffic: Traffic) -> Sent:
 
 def test_it_takes_its_port_sends_and_gives_it_back(server, open_source):
     source = open_source(server, port=1)
-    assert [one.owner for one in server.ports] == ["", "netbench"]
+    assert server.ports[0].owner == ""
+    assert server.ports[1].owner.startswith("netbench@")
     for _ in range(2):
         sent = send(source, TRAFFIC)
         assert (sent.frames, sent.error, sent.stamped, sent.numbered) == (500, "", False, True)
@@ -78,6 +79,8 @@ def test_it_takes_its_port_sends_and_gives_it_back(server, open_source):
     source.close()
     assert [(one.owner, one.streams, one.started) for one in server.ports] == [("", {}, None)] * 2
     assert server.ports[0].starts == 0
+    # Nothing that would take a port from whoever has it, or switch its promiscuous mode off, as the client's reset().
+    assert "set_port_attr" not in server.methods
 
 
 def test_a_stream_is_the_frame_of_all_sources_numbered_by_the_field_engine(server, open_source):
@@ -198,6 +201,39 @@ def test_a_worker_that_ends_leaves_nothing_sending(server, open_source, stop):
         os.kill(process.pid, stop)
     process.wait(10.0)
     assert (server.ports[0].owner, server.ports[0].started, server.ports[0].streams) == ("", None, {})
+
+
+def test_what_a_killed_worker_left_sending_is_stopped_at_the_next_start(server, open_source):
+    source = open_source(server)
+    source.prepare(replace(TRAFFIC, duration_s=30.0))
+    source.start(time.monotonic_ns())
+    wait_until(lambda: server.ports[0].started is not None, 5.0)
+    worker_of(source).kill()
+    assert "signal 9" in source.wait(10.0).error
+    left_by = server.ports[0].owner
+    assert server.ports[0].started is not None
+    open_source(server)
+    assert server.ports[0].owner not in ("", left_by)
+    assert (server.ports[0].started, server.ports[0].streams) == (None, {})
+
+
+def test_a_port_of_a_netbench_that_may_be_at_work_is_left_alone(server, open_source):
+    open_source(server)
+    with pytest.raises(MissingError, match=r"is somebody else's: .*already taken by 'netbench@"):
+        open_source(server)
+    server.ports[1].owner = own_name().replace("netbench@", "netbench@far-away-").replace("/", "/0")
+    with pytest.raises(MissingError, match=r"already taken by 'netbench@far-away-"):
+        open_source(server, port=1)
+
+
+def test_ctrl_c_is_not_for_its_worker(server, open_source):
+    source = open_source(server)
+    source.prepare(TRAFFIC)
+    source.start(time.monotonic_ns())
+    wait_until(lambda: server.ports[0].started is not None, 5.0)
+    os.kill(worker_of(source).pid, signal.SIGINT)
+    sent = source.wait(10.0)
+    assert (sent.frames, sent.error) == (500, "")
 
 
 def test_a_server_that_dies_in_a_trial_is_an_error(open_source):

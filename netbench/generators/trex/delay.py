@@ -7,10 +7,10 @@ are part of what it measures.
 from collections.abc import Mapping
 from typing import Any
 
-from netbench.model.distributions import DelayClass, TesterDelay
+from netbench.model.distributions import DelayClass, SoftwareDelay
 
 
-def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) -> TesterDelay:
+def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) -> SoftwareDelay:
     """From the statistics of a group as the client has them (`get_stats()["latency"][group]`)."""
     times, errors = of_group.get("latency", {}), of_group.get("err_cntrs", {})
     classes = tuple(
@@ -19,7 +19,7 @@ def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) ->
         if frames
     )
     any_arrived = bool(classes)
-    return TesterDelay(
+    return SoftwareDelay(
         measured_by=f"TRex {version}{', in software' if by_software else ''}",
         frames=sum(one.frames for one in classes),
         smallest_us=_time(times, "total_min") if any_arrived else None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from netbench.model.distributions import DelayClass, TesterDelay
+from netbench.model.distributions import DelayClass, SoftwareDelay
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,13 @@ class FlowCounts:
     frames: int
     by_size: Mapping[int, int]
     missed: int
-    delay: TesterDelay | None = None
+    delay: SoftwareDelay | None = None
 
 
 def flow_counts_of(plain: Mapping[str, Any]) -> FlowCounts:
     """What `dataclasses.asdict` made of counts, and JSON of that, as counts again."""
     delay = plain["delay"]
     if delay is not None:
-        delay = TesterDelay(**{**delay, "classes": tuple(DelayClass(**one) for one in delay["classes"])})
+        delay = SoftwareDelay(**{**delay, "classes": tuple(DelayClass(**one) for one in delay["classes"])})
     by_size = {int(size): frames for size, frames in plain["by_size"].items()}
     return FlowCounts(**{**plain, "by_size": by_size, "delay": delay})

@@ -19,7 +19,7 @@ def own_name() -> str:
 
 
 def is_left_behind(name: str) -> bool:
-    """Whether this is the name of a netbench that certainly runs no more: one of this machine, that can be seen here."""
+    """Whether this is the name of a netbench that certainly runs no more: of this machine, where it would be seen."""
     found = _NAME.fullmatch(name)
     if found is None:
         return False

@@ -16,7 +16,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.generators.trex.delay import delay_of
 from netbench.generators.trex.groups import GroupCount
 from netbench.generators.trex.owner_name import own_name
-from netbench.model.distributions import TesterDelay
+from netbench.model.distributions import SoftwareDelay
 
 # What the data path has sent, and what has come in, comes to the counters with a delay.
 _COUNTERS_REST_S = 0.05
@@ -67,7 +67,7 @@ class TrexSession:
         """What it has counted in these groups; one that it does not know of has counted nothing."""
         return _counts_of(self._statistics(groups), groups)
 
-    def delay(self, group: int) -> TesterDelay:
+    def delay(self, group: int) -> SoftwareDelay:
         """What it has measured of the delay of a group's frames."""
         of_group = self._statistics([group]).get("latency", {}).get(group, {})
         return delay_of(of_group, self.version, by_software=self.by_software)

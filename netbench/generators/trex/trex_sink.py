@@ -89,7 +89,7 @@ class TrexSink(Sink):
             matched=counts.frames,
             dropped=counts.missed,
             by_size={size: OfSize(frames, None) for size, frames in counts.by_size.items()} if is_mix else {},
-            tester_delay=counts.delay,
+            software_delay=counts.delay,
         )
 
     def close(self) -> None:
