@@ -92,8 +92,8 @@ class StreamCounts:
     sent frames, counted from 0, that never arrived. A reordered frame's extent is by how many frames it came after the
     first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered. Nothing is known of the
     order where `order_refused` says why. `link_s` and `away_s` are what the source says of its time, as in Sent.
-    `by_size` is of a mix alone, the smallest size first. `software_delay` is no `delay`, but what a tester's own software
-    measured of some frames, coarsely.
+    `by_size` is of a mix alone, the smallest size first. `software_delay` is no `delay`, but what a tester's own
+    software measured of some frames, coarsely.
     """
 
     stream: str

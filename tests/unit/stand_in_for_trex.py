@@ -3,8 +3,9 @@
 It sends nothing; it keeps the time that its streams would take, and counts what they would have sent, and what would
 have arrived at the port at the other end. What it answers, and what it refuses, is as trex-core v3.08 has it:
 src/stx/common/trex_port.cpp and trex_owner.cpp (who owns a port), src/stx/stl/trex_stl_rpc_cmds.cpp and
-trex_stl_port.cpp (streams, start, stop), trex_stl_fs.cpp (CFlowStatRuleMgr: groups, from 0 once they are added anew, and
-no more counted once their filters are removed), src/time_histogram.cpp (delay), src/main_dpdk.cpp (counters of ports).
+trex_stl_port.cpp (streams, start, stop), trex_stl_fs.cpp (CFlowStatRuleMgr: groups, from 0 once they are added anew,
+and no more counted once their filters are removed), src/time_histogram.cpp (delay) and src/main_dpdk.cpp (counters of
+ports).
 """
 
 import json
@@ -306,7 +307,7 @@ class StandInForTrex:
         if own_s < begins_s:
             return 0
         frames = int((own_s - begins_s) * self._fps(stream["mode"]) + 1e-6) + 1
-        return min(frames, stream["mode"].get("total_pkts", frames))
+        return int(min(frames, stream["mode"].get("total_pkts", frames)))
 
     def _due_s(self, stream: dict[str, Any]) -> float:
         """When its last frame's slot ends, by the server's own time."""

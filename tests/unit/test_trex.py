@@ -134,7 +134,10 @@ def test_two_rates_are_two_streams_of_which_the_second_counts_on(server, open_so
 
 def worker_of(source: TrexSource):
     """The process that all sources and sinks of its server share."""
-    return source._server._worker._process
+    server = source._server
+    assert server is not None
+    assert server._worker is not None
+    return server._worker._process
 
 
 def instructions(stream):
