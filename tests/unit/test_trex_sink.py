@@ -233,6 +233,23 @@ def test_a_server_that_netbench_starts_is_on_the_host_of_both(tmp_path):
     source.close()
 
 
+def test_delay_that_nobody_would_measure_is_refused(server):
+    source = Trex(TrexOptions.model_validate({**server.options, "ports": {"tx1": 0}, "delay_fps": 10})).source()
+    with pytest.raises(UsageError, match="add sink: trex, or leave it out"):
+        source.open(HERE, "tx1", ())
+
+
+def test_a_dry_run_shows_what_each_of_both_is():
+    trex = Trex(TrexOptions(path="/opt/trex"))
+    source, sink = trex.source(), trex.sink()
+    assert source.commands("tx1", ()) == [
+        "# tx1: a port of the TRex server that its host has for all sources and sinks"
+    ]
+    up, started = sink.commands("rx1", (), Incoming(path("tx1", "rx1"), TRAFFIC, Stamps(), 0, Path("/nowhere")))
+    assert up == "ip link set lo up # in a network namespace"
+    assert '"interfaces": {"tx1": false, "rx1": true}' in started
+
+
 def test_mixes_are_sent_and_counted():
     mixed = profile(frame_sizes=["imix"], generator={"kind": "trex", "ports": {"tx1": 0}}, sink={"kind": "trex"})
     resolve(topology(), mixed)

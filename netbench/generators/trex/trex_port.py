@@ -27,14 +27,18 @@ class TrexPort:
             raise MissingError(f"there is no {self}: it has {', '.join(map(str, known))}")
         owner = str(session.asked("get_port_status", self._which)["owner"])
         try:
-            # What a netbench that was killed has left behind, it may also have left sending.
             self._client.acquire(self._ports, force=is_left_behind(owner))
-            self._clear()
         except TRexError as error:
             raise MissingError(
                 f"{self} is somebody else's: {brief(error)}. Have its owner release it; if nobody is at work "
                 f"there, `acquire --force -p {number}` and `release -p {number}` in trex-console do"
             ) from error
+        try:
+            with session.told(f"{self} cannot be cleared of what is on it"):
+                self._clear()  # what a netbench that was killed has left behind, it may also have left sending
+        except BaseException:
+            self.close()
+            raise
 
     def __str__(self) -> str:
         return f"port {self.number} of {self._session.place}"

@@ -146,6 +146,7 @@ class TrexServers:
         """
         if missing := no_client():
             raise MissingError(missing)
+        self.require_sense(interface)
         key = self._key(host, interface)
         if receives and key not in self._servers:
             raise UsageError(
@@ -162,27 +163,29 @@ class TrexServers:
                 raise
         return server
 
+    def require_sense(self, interface: str) -> None:
+        """UsageError where the options do not say which port an interface is, or want delay that nobody measures."""
+        options = self._options
+        if options.path is None and interface not in options.ports:
+            raise UsageError(
+                f"generator trex: which port of TRex is interface {interface}? `ports` has {', '.join(options.ports)} "
+                f"only; add it, for example {{{interface}: 0}}"
+            )
+        if options.delay_fps and not self.count:
+            raise UsageError(
+                "generator trex: TRex alone can tell what delay_fps measures; add sink: trex, or leave it out"
+            )
+
+    def commands(self, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
+        """What the worker for some interfaces is started with, as commands."""
+        first = [] if self._options.path is None else [f"{shlex.join(_LOOPBACK_UP)} # in a network namespace"]
+        return [*first, shlex.join(_command(self._options, receives, cpus))]
+
     def _key(self, host: Host, interface: str) -> str:
         if self._options.path is None:
-            require_port(self._options, interface)
             return ""
         server_program(Path(self._options.path))
         return host.name if self.count else f"{host.name}/{interface}"
-
-
-def require_port(options: TrexOptions, interface: str) -> None:
-    """UsageError for an interface of which the profile does not say which port of a running server it is."""
-    if options.path is None and interface not in options.ports:
-        raise UsageError(
-            f"generator trex: which port of TRex is interface {interface}? `ports` has {', '.join(options.ports)} "
-            f"only; add it, for example {{{interface}: 0}}"
-        )
-
-
-def worker_commands(options: TrexOptions, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:
-    """What the worker for some interfaces is started with, as commands."""
-    first = [] if options.path is None else [f"{shlex.join(_LOOPBACK_UP)} # in a network namespace"]
-    return [*first, shlex.join(_command(options, receives, cpus))]
 
 
 def _command(options: TrexOptions, receives: Mapping[str, bool], cpus: Sequence[int]) -> list[str]:

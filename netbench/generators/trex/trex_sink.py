@@ -7,7 +7,7 @@ from typing import Any
 from netbench.errors import TestbedError
 from netbench.generators.trex.flow_counts import FlowCounts, flow_counts_of
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_servers import TrexServer, TrexServers, require_port, worker_commands
+from netbench.generators.trex.trex_servers import TrexServer, TrexServers
 from netbench.generators.trex.trex_source import identity_of
 from netbench.hosts.base import Host
 from netbench.model.frame_mix import FrameMix
@@ -28,10 +28,10 @@ class TrexSink(Sink):
         self._failed = ""
 
     def commands(self, interface: str, cpus: Sequence[int], incoming: Incoming) -> list[str]:
-        require_port(self._options, interface)
+        self._servers.require_sense(interface)
         if self._options.path is None:
             return [f"# port {self._options.ports[interface]} of the TRex server that the sources have"]
-        return worker_commands(self._options, {incoming.path.source.interface: False, interface: True}, cpus)
+        return self._servers.commands({incoming.path.source.interface: False, interface: True}, cpus)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Take the port of this interface; errors as of TrexServers.join."""

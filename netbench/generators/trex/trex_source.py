@@ -8,7 +8,7 @@ from netbench.errors import TestbedError
 from netbench.generators.base import Source
 from netbench.generators.trex.client_package import PACKAGE, no_client
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_servers import TrexServer, TrexServers, require_port, worker_commands
+from netbench.generators.trex.trex_servers import TrexServer, TrexServers
 from netbench.hosts.base import Host
 from netbench.model.tester import Identity
 from netbench.model.traffic import Sent, Stamps, Traffic
@@ -29,8 +29,10 @@ class TrexSource(Source):
         self.version = ""
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        require_port(self._options, interface)
-        return worker_commands(self._options, {interface: False}, cpus)
+        self._servers.require_sense(interface)
+        if self._options.path is not None and self._servers.count:
+            return [f"# {interface}: a port of the TRex server that its host has for all sources and sinks"]
+        return self._servers.commands({interface: False}, cpus)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Take the port of this interface; errors as of TrexServers.join."""
