@@ -11,7 +11,7 @@ from netbench.config.plugins import profile_kinds
 from netbench.config.shipped import PROFILES, find
 from netbench.errors import MissingError, UsageError
 from netbench.generators.trex.client_package import no_client
-from netbench.generators.trex.delay import delay_of
+from netbench.generators.trex.flow_counts import delay_of
 from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_options import TrexOptions
 from netbench.hosts.local import LocalHost

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lbr_trex_client.interactive.trex.stl.api import STLClient, TRexError
 
 from netbench.errors import MissingError, TestbedError
-from netbench.generators.trex.delay import delay_of
+from netbench.generators.trex.flow_counts import delay_of
 from netbench.generators.trex.groups import GroupCount
 from netbench.generators.trex.owner_name import own_name
 from netbench.model.distributions import SoftwareDelay
