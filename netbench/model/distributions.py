@@ -107,8 +107,6 @@ class SoftwareDelay:
     largest_us: float | None
     jitter_us: float | None
     classes: tuple[DelayClass, ...] = ()
-    out_of_order: int = 0
-    duplicates: int = 0
 
 
 @dataclass(frozen=True, slots=True)

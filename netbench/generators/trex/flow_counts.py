@@ -35,7 +35,7 @@ def flow_counts_of(plain: Mapping[str, Any]) -> FlowCounts:
 
 def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) -> SoftwareDelay:
     """From the statistics of a group as the client has them (`get_stats()["latency"][group]`)."""
-    times, errors = of_group.get("latency", {}), of_group.get("err_cntrs", {})
+    times = of_group.get("latency", {})
     classes = tuple(
         DelayClass(start, _end_of(start), int(frames))
         for start, frames in sorted(times.get("histogram", {}).items())
@@ -50,8 +50,6 @@ def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) ->
         largest_us=_time(times, "total_max") if any_arrived else None,
         jitter_us=_time(times, "jitter") if any_arrived else None,
         classes=classes,
-        out_of_order=int(errors.get("out_of_order", 0)),
-        duplicates=int(errors.get("dup", 0)),
     )
 
 
