@@ -111,6 +111,7 @@ def test_each_place_in_the_genome_of_a_mix_is_a_stream_that_begins_when_its_firs
     assert [one["flow_stats"]["stream_id"] for one in streams] == [2049, 2049, 2050]
     numbers = [instructions(one)[0]["number"] for one in streams]
     assert [(one["init_value"], one["step"]) for one in numbers] == [(0, 3), (1, 3), (2, 3)]
+    assert {one["max_value"] for one in numbers} == {2**32 - 2}  # the last number before 0 comes round again
     # Three flows and three places: each place has always the same flow.
     words = [instructions(one)[0]["ports"]["value_list"] for one in streams]
     assert words == [[int(source) << 16 | int(target)] for source, target in flow_ports(3, 7).tolist()]

@@ -150,10 +150,12 @@ def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
     """The template, and what is written to each frame: its number, and the ports of its flow."""
     program: list[object] = []
     if numbered:
-        first = part.first % _NUMBERS
+        # As many steps as fit: the server would round up what is none, beyond 32 bits (handle_range_padding).
+        numbers = _NUMBERS - _NUMBERS % part.step
+        first = part.first % numbers
         program += [
             STLVmFlowVar(
-                "number", init_value=first, min_value=0, max_value=_NUMBERS - 1, size=4, op="inc", step=part.step
+                "number", init_value=first, min_value=0, max_value=numbers - 1, size=4, op="inc", step=part.step
             ),
             STLVmWrFlowVar("number", PKTGEN_OFFSET + 4),
         ]
