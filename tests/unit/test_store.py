@@ -21,7 +21,7 @@ from netbench.campaign.record import Record, Results
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot
 from netbench.model.counts import Loss, PointCount, SizeCounts, StreamCounts, Window
-from netbench.model.distributions import ClockDifference, ClockOffset, LossRuns, Spread
+from netbench.model.distributions import ClockDifference, ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize
 from netbench.model.points import Where
 from netbench.model.scenario import VICTIM, Idle, Network, Off, Stress
@@ -74,6 +74,8 @@ HELD[Spread | None] = st.none() | any_of(Spread)
 HELD[Window | None] = st.none() | any_of(Window)
 HELD[ClockOffset | None] = st.none() | any_of(ClockOffset)
 HELD[ClockDifference | None] = st.none() | any_of(ClockDifference)
+HELD[tuple[DelayClass, ...]] = several_of(DelayClass)
+HELD[SoftwareDelay | None] = st.none() | any_of(SoftwareDelay)
 HELD[tuple[LossRuns, ...]] = several_of(LossRuns)
 HELD[tuple[SizeCounts, ...]] = several_of(SizeCounts)
 HELD[tuple[Loss, ...]] = several_of(Loss)
