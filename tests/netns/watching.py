@@ -10,7 +10,7 @@ from netbench.bpf.libbpf import BpfError, libbpf
 from netbench.hosts.clock import wait_until
 
 
-def wait_for(condition, timeout_s=20.0):
+def wait_for(condition, timeout_s=60.0):
     assert wait_until(condition, timeout_s, every_s=0.005), "it did not happen in time"
 
 

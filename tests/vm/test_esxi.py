@@ -431,7 +431,7 @@ def test_what_a_killed_netbench_left_is_cleaned_by_who_knows_the_password(
 ):
     before = simulator.inventory()
     campaign = start("run", topology(), "quick", "-o", results, *FEW)
-    wait_for(lambda: any(line.endswith("poweredOn") for line in set(simulator.inventory()) - set(before)), timeout_s=60)
+    wait_for(lambda: any(line.endswith("poweredOn") for line in set(simulator.inventory()) - set(before)))
     os.kill(campaign.pid, signal.SIGKILL)
     campaign.communicate()
     left = simulator.inventory()

@@ -108,7 +108,7 @@ def test_overload_is_lost_at_the_tap_and_nowhere_else(topology, results):
 
 
 def mid_trial(results):
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=60)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=180)
     wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
     time.sleep(0.5)
     (guest,) = pids_in(UUT, qemu_program())
@@ -276,7 +276,7 @@ def forget_acceleration():
 def test_ctrl_c_leaves_no_guest(topology, results, start, booting):
     campaign = start("run", topology(GUEST), "quick", "-o", results, *ONE, "--set", "duration=20s")
     if booting:
-        wait_for(lambda: pids_in(UUT, qemu_program()), timeout_s=60)
+        wait_for(lambda: pids_in(UUT, qemu_program()), timeout_s=180)
     else:
         mid_trial(results)
     campaign.send_signal(signal.SIGINT)

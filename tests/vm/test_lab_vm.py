@@ -68,7 +68,7 @@ def test_a_campaign_inside_one_vm(results):
 
 def test_a_vm_that_is_killed_ends_the_campaign_which_goes_on_in_another(results, start):
     campaign = start("run", "lab-vm", "quick", "-o", results, *LONG)
-    wait_for(lambda: stored(results) == 1, timeout_s=60)
+    wait_for(lambda: stored(results) == 1, timeout_s=180)
     wait_for(lambda: [event["kind"] for event in events(results)].count("trial-started") == 2)
     time.sleep(0.5)
     os.kill(_vm_pid(), signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_a_vm_that_is_killed_ends_the_campaign_which_goes_on_in_another(results,
 
 def test_ctrl_c_ends_the_vm_too(results, start):
     campaign = start("run", "lab-vm", "quick", "-o", results, *LONG)
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=60)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=180)
     time.sleep(1.0)
     pid = _vm_pid()
     campaign.send_signal(signal.SIGINT)

@@ -160,7 +160,7 @@ def test_a_daemon_of_others_that_dies_is_noticed_and_the_guest_ended(tmp_path):
 
 
 def in_trial(results) -> None:
-    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=100)
+    wait_for(lambda: any(event["kind"] == "trial-started" for event in events(results)), timeout_s=180)
     wait_for(lambda: pids_in("nb-guests-sink", "tcpdump"))
 
 

@@ -99,7 +99,7 @@ def test_a_busy_neighbour_on_the_same_cpu_takes_of_the_victims_throughput(result
 def test_a_neighbour_that_is_killed_is_brought_up_again(results, start):
     wanted = (*EXACT, *settings(scenarios="[dedicated, shared-idle, {network: 700fps}]", duration="1s"))
     campaign = start(*RUN, "-o", results, *wanted)
-    wait_for(lambda: any(event["kind"] == "neighbours-ready" for event in events(results)), 60)
+    wait_for(lambda: any(event["kind"] == "neighbours-ready" for event in events(results)), 180)
     [pid] = qemu_of("virtio.second")
     os.kill(pid, signal.SIGKILL)
     assert campaign.wait(timeout=120) == 0, campaign.communicate()
