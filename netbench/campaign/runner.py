@@ -132,7 +132,7 @@ def make_request(
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(resolved, schedule, tuple(scenarios or (one.name for one in profile.scenarios)))
+    return Request(resolved, schedule, tuple(one.name for one in wanted.scenarios))
 
 
 def _check_loads(resolved: Resolved) -> None:

@@ -4,9 +4,15 @@ import os
 import re
 import sys
 from io import TextIOBase, TextIOWrapper
-from typing import BinaryIO, TextIO, cast
+from shutil import get_terminal_size
+from typing import IO, TYPE_CHECKING, BinaryIO, TextIO, cast
 
 from netbench.errors import TestbedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNLIMITED = 10_000  # columns of a file, which whoever reads it lays out
 
 
 def open_standard_streams() -> None:
@@ -44,6 +50,18 @@ _ENDLESS = re.compile(rf"\S{{{_SHOWN + 100},}}")
 def say(line: str) -> None:
     """Print a line, which may quote what somebody else wrote, to standard output; raises as CheckedOutput."""
     print(visible(line))
+
+
+def width_of(output: TextIO) -> int:
+    """Columns of the terminal that is written to; what is no terminal has no limit."""
+    return get_terminal_size().columns if output.isatty() else UNLIMITED
+
+
+def console_on(output: TextIOBase) -> "Console":
+    """A console as wide as its terminal, and without a limit where it is none."""
+    from rich.console import Console  # noqa: PLC0415 - most commands need none
+
+    return Console(file=cast(IO[str], output), width=None if output.isatty() else UNLIMITED)
 
 
 class _Output(TextIOBase):

@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import netbench
+from netbench.config.wording import close_to
 from netbench.errors import UsageError
 
 TOPOLOGIES = "topologies"
@@ -26,9 +27,18 @@ def find(folder: str, name: str) -> Path:
     files = shipped(folder)
     if name in files:
         return files[name]
-    what = "topology" if folder == TOPOLOGIES else "profile"
+    what, other, others = (
+        ("topology", "profile", PROFILES) if folder == TOPOLOGIES else ("profile", "topology", TOPOLOGIES)
+    )
+    if name in shipped(others):
+        raise UsageError(
+            f"{name}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
+            "netbench run TOPOLOGY PROFILE"
+        )
+    close = close_to(name, list(files))
+    meant = f"did you mean {close}? " if close else ""
     listed = ", ".join(files) or "none"
-    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones ({listed})")
+    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {meant}there are {listed}")
 
 
 def _is_file(path: Path) -> bool:

@@ -25,7 +25,7 @@ CpuWeight = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 
 
 def _limit(value: object) -> float:
-    limit = parse_percent(value)
+    limit = parse_percent(value, "50%")
     if not 0.01 <= limit <= 1024:
         raise ValueError("a limit is at least 1% of one CPU")
     return limit

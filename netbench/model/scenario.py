@@ -132,7 +132,10 @@ def _network(rate: object, frame_size: object) -> Network:
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
     share = _SHARE.fullmatch(rate.strip())
     if share is None:
-        return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
+        try:
+            return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
+        except ValueError as error:
+            raise ValueError(f"network: {rate!r}: {error}") from error
     if not 0 < float(share[1]) <= 1000:
         raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
     return Network(None, float(share[1]), size)

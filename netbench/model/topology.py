@@ -20,6 +20,7 @@ from netbench.model.fields import BootLimit, Memory, Vcpus, listed, percent_text
 from netbench.model.names import PREFIX, Name, NicName, PortName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
+from netbench.model.unit_hints import bit_rate_hint
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
 from netbench.model.ways_back import with_ways_back
 
@@ -32,7 +33,7 @@ class _Strict(BaseModel):
 
 def _positive_rate(value: object) -> float:
     if not isinstance(value, str):
-        raise ValueError("a link rate needs a unit; write for example 1Gbit/s")
+        raise ValueError(f"a link rate needs a unit; write for example 1Gbit/s{bit_rate_hint(value)}")
     rate = parse_bit_rate(value)
     if rate <= 0:
         raise ValueError("a link rate must be more than 0")
