@@ -32,7 +32,7 @@ FUZZ_TARGETS := capture topology profile
 BPF_OBJECTS ?= netbench/bpf/programs
 BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format bpf selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -90,6 +90,9 @@ bpf: ## build the BPF programs, after a change to one
         -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
 	        && llvm-strip -g $$object || exit 1; \
 	done
+
+schemas: $(VENV)/.installed ## write the JSON Schemas of topologies and profiles, after a change to what they may have
+	@for what in topology profile; do $(VENV)/bin/netbench schema $$what -o schemas/$$what.json || exit 1; done
 
 selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'

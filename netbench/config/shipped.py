@@ -10,6 +10,7 @@ from netbench.errors import UsageError
 
 TOPOLOGIES = "topologies"
 PROFILES = "pktgen-profiles"
+SCHEMAS = "schemas"
 
 
 def shipped(folder: str) -> dict[str, Path]:
@@ -41,6 +42,11 @@ def find(folder: str, name: str) -> Path:
     raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {meant}there are {listed}")
 
 
+def schema_file(what: str) -> Path:
+    """The shipped JSON Schema of a `topology` or `profile`."""
+    return (_directory(SCHEMAS) or Path("..") / SCHEMAS) / f"{what}.json"
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -57,7 +63,7 @@ def _directory(folder: str) -> Path | None:
     except PackageNotFoundError:
         files = []
     for file in files:
-        if file.suffix == ".yaml" and file.parent.name == folder:
+        if file.suffix in (".yaml", ".json") and file.parent.name == folder:
             return Path(str(file.locate())).resolve().parent
     installed = Path(sys.prefix) / "share" / "netbench" / folder
     return installed if installed.is_dir() else None

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from netbench.model.fields import parse_percent, percent_text
+from netbench.model.fields import PERCENT_SCHEMA, parse_percent, percent_text
 
 Cpu = Annotated[int, Field(strict=True, ge=0)]
 Cpus = tuple[Cpu, ...]
@@ -31,7 +31,12 @@ def _limit(value: object) -> float:
     return limit
 
 
-CpuLimit = Annotated[float, BeforeValidator(_limit), PlainSerializer(percent_text)]
+CpuLimit = Annotated[
+    float,
+    BeforeValidator(_limit),
+    PlainSerializer(percent_text),
+    WithJsonSchema({**PERCENT_SCHEMA, "description": "50%: half a CPU"}),
+]
 
 
 @dataclass(frozen=True, slots=True)

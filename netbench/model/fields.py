@@ -3,7 +3,7 @@
 import re
 from collections.abc import Hashable
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, WithJsonSchema
 
@@ -80,7 +80,7 @@ def written_size(size: FrameSize) -> object:
     return size
 
 
-_FRAME_SIZE_SCHEMA = {
+FRAME_SIZE_SCHEMA = {
     "anyOf": [
         {"type": "integer", "minimum": MIN_FRAME_SIZE, "maximum": largest_frame(MAX_MTU)},
         {"const": IMIX.name},
@@ -97,11 +97,49 @@ _FRAME_SIZE_SCHEMA = {
     ]
 }
 FrameSizeField = Annotated[
-    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(_FRAME_SIZE_SCHEMA)
+    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(FRAME_SIZE_SCHEMA)
 ]
-LoadField = Annotated[Load, BeforeValidator(_load), PlainSerializer(str)]
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Mebibytes = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=1)]
+LoadField = Annotated[
+    Load,
+    BeforeValidator(_load),
+    PlainSerializer(str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "400Mbit/s (L1), 148809fps, 50% of line rate, or max",
+            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%))\s*$",
+        }
+    ),
+]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "description": "500ms, 2s, 2min, or a number of seconds",
+            "minimum": 0,
+            "pattern": r"^\s*[0-9.]+\s*(us|ms|s|min|h)\s*$",
+        }
+    ),
+]
+Mebibytes = Annotated[
+    int,
+    BeforeValidator(_mebibytes),
+    PlainSerializer(lambda mib: f"{mib}M"),
+    Field(ge=1),
+    WithJsonSchema(
+        {"type": "string", "description": "256M or 1G", "pattern": r"^\s*[0-9]+\s*[MG](i?B)?\s*$"},
+    ),
+]
+PERCENT_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "description": "0.5%",
+    "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$",
+}
+Percent = Annotated[
+    float, BeforeValidator(parse_percent), PlainSerializer(percent_text), WithJsonSchema(PERCENT_SCHEMA)
+]
 Memory = Annotated[Mebibytes, Field(ge=16)]
 Vcpus = Annotated[int, Field(strict=True, ge=1, le=255)]
 BootLimit = Annotated[Seconds, Field(gt=0, le=3600)]

@@ -12,6 +12,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -40,7 +41,10 @@ def _positive_rate(value: object) -> float:
     return rate
 
 
-BitRate = Annotated[float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate)]
+_RATE_SCHEMA = {"type": "string", "description": "1Gbit/s", "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
+BitRate = Annotated[
+    float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate), WithJsonSchema(_RATE_SCHEMA)
+]
 
 
 def split_endpoint(text: str) -> tuple[str, str]:

@@ -35,6 +35,8 @@ COMMANDS = [
     "selftest",
     "doctor",
     "list",
+    "init",
+    "schema",
     "clean",
     "image",
 ]
@@ -210,6 +212,9 @@ WRONG = [
     (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
+    (("init",), "name the ports that send and receive, in pairs, or netns"),
+    (("schema",), "Missing argument"),
+    (("schema", "result"), "'result' is not one of 'topology', 'profile'"),
     (("clean", "now"), "unexpected extra argument"),
 ]
 
@@ -388,6 +393,22 @@ def test_trials_that_stayed_invalid_show_in_the_exit_code(resumed, results):
     code, out, err = resumed(trial(stream_counts(received=None), uut="bridge", repetition=3, index=2, reasons=reasons))
     assert (code, err) == (ExitCode.INVALID_RESULTS, "1 of 3 trials stayed invalid; the report says why\n")
     assert f"report: {results.report}\n" in out
+
+
+def test_a_schema_for_editors(command, tmp_path):
+    code, out, _ = command("schema", "profile")
+    assert code == 0
+    assert json.loads(out)["title"] == "netbench profile"
+    assert command("schema", "topology", "-o", tmp_path / "x.json") == (0, "", "")
+    assert json.loads((tmp_path / "x.json").read_text())["title"] == "netbench topology"
+
+
+def test_a_start(command, tmp_path):
+    code, out, err = command("init", "netns", "-o", tmp_path)
+    assert (code, err) == (0, "")
+    wanted = (tmp_path / "topology.yaml", tmp_path / "profile.yaml")
+    assert f"netbench run {wanted[0]} {wanted[1]}\n" in out
+    assert command("run", *wanted, "--dry-run")[0] == 0
 
 
 def test_exporting(command, results, tmp_path):

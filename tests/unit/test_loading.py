@@ -108,7 +108,7 @@ def test_settings_override():
         ("sink.mode=fast", "sink.mode: unknown key"),
         (
             "scenarios=shared",
-            "scenarios: 'shared' is not allowed: 'shared' is no scenario; did you mean shared-idle? there are dedicated",
+            "scenarios: 'shared' is not allowed: 'shared' is no scenario; did you mean shared-idle? there are",
         ),
         ("frame_size=64", "did you mean 'frame_sizes'?"),
         ("settle.befor=1", "did you mean 'before'?"),

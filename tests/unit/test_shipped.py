@@ -1,6 +1,6 @@
 """What comes with netbench is found, listed, and can be measured with."""
 
-from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError
+from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 
 import pytest
 
@@ -184,9 +184,10 @@ def test_what_an_import_raises_whatever_it_is_is_told(monkeypatch):
 
 
 def test_the_list_and_the_doctor_name_what_cannot_be_imported(monkeypatch):
-    there = plugins_module.entry_points
     more = {UUTS: [EntryPoint("broken", "no.such.module:X", UUTS)]}
-    monkeypatch.setattr(plugins_module, "entry_points", lambda group: [*there(group=group), *more.get(group, ())])
+    monkeypatch.setattr(
+        plugins_module, "entry_points", lambda group: [*entry_points(group=group), *more.get(group, ())]
+    )
     [line] = [line for line in listing(200).splitlines() if line.split()[:1] == ["broken"]]
     assert "broken (no.such.module:X) cannot be imported: ModuleNotFoundError" in line
     [check] = check_plug_ins()
