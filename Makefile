@@ -7,14 +7,15 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 # COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
-TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
+TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.
 LIBVIRT_DRIVER = /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_$(1).so:libvirt-daemon-driver-$(1)
 LIBVIRT := /usr/sbin/libvirtd:libvirt-daemon /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
     $(call LIBVIRT_DRIVER,qemu)
-LIBVIRT_LXC := /usr/sbin/libvirtd:libvirt-daemon virsh:libvirt-clients $(call LIBVIRT_DRIVER,lxc)
+LIBVIRT_LXC := /usr/sbin/libvirtd:libvirt-daemon virsh:libvirt-clients /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
+    $(call LIBVIRT_DRIVER,lxc)
 
 # What the kernel modules of VirtualBox are built with, for the image of that name.
 VIRTUALBOX := gcc-12:gcc-12 strip:binutils
