@@ -237,7 +237,8 @@ def compare(
 
     # A page, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
     more = html is not None or fail_on_regression is not None
-    console = PrintingConsole(file=cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout))
+    output = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
+    console = PrintingConsole(file=output, width=width_of(sys.stdout))
     raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
 
 

@@ -53,15 +53,18 @@ def say(line: str) -> None:
 
 
 def width_of(output: TextIO) -> int:
-    """Columns of the terminal that is written to; what is no terminal has no limit."""
-    return get_terminal_size().columns if output.isatty() else UNLIMITED
+    """Columns of the terminal that is written to; what is no terminal has no limit, unless $COLUMNS says so."""
+    is_limited = output.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return get_terminal_size().columns if is_limited else UNLIMITED
 
 
 def console_on(output: TextIOBase) -> "Console":
     """A console as wide as its terminal, and without a limit where it is none."""
     from rich.console import Console  # noqa: PLC0415 - most commands need none
 
-    return Console(file=cast(IO[str], output), width=None if output.isatty() else UNLIMITED)
+    # A terminal may change its width meanwhile.
+    width = None if output.isatty() else width_of(cast(TextIO, output))
+    return Console(file=cast(IO[str], output), width=width)
 
 
 class _Output(TextIOBase):

@@ -157,7 +157,7 @@ class _LiveBar(Progress):
         if isinstance(event, CampaignStarted):
             self.start()
         for line in _told(event):
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.console.print(line, markup=False, highlight=False)
         self.update(self._task, total=self._state.planned, completed=self._state.done)
         if isinstance(event, CampaignFinished | CampaignStopped):
             self.close()

@@ -50,19 +50,19 @@ class FittedTable:
         if widths is not None or len(self.columns) < 2:
             yield _table(self.columns, self.rows, widths)
             return
-        rows = [Row(row.cells[1:], ", ".join(filter(None, (row.group, str(row.cells[0]))))) for row in self.rows]
-        for name, own in groupby(_named(rows), key=lambda row: row.group):
+        rows = list(_named(self.rows))
+        for name, own in groupby(rows, key=lambda row: row.group):
             cells = [Row(row.cells) for row in own]
             yield Text(name, style="bold")
             yield _table(self.columns[1:], cells, _widths(console, options, self.columns[1:], rows))
 
 
 def _named(rows: Sequence[Row]) -> Iterator[Row]:
-    """Rows whose name is left out belong to the one above."""
+    """The rows without their first cell, in groups of its name; where that is empty it is as above."""
     name = ""
     for row in rows:
-        name = row.group or name
-        yield Row(row.cells, name)
+        name = str(row.cells[0]) or name
+        yield Row(row.cells[1:], ", ".join(filter(None, (row.group, name))))
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int] | None) -> Table:
