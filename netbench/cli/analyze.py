@@ -6,10 +6,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from textwrap import fill
 from typing import TYPE_CHECKING
 
-from netbench.cli.output import width_of
+from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
     from netbench.capture.captured import CaptureCounts, Rate, Span, StreamCapture
@@ -120,7 +119,7 @@ def _span_json(span: "Span", rate: "Rate | None") -> dict[str, object]:
 
 def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
     """In lines of at most that width, as far as words and numbers allow."""
-    parts = [f"{path}\n" + "\n".join(_broken(f"  {name:<9} ", value, width) for name, value in _facts(counts))]
+    parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in _facts(counts))]
     if counts.streams:
         parts += [_table(_COUNT_HEADS, list(map(_count_row, counts.streams)), width)]
         parts += [_table(_RATE_HEADS, list(map(_rate_row, counts.streams)), width)]
@@ -130,10 +129,10 @@ def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
         disturbed = [stream for stream in counts.streams if stream.missing or stream.reordered]
         if disturbed:
             parts += [_table(_ORDER_HEADS, list(map(_order_row, disturbed)), width)]
-        parts += [_broken("", _NOTES, min(width, _WIDEST_NOTES))]
+        parts += [wrapped("", _NOTES, min(width, _WIDEST_NOTES))]
     elif counts.frames:
         parts.append("No stream found: no frame carries pktgen's header (magic 0xbe9be955 after UDP).")
-    warnings = [_broken("WARNING: ", warning, width) for warning in _warnings(counts)]
+    warnings = [wrapped("WARNING: ", warning, width) for warning in _warnings(counts)]
     if warnings:
         parts.append("\n".join(warnings))
     return "\n\n".join(parts)
@@ -264,18 +263,6 @@ def _columns(lines: Sequence[Sequence[str]]) -> str:
 
 def _fits(text: str, width: int) -> bool:
     return max(map(len, text.splitlines())) <= width
-
-
-def _broken(first: str, text: str, width: int) -> str:
-    """A text behind what it begins with, broken between words, its further lines indented as that is long."""
-    return fill(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _warnings(counts: "CaptureCounts") -> Iterator[str]:

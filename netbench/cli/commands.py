@@ -11,6 +11,18 @@ from typing import IO, Annotated, cast
 import typer
 
 from netbench.cli import completion
+from netbench.cli.arguments import (
+    DirectoryArgument,
+    DryRunOption,
+    OutputOption,
+    ProfileArgument,
+    ScenarioOption,
+    SettingsOption,
+    TopologyArgument,
+    UutOption,
+    WaitOption,
+)
+from netbench.cli.authoring import authoring_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
 from netbench.errors import ExitCode
@@ -22,51 +34,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-TopologyArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TOPOLOGY",
-        help="A topology file, or the bare name of a shipped one.",
-        autocompletion=completion.topologies,
-    ),
-]
-ProfileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROFILE",
-        help="A profile file, or the bare name of a shipped one.",
-        autocompletion=completion.profiles,
-    ),
-]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
-]
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
-OutputOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
-]
-UutOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Only this UUT: its name, or a pattern with * such as 'vm-*'; may be repeated.",
-        autocompletion=completion.uuts,
-    ),
-]
-ScenarioOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="Only this scenario: its name, or a pattern with * such as 'network-*'; may be repeated.",
-        autocompletion=completion.scenarios,
-    ),
-]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]
 
 
 class SearchMethod(StrEnum):
@@ -80,6 +47,7 @@ class SearchMethod(StrEnum):
 
 
 app.add_typer(image_app, name="image")
+app.add_typer(authoring_app)
 
 
 class ExportFormat(StrEnum):
@@ -366,63 +334,6 @@ def list_(
         say(listing.uut_json() if uuts else listing.listing_json())
     else:
         say((listing.uut_listing if uuts else listing.listing)(width_of(sys.stdout)))
-
-
-@app.command()
-def init(
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[netns|PORT PORT]",
-            help="Network namespaces, or a port that sends and one that receives; more pairs for more streams. "
-            "Without either it asks.",
-            autocompletion=lambda incomplete: [one for one in ("netns",) if one.startswith(incomplete)],
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="Where the two files go; default: here.")
-    ] = Path(),
-) -> None:
-    """Write a commented topology and profile to start from.
-
-    They are DIR/topology.yaml and DIR/profile.yaml; none that is there is overwritten.
-    """
-    from netbench.cli.init import write_start
-
-    def ask(question: str) -> str:
-        return str(typer.prompt(question, default="", show_default=False))
-
-    for line in write_start(what or (), output, ask if sys.stdin.isatty() else None):
-        say(line)
-
-
-class SchemaOf(StrEnum):
-    """What `netbench schema` describes."""
-
-    TOPOLOGY = "topology"
-    PROFILE = "profile"
-
-
-@app.command()
-def schema(
-    what: Annotated[SchemaOf, typer.Argument(help="Of which kind of file.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
-    ] = None,
-) -> None:
-    """Write the JSON Schema of a topology or profile, for editors.
-
-    With the options of all plug-ins that are installed. An editor with a YAML language server completes and checks by
-    it what has the line `# yaml-language-server: $schema=FILE` at its top.
-    """
-    from netbench.config.schema import schema_text
-    from netbench.results.atomic import write_atomically
-
-    text = schema_text(what.value)
-    if output is None:
-        say(text.rstrip())
-    else:
-        write_atomically(output, text.encode())
 
 
 @app.command()

@@ -9,22 +9,27 @@ from pathlib import Path
 
 from typer import Context
 
-from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import NetbenchError
 
 
 def topologies(incomplete: str) -> list[str]:
     """Shipped topologies, and files that may be one; none once it is a path, which shells complete themselves."""
+    from netbench.config.shipped import TOPOLOGIES
+
     return list(_files(TOPOLOGIES, incomplete))
 
 
 def profiles(incomplete: str) -> list[str]:
     """The same of profiles."""
+    from netbench.config.shipped import PROFILES
+
     return list(_files(PROFILES, incomplete))
 
 
 def uuts(context: Context, incomplete: str) -> list[str]:
     """The UUTs of the topology that the command line names; none where it names none yet."""
+    from netbench.config.shipped import TOPOLOGIES
+
     written = _written(TOPOLOGIES, _argument(context, "topology", 0))
     listed = written.get("uuts")
     names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
@@ -33,7 +38,8 @@ def uuts(context: Context, incomplete: str) -> list[str]:
 
 def scenarios(context: Context, incomplete: str) -> list[str]:
     """The scenarios of the profile that the command line names; of one that has none, what there always is."""
-    from netbench.model.scenario import DEDICATED, expanded  # noqa: PLC0415 - pydantic, which nothing else here needs
+    from netbench.config.shipped import PROFILES
+    from netbench.model.scenario import DEDICATED, expanded
 
     written = _written(PROFILES, _argument(context, "profile", 1))
     try:
@@ -45,6 +51,8 @@ def scenarios(context: Context, incomplete: str) -> list[str]:
 
 
 def _files(folder: str, incomplete: str) -> Iterator[str]:
+    from netbench.config.shipped import shipped
+
     if "/" in incomplete:
         return
     here: Iterable[str] = (path.name for path in sorted(Path().glob("*.y*ml")))
@@ -59,7 +67,8 @@ def _argument(context: Context, name: str, place: int) -> object:
 
 def _written(folder: str, name: object) -> dict[str, object]:
     """What the file that is meant has; nothing where there is none, or it cannot be read."""
-    from netbench.config.document import read_document  # noqa: PLC0415 - yaml, which the names of files do not need
+    from netbench.config.document import read_document
+    from netbench.config.shipped import find
 
     try:
         return read_document(find(folder, str(name))).data if name else {}

@@ -4,12 +4,11 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from textwrap import fill
 
 from rich.console import Console
 from rich.text import Text
 
-from netbench.cli.output import UNLIMITED
+from netbench.cli.output import UNLIMITED, wrapped
 from netbench.errors import ExitCode
 from netbench.testbed.diagnosis import diagnose, exit_code
 from netbench.testbed.host_checks import Check, Status
@@ -54,15 +53,7 @@ def doctor_text(checks: Iterable[Check], columns: int = UNLIMITED) -> Text:
 
 def _broken(text: str, indent: str, columns: int) -> str:
     """A text that begins after an indent, its further lines likewise."""
-    wrapped = fill(
-        text,
-        max(columns, len(indent) + _LEAST),
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return wrapped.removeprefix(indent)
+    return wrapped(indent, text, max(columns, len(indent) + _LEAST)).removeprefix(indent)
 
 
 def doctor_json(checks: Iterable[Check]) -> str:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from textwrap import wrap
 from typing import Any
 
+from netbench.cli.output import wrapped
 from netbench.config.document import read_document
 from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
@@ -25,13 +25,13 @@ def _lines(width: int) -> Iterator[str]:
     for title, folder in (("topologies", TOPOLOGIES), ("profiles", PROFILES)):
         yield f"{title}:"
         for name, path in shipped(folder).items():
-            yield from _wrapped(f"  {name:32} ", str(read_document(path).data.get("description", "")), width)
+            yield wrapped(f"  {name:32} ", str(read_document(path).data.get("description", "")), width)
     for title, group in _GROUPS:
         yield f"{'UUTs' if group == UUTS else title}:"
         found = installed(group)
         told = {**{name: _summary(kind) for name, kind in found.kinds.items()}, **found.broken}
         for name, text in sorted(told.items()):
-            yield from _wrapped(f"  {name:32} ", text, width)
+            yield wrapped(f"  {name:32} ", text, width)
 
 
 def _summary(kind: type[object]) -> str:
@@ -46,37 +46,25 @@ def uut_listing(width: int) -> str:
 def _platform(platform: Platform, here: Judgement, width: int) -> Iterator[str]:
     kind, supports = platform.kind, platform.kind.supports
 
-    def named(name: str, words: Iterable[str], between: str = ", ") -> list[str]:
-        return _wrapped(f"  {name + ':':15}", between.join(words) or "-", width)
+    def named(name: str, words: Iterable[str], between: str = ", ") -> str:
+        return wrapped(f"  {name + ':':15}", between.join(words) or "-", width)
 
     yield f"{platform.name} ({' or '.join(platform.kinds) or 'unknown'} virtualisation)".replace("(none ", "(no ")
-    yield from _wrapped("  ", _summary(kind), width)
+    yield wrapped("  ", _summary(kind), width)
     if issubclass(kind, Vmm) and kind.nic_models:
         by_kind: dict[str, list[str]] = {}
         for model, how in kind.nic_models.items():
             by_kind.setdefault(how, []).append(model)
-        yield from named("NICs", (f"{', '.join(models)} ({how})" for how, models in by_kind.items()), "; ")
-    yield from named("attachments", supports.attachments)
-    yield from named("bound to CPUs", supports.pinning)
-    yield from named("CPU shares", supports.shares)
+        yield named("NICs", (f"{', '.join(models)} ({how})" for how, models in by_kind.items()), "; ")
+    yield named("attachments", supports.attachments)
+    yield named("bound to CPUs", supports.pinning)
+    yield named("CPU shares", supports.shares)
     does = ["forward", *(["compute"] if platform.plan and platform.plan.load_needs is not None else [])]
-    yield from named("neighbours", does if supports.neighbours else ())
-    yield from named("counters", supports.counters)
-    yield from named("here", [str(here)])
+    yield named("neighbours", does if supports.neighbours else ())
+    yield named("counters", supports.counters)
+    yield named("here", [str(here)])
     for remedy in here.remedies:
-        yield from named("do", [remedy])
-
-
-def _wrapped(first: str, text: str, width: int) -> list[str]:
-    """Lines of at most that width, indented as the first one; words that are longer stay whole, to be copied."""
-    return wrap(
-        text,
-        width,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [first.rstrip()]
+        yield named("do", [remedy])
 
 
 def listing_json() -> str:

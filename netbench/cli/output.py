@@ -5,6 +5,7 @@ import re
 import sys
 from io import TextIOBase, TextIOWrapper
 from shutil import get_terminal_size
+from textwrap import fill
 from typing import IO, TYPE_CHECKING, BinaryIO, TextIO, cast
 
 from netbench.errors import TestbedError
@@ -56,6 +57,18 @@ def width_of(output: TextIO) -> int:
     """Columns of the terminal that is written to; what is no terminal has no limit, unless $COLUMNS says so."""
     is_limited = output.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return get_terminal_size().columns if is_limited else UNLIMITED
+
+
+def wrapped(first: str, text: str, width: int) -> str:
+    """A text behind what it begins with, in lines of at most that width, further ones indented as that is long.
+
+    Words that are longer stay whole, to be copied.
+    """
+    indent = " " * len(first)
+    filled = fill(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return filled or first.rstrip()
 
 
 def console_on(output: TextIOBase) -> "Console":

@@ -35,9 +35,9 @@ COMMANDS = [
     "selftest",
     "doctor",
     "list",
+    "clean",
     "init",
     "schema",
-    "clean",
     "image",
 ]
 
