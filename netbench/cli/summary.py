@@ -34,6 +34,10 @@ from netbench.statistics.lost_frames import lost_frames_by_place
 from netbench.statistics.outliers import outliers_of
 
 _MOST_ROWS = 24  # of a small table; the report has what is more
+_ADVICE = {
+    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "; the sources did not reach that load here: leave the machine to netbench, "
+    "ask for less, or for `max`, which is as much as they can"
+}
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
 
@@ -241,7 +245,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         elif kind is ReasonKind.SHARE_OF_LOWER_BOUND:
             yield f"neighbours' load a share of no more than a lower bound of the maximum: {count(trials, 'trial')}"
         else:
-            yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
+            yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}{_ADVICE.get(kind, '')}"
     earlier = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
     thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
     for kind, attempts in thrown_away.most_common():

@@ -29,6 +29,13 @@ def test_it_shows_loads_loss_and_verdicts() -> None:
     assert any("link-down" in line for line in lines)
 
 
+def test_it_says_what_to_do_about_loads_that_the_sources_did_not_reach() -> None:
+    short = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 3 of 4 frames/s"),)
+    text = " ".join(printed(campaign([trial(stream_counts(), reasons=short)])).split())
+    assert "invalid for offered-out-of-tolerance: 1 trial; the sources did not reach that load here" in text
+    assert "or for `max`, which is as much as they can" in text
+
+
 def test_it_shows_attempts_thrown_away() -> None:
     one = replace(trial(stream_counts()), attempt=3, thrown_away=(INVALID, INVALID))
     text = printed(campaign([one, trial(stream_counts(), repetition=2)]))
