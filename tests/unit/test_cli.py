@@ -36,9 +36,9 @@ COMMANDS = [
     "doctor",
     "list",
     "clean",
+    "image",
     "init",
     "schema",
-    "image",
 ]
 
 
