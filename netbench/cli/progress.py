@@ -47,7 +47,8 @@ class ConsoleProgress:
     """An observer that shows the current trial, the last one's numbers, what is left and the expected end."""
 
     def __init__(self, console: Console) -> None:
-        self._view: _View = _LiveBar(console) if console.is_terminal else _Lines(console)
+        has_bar = console.is_terminal and not console.is_dumb_terminal
+        self._view: _View = _LiveBar(console) if has_bar else _Lines(console)
 
     def on(self, event: Event) -> None:
         """Show an event."""

@@ -105,6 +105,11 @@ def test_the_cursor_is_back_when_it_is_over(last):
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
+def test_a_terminal_that_cannot_go_back_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown(started(), stored(), terminal=True).splitlines()[1] == f"1/4 {KEY} valid"
+
+
 NUMBERS = {"offered_mbps": 13.44, "throughput_mbps": 12.5, "loss_ratio": 0.07, "left_s": 200.4}
 SEVERAL = (
     started(),
