@@ -7,14 +7,15 @@ export PATH := $(PATH):/usr/sbin:/sbin
 
 # COMMAND:PACKAGE of Debian. What netbench needs is said in netbench/testbed/requirements.py and by its plug-ins.
 NEEDED = $(PYTHON) -m netbench.testbed.requirements
-TEST_TOOLS = capinfos:wireshark-common chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
+TEST_TOOLS = capinfos:wireshark-common zstd:zstd dpkg-deb:dpkg chromium:chromium ssh-keygen:openssh-client dropbearkey:dropbear-bin \
     mmdebstrap:mmdebstrap busybox:busybox-static grub-mkrescue:grub-pc-bin mformat:mtools xorriso:xorriso $(BPF_TOOLS)
 
 # What tests of libvirt start and talk to: found by path, as none of it is a command that users need.
 LIBVIRT_DRIVER = /usr/lib/$(shell uname -m)-linux-gnu/libvirt/connection-driver/libvirt_driver_$(1).so:libvirt-daemon-driver-$(1)
 LIBVIRT := /usr/sbin/libvirtd:libvirt-daemon /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
     $(call LIBVIRT_DRIVER,qemu)
-LIBVIRT_LXC := /usr/sbin/libvirtd:libvirt-daemon virsh:libvirt-clients $(call LIBVIRT_DRIVER,lxc)
+LIBVIRT_LXC := /usr/sbin/libvirtd:libvirt-daemon virsh:libvirt-clients /usr/lib/python3/dist-packages/libvirt.py:python3-libvirt \
+    $(call LIBVIRT_DRIVER,lxc)
 
 # What the kernel modules of VirtualBox are built with, for the image of that name.
 VIRTUALBOX := gcc-12:gcc-12 strip:binutils
@@ -43,7 +44,7 @@ FUZZ_TARGETS := capture topology profile
 BPF_OBJECTS ?= netbench/bpf/programs
 BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 
-.PHONY: help setup demo guest test test-platforms unit lint format bpf selftest bench fuzz clean
+.PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -123,6 +124,9 @@ bpf: ## build the BPF programs, after a change to one
         -I/usr/include/$$(uname -m)-linux-gnu -c $$source -o $$object \
 	        && llvm-strip -g $$object || exit 1; \
 	done
+
+schemas: $(VENV)/.installed ## write the JSON Schemas of topologies and profiles, after a change to what they may have
+	@for what in topology profile; do $(VENV)/bin/netbench schema $$what -o schemas/$$what.json || exit 1; done
 
 selftest: setup ## is the tester right, on this machine? (root)
 	@tools/require-root 'make selftest'

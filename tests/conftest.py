@@ -19,6 +19,7 @@ settings.register_profile("netbench", deadline=None)
 settings.load_profile("netbench")
 
 
+pytest_plugins = ["tests.skips"]
 HELD_UP = pytest.StashKey[HeldUp]()
 
 

@@ -21,6 +21,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.model.tester import Identities
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
+from netbench.plan.time_left import TimeLeft
 from netbench.results.directory import ResultDirectory
 from netbench.results.manifest import (
     ended_sweeps_of,
@@ -32,6 +33,7 @@ from netbench.results.manifest import (
 )
 from netbench.results.store import Store
 from netbench.statistics.reference_throughput import maximum_of
+from netbench.statistics.totals import TrialTotals
 
 
 class Results(Mapping[str, TrialResult]):
@@ -75,6 +77,7 @@ class Record:
     told: set[str] = field(default_factory=set)
     searches: dict[str, SearchResult] = field(default_factory=dict)  # by their keys, as told last
     sent_from: dict[tuple[str, str], str] = field(default_factory=dict)  # keys of trials by stream and address
+    time_left: TimeLeft | None = None
 
     def tell(self, event: Event) -> None:
         """Tell all observers, in order."""
@@ -91,7 +94,18 @@ class Record:
                 "was intended. What is said of the neighbour's load refers to what they did send."
             )
             self.store.keep_warnings([Warning(WarningKind.NEIGHBOUR_BELOW_ITS_LOAD, text)])
-        self.tell(TrialStored(spec.key, spec.index, result.verdict.value))
+        totals = TrialTotals.of(result)
+        stored = TrialStored(
+            spec.key,
+            spec.index,
+            result.verdict.value,
+            tuple(dict.fromkeys(reason.kind.value for reason in result.reasons)),
+            totals.offered_mbps,
+            totals.throughput_mbps,
+            totals.loss_ratio,
+            self.time_left.after(spec) if self.time_left else None,
+        )
+        self.tell(stored)
         self._note_senders(result, spec.key)
 
     def keep_warm_up(self, number: int, result: TrialResult) -> None:
@@ -157,6 +171,8 @@ class Record:
             if one not in known:
                 self.manifest.update(with_ended_sweep(self.manifest, one))
                 self.directory.write_manifest(self.manifest)
+                if self.time_left:
+                    self.time_left.leave_out(one)
                 self.tell(SweepEnded(one))
 
     def keep_searches(self, searches: Sequence[SearchResult]) -> None:

@@ -36,6 +36,7 @@ from netbench.plan.costs import Costs, Place
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
 from netbench.plan.steady import held_steady
+from netbench.plan.time_left import TimeLeft
 from netbench.plan.warm_up import expected_number
 from netbench.plan.warnings import ceiling_unknown_on, expected_warnings, refused_loads, selftest_warnings
 from netbench.results.atomic import remove_temporary_files
@@ -131,7 +132,7 @@ def make_request(
     impossible = refused_loads(topology, profile)
     if impossible:
         raise UsageError(impossible)
-    return Request(resolved, schedule, tuple(scenarios or (one.name for one in profile.scenarios)))
+    return Request(resolved, schedule, tuple(one.name for one in wanted.scenarios))
 
 
 def _check_loads(resolved: Resolved) -> None:
@@ -287,11 +288,12 @@ def _keep_what_it_is(testbed: Testbed, record: Record) -> None:
 
 def _measure_missing(request: Request, testbeds: Testbeds, testbed: Testbed, record: Record) -> None:
     topology, profile, store, results = request.topology, request.profile, record.store, record.results
-    expected_s = request.schedule.expected_s(store.keys())
+    time_left = TimeLeft(request.schedule, store.keys())
+    record = replace(record, time_left=time_left)
     # Of a campaign that goes on. One that was stopped before it had told of a sweep's end tells it yet.
     skipped = sum(one.skipped_trials for one in ended_sweeps_of(record.manifest))
     planned = None if request.planned is None else request.planned - skipped
-    record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), expected_s))
+    record.tell(CampaignStarted(topology.name, profile.name, planned, len(results), time_left.seconds))
     record.keep_others(testbed.others())
     store.keep_warnings(expected_warnings(topology, profile, len(usable_cpus())))
     store.keep_warnings(request.schedule.remarks)

@@ -2,15 +2,19 @@
 
 import gc
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from netbench.cli.output import width_of, wrapped
 
 if TYPE_CHECKING:
     from netbench.capture.captured import CaptureCounts, Rate, Span, StreamCapture
     from netbench.model.distributions import Spread
 
+_WIDEST_NOTES = 103
 _NOTES = """\
 Missing and loss runs lie between the lowest and the highest sequence number seen: what was lost before
 the first or after the last frame of a stream is not in them. Numbers have 32 bits: one that is nearer
@@ -32,7 +36,7 @@ def analyze_command(path: Path, as_json: bool) -> str:
         gc.freeze()
         gc.enable()
     counts = analyze_any_capture(path)
-    return _json(path, counts) if as_json else _text(path, counts)
+    return _json(path, counts) if as_json else _text(path, counts, width_of(sys.stdout))
 
 
 def _json(path: Path, counts: "CaptureCounts") -> str:
@@ -113,21 +117,22 @@ def _span_json(span: "Span", rate: "Rate | None") -> dict[str, object]:
     }
 
 
-def _text(path: Path, counts: "CaptureCounts") -> str:
-    parts = [f"{path}\n" + "\n".join(f"  {name:<9} {value}" for name, value in _facts(counts))]
+def _text(path: Path, counts: "CaptureCounts", width: int) -> str:
+    """In lines of at most that width, as far as words and numbers allow."""
+    parts = [f"{path}\n" + "\n".join(wrapped(f"  {name:<9} ", value, width) for name, value in _facts(counts))]
     if counts.streams:
-        parts += [_table(_COUNT_HEADS, map(_count_row, counts.streams))]
-        parts += [_table(_RATE_HEADS, map(_rate_row, counts.streams))]
+        parts += [_table(_COUNT_HEADS, list(map(_count_row, counts.streams)), width)]
+        parts += [_table(_RATE_HEADS, list(map(_rate_row, counts.streams)), width)]
         timed = [row for stream in counts.streams for row in _delay_rows(stream)]
         if timed:
-            parts += [_table(_DELAY_HEADS, timed)]
+            parts += [_table(_DELAY_HEADS, timed, width)]
         disturbed = [stream for stream in counts.streams if stream.missing or stream.reordered]
         if disturbed:
-            parts += [_table(_ORDER_HEADS, map(_order_row, disturbed))]
-        parts += [_NOTES]
+            parts += [_table(_ORDER_HEADS, list(map(_order_row, disturbed)), width)]
+        parts += [wrapped("", _NOTES, min(width, _WIDEST_NOTES))]
     elif counts.frames:
         parts.append("No stream found: no frame carries pktgen's header (magic 0xbe9be955 after UDP).")
-    warnings = [f"WARNING: {warning}" for warning in _warnings(counts)]
+    warnings = [wrapped("WARNING: ", warning, width) for warning in _warnings(counts)]
     if warnings:
         parts.append("\n".join(warnings))
     return "\n\n".join(parts)
@@ -219,9 +224,31 @@ def _order_row(stream: "StreamCapture") -> list[str]:
     return [_name(stream), *extents, ", ".join(runs) or "-"]
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as they need be, the first one to the left, numbers to the right."""
-    lines = [heads, *rows]
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Columns as wide as they need be, the first one to the left, numbers to the right.
+
+    Where that is too wide, the first column becomes lines of their own; where that does not do, every row a list.
+    """
+    beside = _columns([heads, *rows])
+    if _fits(beside, width):
+        return beside
+    head, *lines = _columns([heads[1:], *(row[1:] for row in rows)]).splitlines()
+    told, name = [f"  {head}"], ""
+    for row, line in zip(rows, lines, strict=True):
+        if row[0] != name:
+            name = row[0]
+            told.append(name)
+        told.append(f"  {line}")
+    if _fits("\n".join(told), width):
+        return "\n".join(told)
+    widest = max(map(len, heads))
+    return "\n".join(
+        "\n".join([row[0], *(f"  {head:<{widest}} {cell}" for head, cell in zip(heads[1:], row[1:], strict=True))])
+        for row in rows
+    )
+
+
+def _columns(lines: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -232,6 +259,10 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         )
         for line in lines
     )
+
+
+def _fits(text: str, width: int) -> bool:
+    return max(map(len, text.splitlines())) <= width
 
 
 def _warnings(counts: "CaptureCounts") -> Iterator[str]:

@@ -1,50 +1,40 @@
 """The commands, no logic. Everything heavy is imported by the command that needs it."""
 
+import os
 import sys
 import time
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, cast
+from typing import IO, Annotated, cast
 
 import typer
 
+from netbench.cli import completion
+from netbench.cli.arguments import (
+    DirectoryArgument,
+    DryRunOption,
+    OutputOption,
+    ProfileArgument,
+    ScenarioOption,
+    SettingsOption,
+    TopologyArgument,
+    UutOption,
+    WaitOption,
+)
+from netbench.cli.authoring import authoring_app
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
-from netbench.cli.output import LastingOutput, printable, say, visible
-from netbench.errors import ExitCode, NetbenchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from netbench.model.events import Observer
-    from netbench.results.directory import ResultDirectory
+from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
+from netbench.errors import ExitCode
 
 app = typer.Typer(
     name="netbench",
-    help="Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-TopologyArgument = Annotated[str, typer.Argument(help="A topology file, or the bare name of a shipped one.")]
-ProfileArgument = Annotated[str, typer.Argument(help="A profile file, or the bare name of a shipped one.")]
-WaitOption = Annotated[
-    bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
-]
-DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
-OutputOption = Annotated[
-    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
-]
-UutOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this UUT; may be repeated.")]
-ScenarioOption = Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this scenario; may be repeated.")]
-SettingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]
 
 
 class SearchMethod(StrEnum):
@@ -59,6 +49,7 @@ class SearchMethod(StrEnum):
 
 app.add_typer(image_app, name="image")
 app.add_typer(hosts_app, name="hosts")
+app.add_typer(authoring_app)
 
 
 class ExportFormat(StrEnum):
@@ -67,6 +58,23 @@ class ExportFormat(StrEnum):
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        say(f"netbench {version('netbench')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def netbench(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Measure how well hosts forward packets when they are virtualised, and how much guests disturb each other."""
 
 
 @app.command()
@@ -102,9 +110,9 @@ def search(
     wait: WaitOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Find the highest load that every UUT of TOPOLOGY forwards: without loss (NDR), or with as much as is allowed.
+    """Find the highest load that each UUT forwards loss-free.
 
-    PROFILE says with which frames, and may be any: its loads are not used.
+    Or with as much loss as is allowed (PDR). PROFILE says with which frames, and may be any: its loads are not used.
     """
     overrides = ["schedule.kind=search", *([f"schedule.method={method.value}"] if method else [])]
     if loss or method not in (None, SearchMethod.MLRSEARCH):  # the others have one, of which profiles need not know
@@ -124,6 +132,7 @@ def _run(
     dry_run: bool,
 ) -> None:
     from netbench.campaign import runner as campaign
+    from netbench.cli.campaign import carry_out
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
     request = campaign.read_request(
@@ -145,17 +154,18 @@ def _run(
     default = Path("results") / f"{request.topology.name}-{request.profile.name}-{stamp}"
     directory = ResultDirectory(output or default)
     directory.refuse_existing()
-    _carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait))
+    carry_out(directory, lambda observers: campaign.start(request, directory, sys.argv, observers, wait=wait))
 
 
 @app.command()
 def resume(directory: DirectoryArgument, wait: WaitOption = False) -> None:
-    """Go on with a campaign that was stopped, at the first trial that is missing."""
+    """Go on with a campaign at the first trial that is missing."""
     from netbench.campaign import runner as campaign
+    from netbench.cli.campaign import carry_out
     from netbench.results.directory import ResultDirectory
 
     found = ResultDirectory(directory)
-    _carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait))
+    carry_out(found, lambda observers: campaign.resume(found, sys.argv, observers, wait=wait))
 
 
 @app.command()
@@ -189,12 +199,16 @@ def compare(
         ),
     ] = None,
 ) -> None:
-    """Compare campaigns to the first one: what changed, by how much, and whether that can be chance."""
+    """Compare campaigns to the first one: what changed?
+
+    By how much, and whether that can be chance.
+    """
     from netbench.cli.compare import PrintingConsole, run_compare
 
     # A page, and an exit code that somebody acts on, are more than what is printed, which nobody need read.
     more = html is not None or fail_on_regression is not None
-    console = PrintingConsole(file=cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout))
+    output = cast(IO[str], LastingOutput(sys.stdout) if more else sys.stdout)
+    console = PrintingConsole(file=output, width=width_of(sys.stdout))
     raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
 
 
@@ -226,7 +240,10 @@ def analyze(
     capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Count frames, loss, duplicates, reordering, rates and delay in a capture file."""
+    """Count frames, loss, rates and delays in a capture file.
+
+    Duplicates and reordering, too.
+    """
     from netbench.cli.analyze import analyze_command
 
     say(analyze_command(capture, as_json))
@@ -238,7 +255,8 @@ def selftest(
         str | None,
         typer.Argument(
             help="The testbed to test: a topology file, or the bare name of a shipped one. Default: netns-3, or netns "
-            "with too few CPUs for that."
+            "with too few CPUs for that.",
+            autocompletion=completion.topologies,
         ),
     ] = None,
     frames: Annotated[int, typer.Option(min=100, help="Frames per trial and stream, about.")] = 20_000,
@@ -256,9 +274,10 @@ def selftest(
         typer.Option("-o", "--output", metavar="DIR", help="Write selftest.json and selftest.html there."),
     ] = None,
 ) -> None:
-    """Measure UUTs of known behaviour: can the tester be trusted here? Keep its own ceilings for later campaigns."""
-    from rich.console import Console
+    """Measure UUTs of known behaviour: is the tester right, here?
 
+    Keep its own ceilings for later campaigns.
+    """
     from netbench.cli.selftest import ConsolePresenter, usual_topology
     from netbench.config.loading import load_profile, load_topology
     from netbench.config.plugins import UUTS, option_models, profile_kinds
@@ -273,17 +292,19 @@ def selftest(
     tester = load_profile(find(PROFILES, "quick"), profile_kinds(), settings)
     with stopping_on_signals():
         asked = Wanted(wanted, tester.generator, tester.sink, frames, cabled)
-        console = Console(file=cast(IO[str], LastingOutput(sys.stdout)))
+        console = console_on(LastingOutput(sys.stdout))
         passed = run_selftest(ConsolePresenter(console), asked, output)
     raise typer.Exit(ExitCode.DONE if passed else ExitCode.INVALID_RESULTS)
 
 
 @app.command()
 def doctor(
-    topology: Annotated[str | None, typer.Argument(help="Only what this topology needs.")] = None,
+    topology: Annotated[
+        str | None, typer.Argument(help="Only what this topology needs.", autocompletion=completion.topologies)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """Say what this host can run, what is missing, and the command that adds it."""
+    """Say what this host can run, and which command adds the rest."""
     from netbench.cli import doctor as examination
 
     needs, addresses, elsewhere = None, {}, []
@@ -307,11 +328,18 @@ def list_(
     uuts: Annotated[
         bool, typer.Option("--uuts", help="Only UUTs: what each kind supports, and how real it is on this machine.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
-    """List topologies, profiles, generators, sinks, schedules and UUTs."""
+    """List topologies, profiles, UUTs and other kinds.
+
+    Generators, sinks and schedules are these.
+    """
     from netbench.cli import listing
 
-    say(listing.uut_listing() if uuts else listing.listing())
+    if as_json:
+        say(listing.uut_json() if uuts else listing.listing_json())
+    else:
+        say((listing.uut_listing if uuts else listing.listing)(width_of(sys.stdout)))
 
 
 @app.command()
@@ -339,65 +367,13 @@ def clean(
         raise typer.Exit(ExitCode.BROKEN)
 
 
-def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]], object]") -> None:
-    """Walk a campaign with progress on the console, then the table and the report; exit 1 for invalid trials."""
-    from rich.console import Console
-
-    from netbench.cli.progress import ConsoleProgress
-    from netbench.cli.summary import rfc2544_table, searches_table, summary_table
-    from netbench.hosts.signals import Stopped, stopping_on_signals
-    from netbench.report.page import write_report
-    from netbench.report.steadiness_words import steadiness_warnings
-    from netbench.statistics.drift import steadiness_of
-    from netbench.statistics.groups import group_trials
-
-    # Whoever was to read it may be gone long before the campaign is over.
-    output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
-    console = Console(file=cast(IO[str], output))
-    progress = ConsoleProgress(console)
-    try:
-        with stopping_on_signals():
-            walk([progress])
-    except Stopped as stopped:
-        progress.close()
-        if directory.manifest.exists():
-            kept = f"stopped; what was measured is kept; go on with: netbench resume {directory.path}"
-            print(printable(kept), file=errors)
-        raise typer.Exit(128 + stopped.signum) from None
-    except NetbenchError as error:
-        progress.close()
-        if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
-            hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
-            raise type(error)(f"{error}\n{hint}") from error
-        raise
-    results = directory.results(counters=False).in_memory
-    if results.maxima_searches:
-        console.print(searches_table(results, results.maxima_searches))
-    console.print(searches_table(results, results.searches) if results.searches else summary_table(results))
-    if (tests := rfc2544_table(results)) is not None:
-        console.print(tests)
-    write_report(results, directory.report)
-    warnings = list(results.warnings)
-    if not results.searches:
-        warnings += steadiness_warnings(steadiness_of(group_trials(results)))
-    if warnings:
-        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
-        print(f"read the numbers with these warnings, which the report explains: {kinds}", file=output)
-    verdicts = [trial.verdict.value for trial in results.wanted_trials]
-    if invalid := verdicts.count("invalid"):
-        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)
-    print(visible(f"report: {directory.report}"), file=output)
-    output.flush()
-    # Searches try loads that the tester cannot do: what counts is whether they came to an end.
-    if any(one.is_failed for one in results.searches) if results.searches else invalid:
-        raise typer.Exit(ExitCode.INVALID_RESULTS)
-
-
 def run_command_line(arguments: list[str]) -> int:
     """Do what a command line asks for, and return its exit code; what goes wrong at a command itself is raised."""
     try:
         # Not app(): it would turn a closed pipe and every signal into exit codes of its own.
         command = typer.main.get_command(app)
+        if "_NETBENCH_COMPLETE" in os.environ:  # a shell asks, by the script of --show-completion
+            command.main(arguments, prog_name="netbench")
         with command.make_context("netbench", arguments) as context:
             command.invoke(context)
     except typer.Exit as leaving:

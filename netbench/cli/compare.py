@@ -7,12 +7,11 @@ from os import strerror
 from pathlib import Path
 from textwrap import fill
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from netbench.cli.output import visible
+from netbench.cli.tables import Column, FittedTable, Row
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text
@@ -224,26 +223,25 @@ def _unfinished(base: _Read, new: _Read) -> Iterator[Differs]:
 
 def _searches_table(
     comparison: SearchComparison, emulated: Collection[str], title: str = "Highest loads, kfps of each stream"
-) -> Table:
+) -> FittedTable:
     several = len({one.what.scenario for one in comparison.differences}) > 1
     sources = len({one.what.sources for one in comparison.differences}) > 1
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("UUT", overflow="fold", min_width=4)
-    table.add_column("Frame\nsize", justify="right", no_wrap=True)
-    table.add_column("Goal", overflow="fold")
-    for heading in ("Base", "New", "Difference"):
-        table.add_column(heading, justify="right", overflow="fold")
+    columns = [
+        Column("UUT", is_number=False, wraps=True),
+        Column("Frame\nsize"),
+        Column("Goal", is_number=False, wraps=True),
+        *(Column(heading, wraps=True) for heading in ("Base", "New", "Difference")),
+    ]
+    rows = []
     for one in comparison.differences:
         what, changed = one.what, one.change
         parts = [label(what.uut, emulated), *([what.scenario] if several else [])]
         parts += [count(what.sources, "source")] if sources else []
         style = "" if changed is None else "red" if changed < 0 else "green"
-        table.add_row(
-            *map(Text, (visible(", ".join(parts)), size_text(what.frame_size), what.goal)),
-            *map(Text, (range_words(one.base), range_words(one.new))),
-            Text(search_words(one) + (" (unstable)" if one.unstable else ""), style=style),
-        )
-    return table
+        difference = Text(search_words(one) + (" (unstable)" if one.unstable else ""), style=style)
+        cells = (visible(", ".join(parts)), size_text(what.frame_size), what.goal)
+        rows.append(Row((*cells, range_words(one.base), range_words(one.new), difference)))
+    return FittedTable(columns, rows, title)
 
 
 def _ends(base: _Read, new: _Read) -> Iterator[Differs]:
@@ -365,31 +363,28 @@ _LOSS = _Columns(
 )
 
 
-def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> Table:
+def _table(title: str, cells: Sequence[Difference], emulated: Collection[str], columns: _Columns) -> FittedTable:
     several = len({one.place.scenario for one in cells}) > 1, len({one.place.sources for one in cells}) > 1
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("UUT", overflow="fold", min_width=4)
-    table.add_column("Frame\nsize", justify="right", no_wrap=True)
-    table.add_column("Load", no_wrap=True)
-    table.add_column("Base", justify="right", no_wrap=True)
-    table.add_column("New", justify="right", no_wrap=True)
-    table.add_column("Difference", no_wrap=True)
-    table.add_column("p", justify="right", no_wrap=True)
-    heading = ""
+    heads = [
+        Column("UUT", is_number=False, wraps=True),
+        Column("Frame\nsize"),
+        Column("Load", is_number=False),
+        Column("Base"),
+        Column("New"),
+        Column("Difference", is_number=False, wraps=True),
+        Column("p"),
+    ]
+    rows, heading = [], ""
     for one in cells:
         before, heading = heading, _heading(one.place, emulated, *several)
-        if before != heading:
-            table.add_section()
         place, changed = one.place, columns.changed(one)
         load = _loads(one) if place.load is None else str(place.load)
         texts = (heading if before != heading else "", size_text(place.frame_size), load)
         style = "" if changed is None else "red" if changed < 0 else "green"
-        table.add_row(
-            *map(Text, (*texts, columns.side(one.base), columns.side(one.new))),
-            Text(fill(columns.difference(one), _WIDE), style=style),
-            Text(columns.p(one)),
-        )
-    return table
+        difference = Text(fill(columns.difference(one), _WIDE), style=style)
+        sides = columns.side(one.base), columns.side(one.new)
+        rows.append(Row((*texts, *sides, difference, columns.p(one)), begins_section=before != heading))
+    return FittedTable(heads, rows, title)
 
 
 def _heading(place: Place, emulated: Collection[str], scenarios: bool, sources: bool) -> str:

@@ -8,10 +8,12 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
+from netbench.cli.output import UNLIMITED, wrapped
 from netbench.errors import ExitCode
 from netbench.testbed.diagnosis import diagnose, exit_code
 from netbench.testbed.host_checks import Check, Status
 
+_LEAST = 20  # columns of text, however narrow the terminal
 _STYLES = {
     Status.OK: "green",
     Status.MISSING: "bold red",
@@ -21,19 +23,24 @@ _STYLES = {
 }
 
 
-def doctor_text(checks: Iterable[Check]) -> Text:
-    """One line a check, what to do below it (once), and a summary; print it with `soft_wrap=True`."""
+def doctor_text(checks: Iterable[Check], columns: int = UNLIMITED) -> Text:
+    """One line a check, what to do below it (once), and a summary; print it with `soft_wrap=True`.
+
+    What was found, and what it is for, is broken between words at so many columns; what to do is in one piece, to be
+    copied.
+    """
     checks = list(checks)
     width = max((len(check.name) for check in checks), default=0)
+    indent = " " * (8 + width + 2)
     text = Text()
     said: set[str] = set()
     for check in checks:
         text.append(f"{check.status:<8}", style=_STYLES[check.status])
-        text.append(f"{check.name:<{width}}  {check.found}\n")
+        text.append(f"{check.name:<{width}}  {_broken(check.found, indent, columns)}\n")
         if check.status is not Status.OK:
-            text.append(f"{'':<8}{'':<{width}}  for: {check.needed_for}\n", style="dim")
+            text.append(f"{indent}for: {_broken(check.needed_for, f'{indent}     ', columns)}\n", style="dim")
         if check.remedy and check.remedy not in said:
-            text.append(f"{'':<8}{'':<{width}}  do:  ")
+            text.append(f"{indent}do:  ")
             text.append(f"{check.remedy}\n", style="bold")
             said.add(check.remedy)
     missing = [check.name for check in checks if check.status is Status.MISSING]
@@ -42,6 +49,11 @@ def doctor_text(checks: Iterable[Check]) -> Text:
     else:
         text.append("\nNothing that is needed is missing.\n", style="green")
     return text
+
+
+def _broken(text: str, indent: str, columns: int) -> str:
+    """A text that begins after an indent, its further lines likewise."""
+    return wrapped(indent, text, max(columns, len(indent) + _LEAST)).removeprefix(indent)
 
 
 def doctor_json(checks: Iterable[Check]) -> str:
@@ -69,7 +81,8 @@ def run_doctor(
         if as_json:
             console.print(doctor_json(checks), markup=False, highlight=False, soft_wrap=True)
         else:
-            console.print(doctor_text(checks), soft_wrap=True, end="")
+            columns = console.width if console.is_terminal else UNLIMITED
+            console.print(doctor_text(checks, columns), soft_wrap=True, end="")
     with suppress(BrokenPipeError):  # whoever read it has gone; rich itself would end the program
         console.file.write(told.get())
         console.file.flush()

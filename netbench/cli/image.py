@@ -12,7 +12,7 @@ from netbench.errors import ExitCode
 
 image_app = typer.Typer(
     name="image",
-    help="Guest images: a kernel and a small file system, the same for every VMM.",
+    help="Guest images, the same for every VMM.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -1,75 +1,121 @@
 """What `netbench list` prints: what is shipped and what is installed."""
 
-from collections.abc import Iterable, Iterator
-from textwrap import wrap
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from netbench.cli.output import wrapped
 from netbench.config.document import read_document
-from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, plugins
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed, origin
 from netbench.config.shipped import PROFILES, TOPOLOGIES, shipped
+from netbench.model.scenario import DEDICATED, expanded
 from netbench.testbed.diagnosis import judge_platforms
 from netbench.testbed.platforms import Judgement, Platform
 from netbench.vmm.base import Vmm
 
-_WIDTH = 80
+_GROUPS = (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("uuts", UUTS))
 
 
-def listing() -> str:
-    """Topologies, profiles, generators, sinks, schedules and UUTs, each with a line of what it is."""
-    return "\n".join(_lines())
+def listing(width: int) -> str:
+    """Topologies, profiles, generators, sinks, schedules and UUTs, each with what it is, in lines of that width."""
+    return "\n".join(_lines(width))
 
 
-def _lines() -> Iterator[str]:
+def _lines(width: int) -> Iterator[str]:
     for title, folder in (("topologies", TOPOLOGIES), ("profiles", PROFILES)):
         yield f"{title}:"
         for name, path in shipped(folder).items():
-            yield f"  {name:32} {read_document(path).data.get('description', '')}"
-    for title, group in (("generators", GENERATORS), ("sinks", SINKS), ("schedules", SCHEDULES), ("UUTs", UUTS)):
-        yield f"{title}:"
-        for name, kind in plugins(group).items():
-            yield f"  {name:32} {_summary(kind)}"
+            yield wrapped(f"  {name:32} ", str(read_document(path).data.get("description", "")), width)
+    for title, group in _GROUPS:
+        yield f"{'UUTs' if group == UUTS else title}:"
+        found = installed(group)
+        told = {**{name: _summary(kind) for name, kind in found.kinds.items()}, **found.broken}
+        for name, text in sorted(told.items()):
+            yield wrapped(f"  {name:32} ", text, width)
 
 
 def _summary(kind: type[object]) -> str:
     return (kind.__doc__ or "").strip().partition("\n")[0]
 
 
-def uut_listing() -> str:
+def uut_listing(width: int) -> str:
     """Each kind of UUT: what it supports, what it is on this machine, and the command that changes that."""
-    return "\n\n".join("\n".join(_platform(one, here)) for one, here in judge_platforms())
+    return "\n\n".join("\n".join(_platform(one, here, width)) for one, here in judge_platforms())
 
 
-def _platform(platform: Platform, here: Judgement) -> Iterator[str]:
+def _platform(platform: Platform, here: Judgement, width: int) -> Iterator[str]:
     kind, supports = platform.kind, platform.kind.supports
+
+    def named(name: str, words: Iterable[str], between: str = ", ") -> str:
+        return wrapped(f"  {name + ':':15}", between.join(words) or "-", width)
+
     yield f"{platform.name} ({' or '.join(platform.kinds) or 'unknown'} virtualisation)".replace("(none ", "(no ")
-    yield from _wrapped("", _summary(kind))
+    yield wrapped("  ", _summary(kind), width)
     if issubclass(kind, Vmm) and kind.nic_models:
         by_kind: dict[str, list[str]] = {}
         for model, how in kind.nic_models.items():
             by_kind.setdefault(how, []).append(model)
-        yield from _named("NICs", (f"{', '.join(models)} ({how})" for how, models in by_kind.items()), "; ")
-    yield from _named("attachments", supports.attachments)
-    yield from _named("bound to CPUs", supports.pinning)
-    yield from _named("CPU shares", supports.shares)
+        yield named("NICs", (f"{', '.join(models)} ({how})" for how, models in by_kind.items()), "; ")
+    yield named("attachments", supports.attachments)
+    yield named("bound to CPUs", supports.pinning)
+    yield named("CPU shares", supports.shares)
     does = ["forward", *(["compute"] if platform.plan and platform.plan.load_needs is not None else [])]
-    yield from _named("neighbours", does if supports.neighbours else ())
-    yield from _named("counters", supports.counters)
-    yield from _wrapped("here", str(here))
+    yield named("neighbours", does if supports.neighbours else ())
+    yield named("counters", supports.counters)
+    yield named("here", [str(here)])
     for remedy in here.remedies:
-        yield from _wrapped("do", remedy)
+        yield named("do", [remedy])
 
 
-def _named(name: str, words: Iterable[str], between: str = ", ") -> list[str]:
-    return _wrapped(name, between.join(words) or "-")
+def listing_json() -> str:
+    """The same as a JSON object: lists of objects with `name`, `description` and what else belongs to a kind."""
+    document: dict[str, object] = {}
+    for title, folder, key, names in (
+        ("topologies", TOPOLOGIES, "uuts", _uuts),
+        ("profiles", PROFILES, "scenarios", _scenarios),
+    ):
+        files = [(name, path, read_document(path).data) for name, path in shipped(folder).items()]
+        document[title] = [
+            {"name": name, "description": data.get("description", ""), "path": str(path), key: names(data)}
+            for name, path, data in files
+        ]
+    for title, group in _GROUPS:
+        found = installed(group)
+        document[title] = [
+            {"name": name, "description": _summary(kind), "origin": origin(group, name)}
+            for name, kind in found.kinds.items()
+        ] + [{"name": name, "broken": why} for name, why in found.broken.items()]
+    return json.dumps(document, indent=2, ensure_ascii=False)
 
 
-def _wrapped(name: str, text: str) -> list[str]:
-    """Lines of at most 80 columns; words that are longer stay whole, to be copied."""
-    first = f"  {name + ':':15}" if name else "  "
-    return wrap(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _uuts(topology: Mapping[str, Any]) -> list[str]:
+    return [uut["name"] for uut in topology["uuts"]]
+
+
+def _scenarios(profile: Mapping[str, Any]) -> list[str]:
+    found: Any = expanded(profile.get("scenarios", DEDICATED))
+    return [scenario["name"] for scenario in found]
+
+
+def uut_json() -> str:
+    """What each kind of UUT supports, and what it is on this machine, as a JSON list."""
+    return json.dumps([_platform_json(one, here) for one, here in judge_platforms()], indent=2, ensure_ascii=False)
+
+
+def _platform_json(platform: Platform, here: Judgement) -> dict[str, object]:
+    supports = platform.kind.supports
+    return {
+        "name": platform.name,
+        "description": _summary(platform.kind),
+        "virtualisation": list(platform.kinds),
+        "nics": dict(platform.kind.nic_models) if issubclass(platform.kind, Vmm) else {},
+        "supports": {
+            "attachments": list(supports.attachments),
+            "pinning": list(supports.pinning),
+            "shares": list(supports.shares),
+            "neighbours": supports.neighbours,
+            "counters": list(supports.counters),
+        },
+        "here": str(here),
+        "remedies": list(here.remedies),
+    }

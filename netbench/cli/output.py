@@ -4,9 +4,16 @@ import os
 import re
 import sys
 from io import TextIOBase, TextIOWrapper
-from typing import BinaryIO, TextIO, cast
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import IO, TYPE_CHECKING, BinaryIO, TextIO, cast
 
 from netbench.errors import TestbedError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNLIMITED = 10_000  # columns of a file, which whoever reads it lays out
 
 
 def open_standard_streams() -> None:
@@ -44,6 +51,33 @@ _ENDLESS = re.compile(rf"\S{{{_SHOWN + 100},}}")
 def say(line: str) -> None:
     """Print a line, which may quote what somebody else wrote, to standard output; raises as CheckedOutput."""
     print(visible(line))
+
+
+def width_of(output: TextIO) -> int:
+    """Columns of the terminal that is written to; what is no terminal has no limit, unless $COLUMNS says so."""
+    is_limited = output.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return get_terminal_size().columns if is_limited else UNLIMITED
+
+
+def wrapped(first: str, text: str, width: int) -> str:
+    """A text behind what it begins with, in lines of at most that width, further ones indented as that is long.
+
+    Words that are longer stay whole, to be copied.
+    """
+    indent = " " * len(first)
+    filled = fill(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return filled or first.rstrip()
+
+
+def console_on(output: TextIOBase) -> "Console":
+    """A console as wide as its terminal, and without a limit where it is none."""
+    from rich.console import Console  # noqa: PLC0415 - most commands need none
+
+    # A terminal may change its width meanwhile.
+    width = None if output.isatty() else width_of(cast(TextIO, output))
+    return Console(file=cast(IO[str], output), width=width)
 
 
 class _Output(TextIOBase):

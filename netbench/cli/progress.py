@@ -1,10 +1,15 @@
 """How a campaign shows on the console: a live bar on a terminal, plain lines anywhere else."""
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Event as Flag
+from threading import Thread
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from netbench.model.events import (
@@ -25,19 +30,12 @@ from netbench.model.events import (
     WarmUpTrialStored,
 )
 from netbench.model.search import SearchResult, SearchState
-from netbench.report.formats import count
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.report.formats import count, mbps, percent
 from netbench.report.searches import bounds_text, remark
 
-
-class _ExpectedEnd(ProgressColumn):
-    """When the campaign should be over, from the pace so far; from the plan before there is any."""
-
-    def render(self, task: Task) -> Text:
-        left_s = task.time_remaining
-        if left_s is None:
-            left_s = float(task.fields["expected_s"])
-        end = time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
-        return Text(f"ends about {end}", style="dim")
+_QUIET_S = 30.0  # a log that says nothing for longer leaves its reader in doubt
+_REFRESHES_PER_S = 2  # each takes CPU time of the machine that is measured
 
 
 class _View(Protocol):
@@ -46,10 +44,11 @@ class _View(Protocol):
 
 
 class ConsoleProgress:
-    """An observer that shows the current trial, what is left and the expected end."""
+    """An observer that shows the current trial, the last one's numbers, what is left and the expected end."""
 
     def __init__(self, console: Console) -> None:
-        self._view: _View = _LiveBar(console) if console.is_terminal else _Lines(console)
+        has_bar = console.is_terminal and not console.is_dumb_terminal
+        self._view: _View = _LiveBar(console) if has_bar else _Lines(console)
 
     def on(self, event: Event) -> None:
         """Show an event."""
@@ -60,95 +59,198 @@ class ConsoleProgress:
         self._view.close()
 
 
-class _LiveBar:
-    def __init__(self, console: Console) -> None:
-        self._progress = Progress(
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[invalid]}", style="red"),
-            _ExpectedEnd(),
-            TextColumn("{task.description}"),
-            console=console,
-            transient=True,
-        )
-        self._task = self._progress.add_task("", total=None, invalid="", expected_s=0.0)
-        self._invalid = 0
-        self._bounds: dict[str, str] = {}  # of each goal of the search that is going on
+@dataclass(slots=True)
+class _State:
+    """How far a campaign has come, as its events tell; times are those of time.time()."""
 
-    def on(self, event: Event) -> None:
+    planned: int | None = None
+    done: int = 0
+    ends_at: float | None = None
+    now: str = ""  # what is being done
+    last: str = ""  # what came of the last trial
+    verdicts: Counter[str] = field(default_factory=Counter)  # those that are not valid
+    against: dict[str, Counter[str]] = field(default_factory=dict)  # how often which reasons led to each of these
+    bounds: dict[str, str] = field(default_factory=dict)  # of each goal of the search that is going on
+
+    def note(self, event: Event) -> None:
+        """Take note of what an event changes."""
         match event:
             case CampaignStarted():
-                self._progress.start()
-                expected_s = event.expected_s or 0.0
-                self._progress.update(self._task, total=event.planned, completed=event.done, expected_s=expected_s)
+                self.planned, self.done = event.planned, event.done
+                self._ends_in(event.expected_s)
             case UutReady():
-                self._progress.update(self._task, description=f"{event.uut}: ready")
-            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
-                self._progress.console.print(_sentence(event), markup=False, highlight=False, soft_wrap=True)
+                self.now = f"{event.uut} is ready"
             case SweepEnded():
-                self._progress.console.print(_ended(event), markup=False, highlight=False, soft_wrap=True)
-                total = self._progress.tasks[self._task].total
-                self._progress.update(self._task, total=(total or 0) - event.sweep.skipped_trials)
+                self.planned = None if self.planned is None else self.planned - event.sweep.skipped_trials
             case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
-                self._bounds.pop(event.found.goal, None)
-                self._progress.console.print(_found(event.found), markup=False, highlight=False, soft_wrap=True)
+                self.bounds.pop(event.found.goal, None)
             case BoundsNarrowed():
-                self._bounds[event.found.goal] = _narrowed(event.found)
+                self.bounds[event.found.goal] = _narrowed(event.found)
             case WarmUpTrialStored():
-                self._progress.update(self._task, description=_warmed_up(event))
+                self.now = _warmed_up(event)
             case TrialStarted():
-                again = f" (attempt {event.attempt})" if event.attempt != 1 else ""
-                self._progress.update(
-                    self._task, description="  ".join((*self._bounds.values(), f"{event.key}{again}"))
-                )
+                self.now = event.key + (f" (attempt {event.attempt})" if event.attempt != 1 else "")
             case TrialStored():
-                self._invalid += event.verdict == "invalid"
-                shown = f"{self._invalid} invalid" if self._invalid else ""
-                self._progress.update(self._task, advance=1, invalid=shown)
-            case CampaignFinished() | CampaignStopped():
-                self.close()
+                self.done += 1
+                self.last = _came_of(event)
+                self._ends_in(event.left_s)
+                if event.verdict != Verdict.VALID.value:
+                    self.verdicts[event.verdict] += 1
+                    led_to_it = [why for why in event.reasons if ReasonKind(why).verdict.value == event.verdict]
+                    self.against.setdefault(event.verdict, Counter()).update(led_to_it)
+
+    def _ends_in(self, seconds: float | None) -> None:
+        self.ends_at = None if seconds is None else time.time() + seconds
+
+    @property
+    def number(self) -> str:
+        """Trials that are done, of so many where that is known."""
+        return str(self.done) if self.planned is None else f"{self.done}/{self.planned}"
+
+    @property
+    def end(self) -> str:
+        """When it should be over; empty where nobody knows."""
+        if self.ends_at is None:
+            return ""
+        now = time.time()
+        ends_at = max(self.ends_at, now)
+        return f"ends about {time.strftime('%H:%M:%S', time.localtime(ends_at))}, in {duration_text(ends_at - now)}"
+
+    @property
+    def doubts(self) -> str:
+        """How many trials are not valid, and why, the most frequent reason first; empty where all are."""
+        return "; ".join(
+            f"{number} {verdict} ({', '.join(f'{why} {times}' for why, times in self.against[verdict].most_common())})"
+            for verdict, number in self.verdicts.items()
+        )
+
+
+class _LiveBar(Progress):
+    """A bar, and below it what came of the last trial, what is being done, and what spoke against trials so far."""
+
+    def __init__(self, console: Console) -> None:
+        self._state = _State()
+        super().__init__(
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[number]}  {task.fields[end]}", markup=False),
+            console=console,
+            transient=True,
+            refresh_per_second=_REFRESHES_PER_S,
+        )
+        self._task = self.add_task("", total=None, number="", end="")
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The bar and its lines, which wrap between words."""
+        state = self._state
+        for task in self.tasks:  # none yet when it is made
+            task.fields.update(number=state.number, end=state.end)
+        yield self.make_tasks_table(self.tasks)
+        for text, style in (
+            (state.last and f"last: {state.last}", ""),
+            ("  ".join((*state.bounds.values(), state.now)), "dim"),
+            (state.doubts, "yellow"),
+        ):
+            if text:
+                yield Text(text, style=style)
+
+    def on(self, event: Event) -> None:
+        self._state.note(event)
+        if isinstance(event, CampaignStarted):
+            self.start()
+        for line in _told(event):
+            self.console.print(line, markup=False, highlight=False)
+        self.update(self._task, total=self._state.planned, completed=self._state.done)
+        if isinstance(event, CampaignFinished | CampaignStopped):
+            self.close()
 
     def close(self) -> None:
-        self._progress.stop()
+        self.stop()
 
 
 class _Lines:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._planned: int | None = 0
-        self._done = 0
+    """A line for each trial, and one that says when it ends where there was none for half a minute."""
+
+    def __init__(self, console: Console, quiet_s: float = _QUIET_S) -> None:
+        self._console, self._quiet_s = console, quiet_s
+        self._state = _State()
+        self._said, self._ended = Flag(), Flag()
+        self._reminder: Thread | None = None
 
     def on(self, event: Event) -> None:
+        self._state.note(event)
         match event:
-            case CampaignStarted(planned=None):
-                self._planned, self._done = None, event.done
-                about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
-                self._say(f"as many trials to measure as results ask for{about}; {event.done} are done")
             case CampaignStarted():
-                self._planned, self._done = event.planned, event.done
-                about = "" if event.expected_s is None else f", about {event.expected_s:.0f} s"
-                self._say(f"{(event.planned or 0) - event.done} of {event.planned} trials to measure{about}")
-            case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
-                self._say(_sentence(event))
-            case SweepEnded():
-                self._planned = (self._planned or 0) - event.sweep.skipped_trials
-                self._say(_ended(event))
-            case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
-                self._say(_found(event.found))
-            case BoundsNarrowed():
+                self._say(_begins(event))
+                self._reminder = Thread(target=self._remind, daemon=True)
+                self._reminder.start()
+            case TrialStored():
+                end = f"; {self._state.end}" if self._state.end else ""
+                self._say(f"{self._state.number} {self._state.last}{end}")
+            case BoundsNarrowed() if event.found.state is SearchState.SEARCHING:
                 self._say(f"  {_narrowed(event.found)}")
             case WarmUpTrialStored():
                 self._say(_warmed_up(event))
-            case TrialStored():
-                self._done += 1
-                number = self._done if self._planned is None else f"{self._done}/{self._planned}"
-                self._say(f"{number} {event.key} {event.verdict}")
+            case CampaignFinished() | CampaignStopped():
+                self.close()
+        for line in _told(event):
+            self._say(line)
 
     def close(self) -> None:
-        """Nothing to put back."""
+        self._ended.set()
+        self._said.set()
+        if self._reminder is not None:
+            self._reminder.join()
+            self._reminder = None
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._said.set()
+
+    def _remind(self) -> None:
+        """Say what is being done each time that nothing was said for so long."""
+        while not self._ended.is_set():
+            if self._said.wait(self._quiet_s):
+                self._said.clear()
+            else:
+                words = (f"still at {self._state.now or 'work'}", self._state.end)
+                self._console.print("; ".join(filter(None, words)), markup=False, highlight=False, soft_wrap=True)
+
+
+def duration_text(seconds: float) -> str:
+    """A time as people say it: `45 s`, `3 min 20 s`, `2 h 05 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _begins(event: CampaignStarted) -> str:
+    about = "" if event.expected_s is None else f", about {duration_text(event.expected_s)}"
+    if event.planned is None:
+        return f"as many trials to measure as results ask for{about}; {event.done} are done"
+    return f"{event.planned - event.done} of {event.planned} trials to measure{about}"
+
+
+def _came_of(event: TrialStored) -> str:
+    """A trial with its verdict and its numbers, as far as there are any."""
+    why = f" ({', '.join(event.reasons)})" if event.reasons else ""
+    if event.offered_mbps is None or event.throughput_mbps is None:
+        return f"{event.key} {event.verdict}{why}"
+    out, offered = mbps(event.throughput_mbps), mbps(event.offered_mbps)
+    lost = "" if event.loss_ratio is None else f", {percent(event.loss_ratio)} lost"
+    return f"{event.key} {event.verdict}{why}: {out} of {offered} Mbit/s out{lost}"
+
+
+def _told(event: Event) -> Iterator[str]:
+    """What is said of an event for good, wherever it is shown."""
+    match event:
+        case UutFailed() | NeighboursFailed() | CampaignWaits() | CampaignDisturbed() | CapturesFull():
+            yield _sentence(event)
+        case SweepEnded():
+            yield _ended(event)
+        case BoundsNarrowed() if event.found.state is not SearchState.SEARCHING:
+            yield _found(event.found)
 
 
 def _warmed_up(event: WarmUpTrialStored) -> str:

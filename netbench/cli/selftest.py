@@ -35,4 +35,4 @@ class ConsolePresenter:
         self._say(f"kept for later campaigns on this testbed: {path}")
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)

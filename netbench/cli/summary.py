@@ -1,13 +1,15 @@
 """The table at the end of a run: what was measured, at a glance."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from rich import box
-from rich.table import Table
+from rich.console import Group as RenderGroup
+from rich.console import RenderableType
 from rich.text import Text
 
+from netbench.cli.tables import Column, FittedTable, Row
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
@@ -31,134 +33,152 @@ from netbench.statistics.limits import with_limits
 from netbench.statistics.lost_frames import lost_frames_by_place
 from netbench.statistics.outliers import outliers_of
 
+_MOST_ROWS = 24  # of a small table; the report has what is more
+_ADVICE = {
+    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "; the sources did not reach that load here: leave the machine to netbench, "
+    "ask for less, or for `max`, which is as much as they can"
+}
 _STYLES = {Verdict.VALID: "green", Verdict.SUSPICIOUS: "yellow", Verdict.INVALID: "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _Numbers:
     """A column of numbers, and what it has in the row of a group."""
 
     heading: str
     cell: Callable[[Group], str]
 
 
-def summary_table(results: CampaignResults) -> Table:
+def summary_table(results: CampaignResults) -> RenderableType:
     """A row per UUT, scenario, frame size and load: means over the valid trials, and the verdicts; the reasons below.
 
     All sources of a trial are added up; UUTs whose CPU is emulated are marked. Number of sources and neighbours have
     columns only where they tell something, the latter in place of others. With several scenarios UUTs are headings.
+    Where that would be many rows, there is one for all loads of a frame size.
     """
-    groups = with_limits(group_trials(results))
+    every = with_limits(group_trials(results))
+    groups = every if len(every) <= _MOST_ROWS else list(_best(every))
     scenarios = len({group.scenario for group in groups}) > 1
-    columns = list(_columns(groups))
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        caption="\n".join(("means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, groups))),
-        caption_justify="left",
-    )
-    table.add_column("UUT,\nscenario" if scenarios else "UUT", overflow="fold", min_width=4)
-    for column in columns:
-        table.add_column(column.heading, justify="right", no_wrap=True)
-    table.add_column("Verdict", no_wrap=True)
+    numbers = list(_columns(groups))
+    columns = [
+        Column("UUT,\nscenario" if scenarios else "UUT", is_number=False, wraps=True),
+        *(Column(one.heading) for one in numbers),
+        Column("Verdict", is_number=False),
+    ]
+    rows = []
     for previous, group in zip((None, *groups), groups, strict=False):
         name = label(group.uut, results.emulated)
-        if previous is None or previous.uut != group.uut:
-            table.add_section()
-            if scenarios:
-                table.add_row(Text(name, style="bold"))
-        cells = (group.scenario if scenarios else name, *(column.cell(group) for column in columns))
-        table.add_row(*map(Text, cells), _verdict(group))
-    return table
+        first = group.scenario if scenarios else name
+        cells: tuple[Text | str, ...] = (first, *(one.cell(group) for one in numbers), _verdict(group))
+        begins = previous is None or previous.uut != group.uut
+        rows.append(Row(cells, name if scenarios else "", begins_section=begins))
+    remarks = ["means of the valid trials; Mbit/s on the wire (L1)", *_remarks(results, every)]
+    if len(groups) < len(every):
+        remarks[:0] = [f"of each frame size only the load with most throughput; the report has all {len(every):,} rows"]
+    return RenderGroup(FittedTable(columns, rows), *map(_remark, remarks))
 
 
-def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Table:
+def _best(groups: Iterable[Group]) -> Iterator[Group]:
+    """Of the loads of each sweep the one at which most came out; the highest one where nothing is known."""
+    for _, loads in groupby(groups, key=lambda one: (one.uut, one.scenario, one.sources, one.frame_size)):
+        yield max(loads, key=lambda one: mean(one.throughput_fps) or 0.0)
+
+
+def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> RenderableType:
     """A row per search and goal for the console; remarks follow."""
-    remarks = {text: None for one in rows if (text := remark(one))}
+    remarks = {text: None for one in found if (text := remark(one))}
     numbers = {text: number for number, text in enumerate(remarks, start=1)}
-    scenarios = len({one.scenario for one in rows}) > 1
-    sources = len({one.streams for one in rows}) > 1
-    repeated = len({one.repetition for one in rows}) > 1
+    scenarios, sources = _differ(found, lambda one: one.scenario), _differ(found, lambda one: one.streams)
+    repeated = _differ(found, lambda one: one.repetition)
+    columns = [
+        Column("UUT", is_number=False, wraps=True),
+        *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
+        *([Column("Sources")] if sources else []),
+        Column("Frame\nsize"),
+        Column("Goal", is_number=False, wraps=True),
+        *map(Column, ("Highest load\nkfps", "Out\nMbit/s", "Trials")),
+    ]
+    rows, previous = [], ""
+    for one in found:
+        mark = f" [{numbers[remark(one)]}]" if remark(one) else ""
+        cells = (
+            label(one.uut, results.emulated),
+            *([one.scenario] if scenarios else []),
+            *([str(len(one.streams))] if sources else []),
+            size_text(one.frame_size),
+            f"{one.goal} #{one.repetition}" if repeated else one.goal,
+            bounds_text(one).removesuffix(" kfps") + mark,
+            mbps(throughput_mbps(one)),
+            f"{one.trials:,}",
+        )
+        rows.append(Row(cells, begins_section=previous != one.uut))
+        previous = one.uut
     emulated = (LEGEND,) if results.emulated else ()
     remarked = (f"[{number}] {text}" for text, number in numbers.items())
-    mixes = (mix.summary for mix in mixes_among(one.frame_size for one in rows))
-    caption = "\n".join((what_is_told(rows), *mixes, *emulated, *remarked))
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    shown.add_column("UUT", overflow="fold", min_width=4)
-    if scenarios:
-        shown.add_column("Scenario", overflow="fold")
-    if sources:
-        shown.add_column("Sources", justify="right")
-    for heading in ("Frame\nsize", "Goal", "Highest load\nkfps", "Out\nMbit/s", "Trials"):
-        shown.add_column(heading, justify="left" if heading == "Goal" else "right", overflow="fold")
-    previous = None
-    for one in rows:
-        if previous is not None and previous != one.uut:
-            shown.add_section()
-        previous = one.uut
-        mark = f" [{numbers[remark(one)]}]" if remark(one) else ""
-        goal = f"{one.goal} #{one.repetition}" if repeated else one.goal
-        shown.add_row(
-            Text(label(one.uut, results.emulated)),
-            *([Text(one.scenario)] if scenarios else []),
-            *([Text(str(len(one.streams)))] if sources else []),
-            Text(size_text(one.frame_size)),
-            Text(goal),
-            Text(bounds_text(one).removesuffix(" kfps") + mark),
-            Text(mbps(throughput_mbps(one))),
-            Text(f"{one.trials:,}"),
-        )
-    return shown
+    mixes = (mix.summary for mix in mixes_among(one.frame_size for one in found))
+    return RenderGroup(FittedTable(columns, rows), *map(_remark, (what_is_told(found), *mixes, *emulated, *remarked)))
 
 
-def rfc2544_table(results: CampaignResults) -> Table | None:
+def rfc2544_table(results: CampaignResults) -> RenderableType | None:
     """A row per UUT and frame size with the other tests of RFC 2544; None where none was made."""
-    rows = tested(results.searches)
-    if not rows:
+    found = tested(results.searches)
+    if not found:
         return None
-    missing = {why: None for _, tests in rows for why in refusals(tests)}
+    searches = [one for one, _ in found]
+    missing = {why: None for _, tests in found for why in refusals(tests)}
     otherwise = sum(one.kind is WarningKind.NOT_AS_RFC_2544 for one in results.warnings)
-    caption = "\n".join((*missing, f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"))
-    scenarios = len({one.scenario for one, _ in rows}) > 1
-    sources = len({one.streams for one, _ in rows}) > 1
-    repeated = len({one.repetition for one, _ in rows}) > 1
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
-    shown.add_column("UUT", overflow="fold", min_width=4)
-    if scenarios:
-        shown.add_column("Scenario", overflow="fold")
-    apart = (*(["Sources"] if sources else []), *(["Search"] if repeated else []))
-    for heading in (*apart, "Frame\nsize", "Latency\nµs", "Back to back\nframes", "Buffer\nµs", "Recovery", "Reset"):
-        shown.add_column(heading, justify="right", overflow="fold")
-    for one, tests in rows:
-        shown.add_row(
-            Text(label(one.uut, results.emulated)),
-            *([Text(one.scenario)] if scenarios else []),
-            *([Text(str(len(one.streams)))] if sources else []),
-            *([Text(f"#{one.repetition}")] if repeated else []),
-            Text(size_text(one.frame_size)),
-            *map(Text, (latency_text(tests), bursts_text(tests), buffer_text(tests))),
-            *map(Text, (recovery_text(tests), reset_text(tests))),
+    scenarios, sources = _differ(searches, lambda one: one.scenario), _differ(searches, lambda one: one.streams)
+    repeated = _differ(searches, lambda one: one.repetition)
+    columns = [
+        Column("UUT", is_number=False, wraps=True),
+        *([Column("Scenario", is_number=False, wraps=True)] if scenarios else []),
+        *map(Column, (*(["Sources"] if sources else []), *(["Search"] if repeated else []), "Frame\nsize")),
+        *(Column(heading, wraps=True) for heading in ("Latency\nµs", "Back to back\nframes", "Buffer\nµs")),
+        *(Column(heading, wraps=True) for heading in ("Recovery", "Reset")),
+    ]
+    rows = [
+        Row(
+            (
+                label(one.uut, results.emulated),
+                *([one.scenario] if scenarios else []),
+                *([str(len(one.streams))] if sources else []),
+                *([f"#{one.repetition}"] if repeated else []),
+                size_text(one.frame_size),
+                *(latency_text(tests), bursts_text(tests), buffer_text(tests)),
+                *(recovery_text(tests), reset_text(tests)),
+            )
         )
-    return shown
+        for one, tests in found
+    ]
+    not_as = f"not as RFC 2544 has it: {count(otherwise, 'point')}, which the report lists"
+    return RenderGroup(FittedTable(columns, rows), *map(_remark, (*missing, not_as)))
 
 
-def _columns(groups: Sequence[Group]) -> Iterator[_Column]:
+def _differ(found: Iterable[SearchResult], what: Callable[[SearchResult], object]) -> bool:
+    return len({what(one) for one in found}) > 1
+
+
+def _remark(text: str) -> Text:
+    """A line below a table."""
+    return Text(text, style="dim italic")
+
+
+def _columns(groups: Sequence[Group]) -> Iterator[_Numbers]:
     """The columns of numbers that matter most for these groups; no more, for consoles are narrow."""
     neighbours = any(group.neighbours_offered_mbps for group in groups)
     if len({group.sources for group in groups}) > 1:
-        yield _Column("Sources", lambda group: str(group.sources))
-    yield _Column("Frame\nsize", lambda group: size_text(group.frame_size))
-    yield _Column("Intended\nMbit/s", _intended)
+        yield _Numbers("Sources", lambda group: str(group.sources))
+    yield _Numbers("Frame\nsize", lambda group: size_text(group.frame_size))
+    yield _Numbers("Intended\nMbit/s", _intended)
     if not neighbours:
-        yield _Column("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
-    yield _Column("Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by))
+        yield _Numbers("Offered\nMbit/s", lambda group: mbps(mean(group.offered_mbps)))
+    yield _Numbers("Throughput\nMbit/s", lambda group: at_least(mbps(mean(group.throughput_mbps)), group.limited_by))
     if not neighbours:
-        yield _Column("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
-    yield _Column("Loss\n%", _loss)
+        yield _Numbers("\nkfps", lambda group: kfps(mean(group.throughput_fps)))
+    yield _Numbers("Loss\n%", _loss)
     if neighbours:
-        yield _Column("Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps)))
-        yield _Column("\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps)))
+        yield _Numbers("Neigh-\nbour in", lambda group: mbps(mean(group.neighbours_offered_mbps)))
+        yield _Numbers("\nand out", lambda group: mbps(mean(group.neighbours_throughput_mbps)))
 
 
 def _intended(group: Group) -> str:
@@ -225,7 +245,7 @@ def _remarks(results: CampaignResults, groups: Sequence[Group]) -> Iterator[str]
         elif kind is ReasonKind.SHARE_OF_LOWER_BOUND:
             yield f"neighbours' load a share of no more than a lower bound of the maximum: {count(trials, 'trial')}"
         else:
-            yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}"
+            yield f"{kind.verdict.value} for {kind.value}: {count(trials, 'trial')}{_ADVICE.get(kind, '')}"
     earlier = (reasons for trial in results.wanted_trials for reasons in trial.thrown_away)
     thrown_away = Counter(kind for reasons in earlier for kind in {reason.kind for reason in reasons})
     for kind, attempts in thrown_away.most_common():

@@ -1,4 +1,4 @@
-"""A YAML file as plain data that remembers on which line each value stood.
+"""A YAML file as plain data that remembers where each value stood.
 
 Only what a topology or profile needs is read: mappings with text keys, lists and scalars. Tags, anchors,
 aliases and merge keys are refused, so a small file cannot unfold into a huge one.
@@ -8,6 +8,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,20 +23,43 @@ _MAX_BITS = 64  # of a whole number
 _OLD_NUMBER = re.compile(r"[-+]?(0[0-9_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)")
 
 
+KeyPath = tuple[str | int, ...]  # of keys and indices
+Place = tuple[int, int]  # line and column, from 1
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file holds: `data` for validation, `lines` (from 1) by the path of keys and indices."""
+    """What a file holds: `data` for validation; where each value, and the key of each, begins by its path of keys and
+    indices: line and column, from 1.
+    """
 
     name: str
     data: dict[str, object]
-    lines: dict[tuple[str | int, ...], int] = field(default_factory=dict)
+    values: dict[KeyPath, Place] = field(default_factory=dict)
+    keys: dict[KeyPath, Place] = field(default_factory=dict)
 
-    def where(self, path: tuple[str | int, ...]) -> str:
-        """`file:line` of the value at `path`, or of the nearest enclosing value that has a line."""
-        while path and path not in self.lines:
+    def where(self, path: KeyPath, *, key: bool = False) -> str:
+        """`file:line:column` of the value at `path`, or of its key; of the nearest one around it that has a place."""
+        if key and path in self.keys:
+            return self._at(self.keys[path])
+        while path and path not in self.values:
             path = path[:-1]
-        line = self.lines.get(path)
-        return self.name if line is None else f"{self.name}:{line}"
+        return self._at(self.values[path]) if path in self.values else self.name
+
+    def _at(self, place: Place) -> str:
+        line, column = place
+        return f"{self.name}:{line}:{column}"
+
+
+def value_at(data: object, path: KeyPath) -> object:
+    """What is at a path in plain data; None where nothing is."""
+    here: Any = data
+    for step in path:
+        try:
+            here = here[step]
+        except (LookupError, TypeError):
+            return None
+    return here
 
 
 def read_document(path: Path) -> Document:
@@ -64,7 +88,7 @@ def parse_document(text: str, name: str) -> Document:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
+        line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise UsageError(f"{name}{line}: is not valid YAML: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{name}: is not valid YAML: {str(error).splitlines()[0]}") from error
@@ -72,51 +96,57 @@ def parse_document(text: str, name: str) -> Document:
         raise UsageError(f"{name}: is nested too deeply") from error
     if not isinstance(node, yaml.MappingNode):
         raise UsageError(f"{name}: is empty or not a mapping; expected `key: value` lines")
-    return Document(name, loader.mapping(node, ()), loader.lines)
+    return Document(name, loader.mapping(node, ()), loader.values, loader.keys)
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes plain data of a text, noting its lines, and refuses what is not needed at the place where it stands."""
+    """Makes plain data of a text, noting where each value stands, and refuses there what is not needed."""
 
     def __init__(self, text: str, name: str) -> None:
         super().__init__(text)
         self.name = name
-        self.lines: dict[tuple[str | int, ...], int] = {}
+        self.values: dict[KeyPath, Place] = {}
+        self.keys: dict[KeyPath, Place] = {}
         self._nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
                 problem="aliases (*name) are not supported; write the value out",
-                problem_mark=self.get_mark(),
+                problem_mark=self._next_mark(),
             )
         self._nodes += 1
         if self._nodes > MAX_NODES:  # while they are read: to read on, and to check each, would take its time
-            where = f"{self.name}:{self.get_mark().line + 1}"
+            mark = self._next_mark()
+            where = f"{self.name}:{mark.line + 1}:{mark.column + 1}"
             raise UsageError(f"{where}: more than {MAX_NODES:,} keys and values; a topology or profile is a short file")
         return super().compose_node(parent, index)
 
-    def mapping(self, node: yaml.MappingNode, path: tuple[str | int, ...]) -> dict[str, object]:
+    def _next_mark(self) -> yaml.Mark:
+        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        return mark
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
         """What a node at `path` holds, by key."""
         found: dict[str, object] = {}
-        self.lines.setdefault(path, _line(node))
+        self.values[path] = _place(node)
         for key_node, value_node in node.value:
-            where = f"{self.name}:{_line(key_node)}"
+            where = self._where(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
                 raise UsageError(f"{where}: a key must be plain text")
             key = self._encodable(key_node)
             if not key.isprintable() or len(key) > _MAX_KEY:
                 raise UsageError(f"{where}: {shortened(repr(key))} is no key: a key is short and on one line")
             if key in found:
-                raise UsageError(f"{where}: {key!r} is given twice (first on line {self.lines[(*path, key)]})")
-            self.lines[(*path, key)] = _line(key_node)
+                raise UsageError(f"{where}: {key!r} is given twice (first on line {self.keys[(*path, key)][0]})")
+            self.keys[(*path, key)] = _place(key_node)
             found[key] = self._value(value_node, (*path, key))
         return found
 
-    def _value(self, node: yaml.Node, path: tuple[str | int, ...]) -> object:
-        self.lines.setdefault(path, _line(node))
+    def _value(self, node: yaml.Node, path: KeyPath) -> object:
+        self.values[path] = _place(node)
         if len(path) > _MAX_DEPTH:
-            raise UsageError(f"{self.name}:{_line(node)}: is nested too deeply")
+            raise UsageError(f"{self._where(node)}: is nested too deeply")
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -142,8 +172,12 @@ class _Loader(yaml.SafeLoader):
             raise self._unreadable(node, error.reason) from error
         return text
 
+    def _where(self, node: yaml.Node) -> str:
+        line, column = _place(node)
+        return f"{self.name}:{line}:{column}"
+
     def _unreadable(self, node: yaml.Node, why: str) -> UsageError:
-        return UsageError(f"{self.name}:{_line(node)}: {shortened(repr(node.value))} cannot be read: {why}")
+        return UsageError(f"{self._where(node)}: {shortened(repr(node.value))} cannot be read: {why}")
 
 
 def shortened(text: str) -> str:
@@ -151,6 +185,5 @@ def shortened(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _line(node: yaml.Node) -> int:
-    line: int = node.start_mark.line + 1
-    return line
+def _place(node: yaml.Node) -> Place:
+    return node.start_mark.line + 1, node.start_mark.column + 1

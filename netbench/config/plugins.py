@@ -1,11 +1,12 @@
 """Generators, sinks, UUTs and VMMs by name: whatever is installed under netbench's entry points, its own ones too."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from netbench.errors import MissingError, UsageError
+from netbench.errors import UsageError
 from netbench.model.profile import LOADS, NoOptions
 
 GENERATORS = "netbench.generators"
@@ -16,18 +17,34 @@ VMMS = "netbench.vmms"
 _WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of its VMM
 
 
-def plugins(group: str) -> dict[str, Any]:
-    """The classes of a group by name; MissingError when one that is named cannot be imported."""
-    found = {}
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The classes of a group by name, and why others, by name too, cannot be used."""
+
+    kinds: dict[str, Any]
+    broken: dict[str, str]
+
+
+def installed(group: str) -> Installed:
+    """All that is installed of a group; UsageError when that is nothing, as netbench itself is not."""
+    kinds, broken = {}, {}
     entries = [entry for one in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, one)]
     for entry in sorted(entries, key=lambda one: one.name):
         try:
-            found[entry.name] = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise MissingError(f"{entry.name} ({entry.value}) cannot be imported: {error}") from error
-    if not found:
+            kind = entry.load()
+            if not hasattr(kind, "Options"):
+                raise TypeError("it has no Options, which every kind has")
+            kinds[entry.name] = kind
+        except Exception as error:  # whatever somebody's module does when it is imported: the others are not to blame
+            broken[entry.name] = f"{entry.name} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
+    if not entries:
         raise UsageError("netbench is not installed: run `pip install -e .` in its checkout (or `make setup`)")
-    return found
+    return Installed(kinds, broken)
+
+
+def plugins(group: str) -> dict[str, Any]:
+    """The classes of a group by name, as far as they can be imported."""
+    return installed(group).kinds
 
 
 @cache
@@ -38,21 +55,32 @@ def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[
 
 def origin(group: str, name: str) -> str:
     """The package that a class of a group is from, and its version; empty where that is not known."""
-    found = next((entry.dist for entry in entry_points(group=group, name=name)), None)
+    groups = (group, *_WITHIN.get(group, ()))
+    found = next((entry.dist for one in groups for entry in entry_points(group=one, name=name)), None)
     return f"{found.name} {found.version}" if found else ""
 
 
-def option_models(group: str) -> dict[str, Any]:
-    """The pydantic model of each kind's options, by name."""
-    return {name: kind.Options for name, kind in plugins(group).items()}
+class Models(dict[str, Any]):
+    """The pydantic model of each kind's options, by name; `broken` says why others cannot be used, by name too."""
+
+    def __init__(self, models: Mapping[str, Any], broken: Mapping[str, str]) -> None:
+        super().__init__(models)
+        self.broken = broken
 
 
-def profile_kinds() -> dict[str, dict[str, Any]]:
+def option_models(group: str) -> Models:
+    """Those of a group."""
+    found = installed(group)
+    return Models({name: kind.Options for name, kind in found.kinds.items()}, found.broken)
+
+
+def profile_kinds() -> dict[str, Models]:
     """The same for all that a profile chooses, by its key."""
-    finding = {name: kind.MaximaOptions for name, kind in plugins(SCHEDULES).items() if kind.MaximaOptions}
+    schedules = installed(SCHEDULES)
+    finding = {name: kind.MaximaOptions for name, kind in schedules.kinds.items() if kind.MaximaOptions}
     return {
         "generator": option_models(GENERATORS),
         "schedule": option_models(SCHEDULES),
         "sink": option_models(SINKS),
-        "maxima": {LOADS: NoOptions, **finding},
+        "maxima": Models({LOADS: NoOptions, **finding}, schedules.broken),
     }

@@ -5,10 +5,12 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import netbench
+from netbench.config.wording import close_to
 from netbench.errors import UsageError
 
 TOPOLOGIES = "topologies"
 PROFILES = "pktgen-profiles"
+SCHEMAS = "schemas"
 
 
 def shipped(folder: str) -> dict[str, Path]:
@@ -26,9 +28,23 @@ def find(folder: str, name: str) -> Path:
     files = shipped(folder)
     if name in files:
         return files[name]
-    what = "topology" if folder == TOPOLOGIES else "profile"
+    what, other, others = (
+        ("topology", "profile", PROFILES) if folder == TOPOLOGIES else ("profile", "topology", TOPOLOGIES)
+    )
+    if name in shipped(others):
+        raise UsageError(
+            f"{name}: is a {other}, and a {what} is wanted in its place; the topology comes first: "
+            "netbench run TOPOLOGY PROFILE"
+        )
+    close = close_to(name, list(files))
+    meant = f"did you mean {close}? " if close else ""
     listed = ", ".join(files) or "none"
-    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones ({listed})")
+    raise UsageError(f"{name}: no such {what}: neither a file nor one of the shipped ones; {meant}there are {listed}")
+
+
+def schema_file(what: str) -> Path:
+    """The shipped JSON Schema of a `topology` or `profile`."""
+    return (_directory(SCHEMAS) or Path("..") / SCHEMAS) / f"{what}.json"
 
 
 def _is_file(path: Path) -> bool:
@@ -47,7 +63,7 @@ def _directory(folder: str) -> Path | None:
     except PackageNotFoundError:
         files = []
     for file in files:
-        if file.suffix == ".yaml" and file.parent.name == folder:
+        if file.suffix in (".yaml", ".json") and file.parent.name == folder:
             return Path(str(file.locate())).resolve().parent
     installed = Path(sys.prefix) / "share" / "netbench" / folder
     return installed if installed.is_dir() else None

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from netbench.model.fields import parse_percent, percent_text
+from netbench.model.fields import PERCENT_SCHEMA, parse_percent, percent_text
 
 Cpu = Annotated[int, Field(strict=True, ge=0)]
 Cpus = tuple[Cpu, ...]
@@ -25,13 +25,18 @@ CpuWeight = Annotated[int, Field(strict=True, ge=1, le=10_000)]
 
 
 def _limit(value: object) -> float:
-    limit = parse_percent(value)
+    limit = parse_percent(value, "50%")
     if not 0.01 <= limit <= 1024:
         raise ValueError("a limit is at least 1% of one CPU")
     return limit
 
 
-CpuLimit = Annotated[float, BeforeValidator(_limit), PlainSerializer(percent_text)]
+CpuLimit = Annotated[
+    float,
+    BeforeValidator(_limit),
+    PlainSerializer(percent_text),
+    WithJsonSchema({**PERCENT_SCHEMA, "description": "50%: half a CPU"}),
+]
 
 
 @dataclass(frozen=True, slots=True)

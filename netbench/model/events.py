@@ -155,12 +155,19 @@ class TrialFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialStored(Event):
-    """Its result is on disk."""
+    """Its result is on disk: rates of all sources together in Mbit/s (L1), None where unknown, the kinds of its
+    reasons, and in how many seconds the campaign should be over, about, as far as anybody knows.
+    """
 
     kind = "trial-stored"
     key: str
     index: int
     verdict: str
+    reasons: tuple[str, ...] = ()
+    offered_mbps: float | None = None
+    throughput_mbps: float | None = None
+    loss_ratio: float | None = None
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

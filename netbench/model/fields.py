@@ -3,11 +3,12 @@
 import re
 from collections.abc import Hashable
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, WithJsonSchema
 
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
+from netbench.model.unit_hints import load_hint, memory_hint, percent_hint
 from netbench.model.units import MAX_MTU, MIN_FRAME_SIZE, Load, largest_frame, parse_mebibytes, parse_seconds, plain
 
 Shared = TypeVar("Shared", bound=Hashable)
@@ -33,11 +34,11 @@ def _seconds(value: object) -> float:
     return parse_seconds(value)
 
 
-def parse_percent(value: object) -> float:
-    """The ratio of a text such as `0.5%`; ValueError for anything else."""
+def parse_percent(value: object, example: str = "0.5%") -> float:
+    """The ratio of a text such as `0.5%`; ValueError, with an example, for anything else."""
     match = re.fullmatch(r"(\d{1,30}(?:\.\d{1,30})?)\s*%", value.strip()) if isinstance(value, str) else None
     if not match:
-        raise ValueError("not a percentage; write for example 0.5%")
+        raise ValueError(f"not a percentage{percent_hint(value) or f'; write for example {example}'}")
     return float(Decimal(match[1]) / 100)
 
 
@@ -48,7 +49,7 @@ def percent_text(ratio: float) -> str:
 
 def _mebibytes(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
-        raise ValueError("an amount of memory needs a unit; write for example 256M or 1G")
+        raise ValueError(f"an amount of memory needs a unit; write for example 256M or 1G{memory_hint(value)}")
     return parse_mebibytes(value if isinstance(value, str) else "")
 
 
@@ -56,7 +57,7 @@ def _load(value: object) -> Load:
     if isinstance(value, Load):
         return value
     if not isinstance(value, str):
-        raise ValueError("a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max")
+        raise ValueError(f"a load needs a unit; write for example 400Mbit/s, 148809fps, 50% or max{load_hint(value)}")
     return Load.parse(value)
 
 
@@ -66,9 +67,9 @@ def parse_frame_size(value: object) -> FrameSize:
     if type(value) is not int:
         return mix_of(value, MIN_FRAME_SIZE, most)
     if value < MIN_FRAME_SIZE:
-        raise ValueError(f"input should be greater than or equal to {MIN_FRAME_SIZE}")
+        raise ValueError(f"a frame has at least {MIN_FRAME_SIZE} bytes, FCS included")
     if value > most:
-        raise ValueError(f"input should be less than or equal to {most}")
+        raise ValueError(f"a frame has at most {most} bytes, FCS included")
     return value
 
 
@@ -79,7 +80,7 @@ def written_size(size: FrameSize) -> object:
     return size
 
 
-_FRAME_SIZE_SCHEMA = {
+FRAME_SIZE_SCHEMA = {
     "anyOf": [
         {"type": "integer", "minimum": MIN_FRAME_SIZE, "maximum": largest_frame(MAX_MTU)},
         {"const": IMIX.name},
@@ -96,11 +97,49 @@ _FRAME_SIZE_SCHEMA = {
     ]
 }
 FrameSizeField = Annotated[
-    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(_FRAME_SIZE_SCHEMA)
+    FrameSize, PlainValidator(parse_frame_size), PlainSerializer(written_size), WithJsonSchema(FRAME_SIZE_SCHEMA)
 ]
-LoadField = Annotated[Load, BeforeValidator(_load), PlainSerializer(str)]
-Seconds = Annotated[float, BeforeValidator(_seconds)]
-Mebibytes = Annotated[int, BeforeValidator(_mebibytes), PlainSerializer(lambda mib: f"{mib}M"), Field(ge=1)]
+LoadField = Annotated[
+    Load,
+    BeforeValidator(_load),
+    PlainSerializer(str),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "400Mbit/s (L1), 148809fps, 50% of line rate, or max",
+            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%))\s*$",
+        }
+    ),
+]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "description": "500ms, 2s, 2min, or a number of seconds",
+            "minimum": 0,
+            "pattern": r"^\s*[0-9.]+\s*(us|ms|s|min|h)\s*$",
+        }
+    ),
+]
+Mebibytes = Annotated[
+    int,
+    BeforeValidator(_mebibytes),
+    PlainSerializer(lambda mib: f"{mib}M"),
+    Field(ge=1),
+    WithJsonSchema(
+        {"type": "string", "description": "256M or 1G", "pattern": r"^\s*[0-9]+\s*[MG](i?B)?\s*$"},
+    ),
+]
+PERCENT_SCHEMA: dict[str, Any] = {
+    "type": "string",
+    "description": "0.5%",
+    "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*%\s*$",
+}
+Percent = Annotated[
+    float, BeforeValidator(parse_percent), PlainSerializer(percent_text), WithJsonSchema(PERCENT_SCHEMA)
+]
 Memory = Annotated[Mebibytes, Field(ge=16)]
 Vcpus = Annotated[int, Field(strict=True, ge=1, le=255)]
 BootLimit = Annotated[Seconds, Field(gt=0, le=3600)]

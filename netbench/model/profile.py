@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netbench.model.fields import FrameSizeField, LoadField, Mebibytes, Seconds, listed, parse_percent, percent_text
+from netbench.model.fields import FrameSizeField, LoadField, Mebibytes, Percent, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.names import Name
 from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
@@ -150,7 +150,7 @@ class Profile(BaseModel):
     stop_when_saturated: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
     order: Literal["interleaved", "sequential", "random"] = "interleaved"
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 1
-    tolerance: Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text), Field(le=1)] = 0.01
+    tolerance: Annotated[Percent, Field(le=1)] = 0.01
     max_lateness: Annotated[Seconds, Field(gt=0, le=MAX_SECONDS)] = 0.05
     retries: Annotated[int, Field(strict=True, ge=0, le=10)] = 2
     flows: Annotated[int, Field(strict=True, ge=1, le=60_000)] = 1

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
-from netbench.model.fields import listed, parse_frame_size, written_size
+from netbench.model.fields import FRAME_SIZE_SCHEMA, listed, parse_frame_size, written_size
 from netbench.model.frame_mix import FrameSize, long_as
 from netbench.model.names import Name, NicName
 from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
@@ -85,10 +94,11 @@ _NAMED: Mapping[str, Activity] = {
 }
 
 
+NAMES = tuple(name for name, activity in _NAMED.items() if isinstance(activity, Stress))  # of scenarios that compute
 _MEANT: Mapping[str, Activity] = {
     DEDICATED: Off(),
     SHARED_IDLE: Idle(),
-    **{name: activity for name, activity in _NAMED.items() if isinstance(activity, Stress)},
+    **{name: _NAMED[name] for name in NAMES},
 }
 
 
@@ -132,7 +142,10 @@ def _network(rate: object, frame_size: object) -> Network:
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
     share = _SHARE.fullmatch(rate.strip())
     if share is None:
-        return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
+        try:
+            return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
+        except ValueError as error:
+            raise ValueError(f"network: {rate!r}: {error}") from error
     if not 0 < float(share[1]) <= 1000:
         raise ValueError("network: a share of the maximum is more than 0% and at most 1000%")
     return Network(None, float(share[1]), size)
@@ -152,7 +165,27 @@ def written(activity: Activity) -> object:
     return str(activity)
 
 
-ActivityField = Annotated[Activity, PlainValidator(_activity), PlainSerializer(written)]
+_WORKERS = {"type": "integer", "minimum": 0, "maximum": _MOST_WORKERS}
+_ACTIVITY_SCHEMA = {
+    "anyOf": [
+        {"enum": [*_NAMED, False]},
+        {
+            "type": "object",
+            "required": ["stress"],
+            "additionalProperties": False,
+            "properties": {"stress": {"type": "object", "properties": {"cpu": _WORKERS, "vm": _WORKERS}}},
+        },
+        {
+            "type": "object",
+            "required": ["network"],
+            "additionalProperties": False,
+            "properties": {"network": {"type": "string"}, "frame_size": FRAME_SIZE_SCHEMA},
+        },
+    ]
+}
+ActivityField = Annotated[
+    Activity, PlainValidator(_activity), PlainSerializer(written), WithJsonSchema(_ACTIVITY_SCHEMA)
+]
 
 
 class Scenario(BaseModel):

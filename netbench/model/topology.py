@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -21,6 +22,7 @@ from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import Name, NicName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario
 from netbench.model.traffic import Receive
+from netbench.model.unit_hints import bit_rate_hint
 from netbench.model.units import MAX_MTU, USUAL_MTU, format_bit_rate, parse_bit_rate
 from netbench.model.ways_back import with_ways_back
 
@@ -33,14 +35,17 @@ class _Strict(BaseModel):
 
 def _positive_rate(value: object) -> float:
     if not isinstance(value, str):
-        raise ValueError("a link rate needs a unit; write for example 1Gbit/s")
+        raise ValueError(f"a link rate needs a unit; write for example 1Gbit/s{bit_rate_hint(value)}")
     rate = parse_bit_rate(value)
     if rate <= 0:
         raise ValueError("a link rate must be more than 0")
     return rate
 
 
-BitRate = Annotated[float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate)]
+_RATE_SCHEMA = {"type": "string", "description": "1Gbit/s", "pattern": r"^\s*[0-9.]+\s*[kKMGT]?bit/s\s*$"}
+BitRate = Annotated[
+    float, BeforeValidator(_positive_rate), PlainSerializer(format_bit_rate), WithJsonSchema(_RATE_SCHEMA)
+]
 
 
 def _endpoint(text: str) -> str:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Self
 
 from netbench.model.frame_mix import FrameSize, mean_bytes
+from netbench.model.unit_hints import bit_rate_hint, load_hint, memory_hint, time_hint
 
 FCS_BYTES = 4
 WIRE_OVERHEAD_BYTES = 20
@@ -60,7 +61,7 @@ def parse_bit_rate(text: str) -> float:
     """Bit/s of a rate such as `1Gbit/s` or `400 Mbit/s`; ValueError for anything else."""
     match = _BIT_RATE.fullmatch(text.strip())
     if not match:
-        raise ValueError("not a bit rate; write for example 1Gbit/s or 400Mbit/s")
+        raise ValueError(f"not a bit rate; write for example 1Gbit/s or 400Mbit/s{bit_rate_hint(text)}")
     return _scaled(match["number"], _SI[match["prefix"]])
 
 
@@ -74,7 +75,7 @@ def parse_seconds(text: str | float) -> float:
         return float(text)
     match = _TIME.fullmatch(text.strip())
     if not match:
-        raise ValueError("not a time; write for example 500ms, 1s or 2min")
+        raise ValueError(f"not a time; write for example 500ms, 1s or 2min{time_hint(text)}")
     return _scaled(match["number"], _SECONDS[match["unit"]])
 
 
@@ -82,7 +83,7 @@ def parse_mebibytes(text: str) -> int:
     """MiB of an amount of memory such as `256M` or `1G` (both of 1024); ValueError for anything else."""
     match = _MEMORY.fullmatch(text.strip())
     if not match:
-        raise ValueError("not an amount of memory; write for example 256M or 1G")
+        raise ValueError(f"not an amount of memory; write for example 256M or 1G{memory_hint(text)}")
     return int(match["number"]) * _MEBIBYTES[match["unit"]]
 
 
@@ -173,4 +174,4 @@ def _parsed_load(text: str) -> Load:
             if kind is LoadKind.SHARE and value > 100:
                 raise ValueError("a share of line rate is at most 100%")
             return Load(kind, value)
-    raise ValueError("not a load; write for example 400Mbit/s, 148809fps, 50% or max")
+    raise ValueError(f"not a load; write for example 400Mbit/s, 148809fps, 50% or max{load_hint(text)}")

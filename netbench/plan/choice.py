@@ -1,7 +1,9 @@
 """Which UUTs and scenarios are chosen, and whether the topology can play them."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
+from netbench.config.wording import close_to
 from netbench.errors import UsageError
 from netbench.model.frame_mix import in_bytes
 from netbench.model.profile import Profile
@@ -24,7 +26,8 @@ def choose(
     UsageError for an unknown UUT or scenario, for too many streams, and for a scenario that the topology cannot play.
     """
     chosen = _chosen("UUT", uuts, [uut.name for uut in topology.uuts])
-    cases = _chosen_scenarios(profile, scenarios)
+    names = _chosen("scenario", scenarios, [scenario.name for scenario in profile.scenarios])
+    cases = [profile.scenario(name) for name in names]
     for case in cases:
         _refuse_unfit(topology, profile, case)
     return Wanted(topology, profile, tuple(chosen), tuple(cases), costs or Costs())
@@ -84,17 +87,14 @@ def _refuse_unfit(topology: Topology, profile: Profile, case: Scenario) -> None:
         )
 
 
-def _chosen_scenarios(profile: Profile, wanted: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names; the beginning of a name, up to a hyphen, stands for all that begin so."""
-    known = [scenario.name for scenario in profile.scenarios]
-    names: list[str] = []
-    for name in wanted:
-        names += [one for one in known if one == name or one.startswith(f"{name}-")] or [name]
-    return [profile.scenario(name) for name in _chosen("scenario", names, known)]
-
-
 def _chosen(what: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise UsageError(f"there is no {what} {unknown[0]!r} here; there are {', '.join(known)}")
-    return [name for name in known if name in wanted] if wanted else list(known)
+    """The known names that are wanted, by name or by a pattern with `*`; all where none is."""
+    found: set[str] = set()
+    for name in wanted:
+        matching = [one for one in known if fnmatchcase(one, name.replace("[", "[[]"))]
+        if not matching:
+            close = close_to(name, known)
+            hint = f"did you mean {close}? " if close else ""
+            raise UsageError(f"there is no {what} {name!r} here; {hint}there are {', '.join(known)}")
+        found.update(matching)
+    return [name for name in known if name in found] if wanted else list(known)

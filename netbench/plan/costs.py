@@ -1,6 +1,6 @@
 """How long a campaign takes, about."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -39,19 +39,20 @@ class Costs:
 
     def expected_s(self, trials: Iterable[TrialSpec]) -> float:
         """How long these trials should take, in that order, in seconds; guests brought up included."""
-        places = groupby(trials, key=lambda trial: self._place(trial.uut))
-        return sum(self._there_s(place, there) for place, there in places) or self.start_s
+        return sum(before_s + trial_s for _, before_s, trial_s in self.each(trials)) or self.start_s
 
-    def _there_s(self, place: Place, trials: Iterable[TrialSpec]) -> float:
-        expected = self.start_s + place.start_s
-        for (uut, _), on_one_boot in groupby(trials, key=lambda trial: (trial.uut, trial.boot)):
-            expected += self._of(uut).bring_up_s
-            own = list(on_one_boot)
-            expected += self.warm_up_trials * self._trial_s(own[0])
-            for neighbours, beside in groupby(own, key=lambda trial: [one.name for one in trial.neighbours]):
-                expected += sum(self._of(f"{uut}.{name}").bring_up_s for name in neighbours)
-                expected += sum(map(self._trial_s, beside))
-        return expected
+    def each(self, trials: Iterable[TrialSpec]) -> Iterator[tuple[TrialSpec, float, float]]:
+        """Each of these trials with the seconds that bringing something up before it takes, and those of its own."""
+        for place, there in groupby(trials, key=lambda trial: self._place(trial.uut)):
+            before_s = self.start_s + place.start_s
+            for (uut, _), on_one_boot in groupby(there, key=lambda trial: (trial.uut, trial.boot)):
+                own = list(on_one_boot)
+                before_s += self._of(uut).bring_up_s + self.warm_up_trials * self._trial_s(own[0])
+                for neighbours, beside in groupby(own, key=lambda trial: [one.name for one in trial.neighbours]):
+                    before_s += sum(self._of(f"{uut}.{name}").bring_up_s for name in neighbours)
+                    for trial in beside:
+                        yield trial, before_s, self._trial_s(trial)
+                        before_s = 0.0
 
     def _trial_s(self, trial: TrialSpec) -> float:
         expected = trial.duration_s + trial.settle_before_s + trial.settle_after_s

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netbench.model.fields import LoadField, Seconds, listed, parse_percent, percent_text
+from netbench.model.fields import LoadField, Percent, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import MAX_SECONDS, Count
 from netbench.model.units import Load, LoadKind
@@ -13,7 +13,6 @@ from netbench.search.loss_rate import LossRate
 from netbench.search.method import Goal, Method
 from netbench.search.sweep import Sweep
 
-Percent = Annotated[float, BeforeValidator(parse_percent), PlainSerializer(percent_text)]
 _LOWEST_PART = 0.001
 # With these, 99.7 % of the searches of benchmarks/search.py on noisy UUTs are right.
 _INITIAL_S, _DURATION_SUM_S = 0.2, 5.0

@@ -24,6 +24,7 @@ from netbench.testbed.host_checks import (
     check_named_ports,
     check_packages,
     check_parquet,
+    check_plug_ins,
     check_root,
     check_tool,
     debian_kernel,
@@ -48,6 +49,7 @@ def diagnose(
     """
     euid = os.geteuid() if euid is None else euid
     checks = look_for(needs, which, euid)
+    checks += check_plug_ins()
     if needs is None:
         checks += platform_checks(_with_others(checks, which, euid))
     checks += [check_cpus(), check_governor(), check_clocksource(), check_memory(), check_disk()]

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, installed
 from netbench.errors import NetbenchError
 from netbench.linux.needs import Tool
 from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
@@ -137,6 +138,18 @@ def check_packages() -> Check:
         return Check("python", Status.MISSING, f"no {', '.join(missing)}", remedy, needed_for)
     found = ", ".join(f"{package} {version}" for package, version in versions.items())
     return Check("python", Status.OK, f"{platform.python_version()} with {found}", "", needed_for)
+
+
+def check_plug_ins() -> list[Check]:
+    """A line for each plug-in that cannot be imported; the others work without it."""
+    broken = {
+        name: why for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for name, why in installed(group).broken.items()
+    }
+    remedy = "install what it lacks, or remove the package that it is from"
+    return [
+        Check(f"plug-in:{name}", Status.WARNING, why, remedy, f"topologies and profiles with kind {name}")
+        for name, why in broken.items()
+    ]
 
 
 def check_parquet() -> Check:

@@ -81,7 +81,7 @@ def test_every_scenario_of_the_paper(results):
 
 def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(results, start):
     """Though the search for it was killed in the middle, and went on later."""
-    wanted = (*settings(maxima__duration="1s", retries=3), "--scenario", "network")
+    wanted = (*settings(maxima__duration="1s", retries=3), "--scenario", "network-*")
     campaign = start(*RUN, "-o", results, *wanted)
     wait_for(lambda: results.exists() and stored(results) >= 4, 60)
     campaign.send_signal(signal.SIGKILL)
@@ -110,7 +110,7 @@ def test_a_share_is_of_the_true_limit_though_the_list_of_loads_ends_far_below(re
 
 
 def test_a_list_of_loads_that_ends_below_the_limit_has_no_maximum(results):
-    done = netbench(*RUN, "-o", results, *settings(maxima="loads"), "--scenario", "network")
+    done = netbench(*RUN, "-o", results, *settings(maxima="loads"), "--scenario", "network-*")
     assert done.returncode == 1, done.stdout + done.stderr
     found = {(row["scenario"], row["reasons"]) for row in rows(results) if not row["guest"]}
     assert {(scenario, "maximum-unknown" in why) for scenario, why in found} == {
@@ -122,7 +122,7 @@ def test_a_list_of_loads_that_ends_below_the_limit_has_no_maximum(results):
 
 
 def test_a_load_that_dies_costs_an_attempt_at_its_trial_and_no_other(results, start):
-    computing = ("--scenario", "dedicated", "--scenario", "cpu")
+    computing = ("--scenario", "dedicated", "--scenario", "cpu-*")
     campaign = start(*RUN, "-o", results, *settings(duration="2s", retries=1), *computing)
     wait_for(lambda: len(loads()) == 2, 60)  # the one worker of cpu-light, and its parent
     time.sleep(1)  # the trial sends for two

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from netbench.cli.analyze import analyze_command
 from tests.unit.capture_files import (
     FLUSH_MAC,
@@ -71,6 +73,16 @@ def test_every_number_is_in_both(tmp_path: Path) -> None:
     assert "one clock" in text
     assert "WARNING" not in text
     assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("columns", [80, 60, 40])
+def test_lines_fit_the_terminal_and_no_word_is_broken(tmp_path: Path, monkeypatch, columns: int) -> None:
+    whole = analyzed(tmp_path / "c.pcap", pcap(two_streams(), nanoseconds=True))[0]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = analyze_command(Path("c.pcap"), as_json=False)
+    assert max(map(len, text.splitlines())) <= columns
+    assert {word for word in whole.split() if "/" not in word} <= {"Stream", *text.split()}
 
 
 def test_delay_its_variation_and_reordering(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from importlib.metadata import version
 
 import pytest
 
@@ -37,6 +38,8 @@ COMMANDS = [
     "clean",
     "image",
     "hosts",
+    "init",
+    "schema",
 ]
 
 
@@ -81,6 +84,93 @@ def test_every_command_explains_itself(command):
         assert (code, err) == (0, "")
         assert out.startswith("Usage:")
         assert "--help" in out
+        assert command(name, "-h") == (code, out, err)
+
+
+def test_the_list_of_commands_says_what_each_is_in_80_columns(command):
+    listed = command("-h")[1].partition("Commands:\n")[2].splitlines()
+    assert max(map(len, listed)) <= 80
+    assert not [line for line in listed if "..." in line]
+
+
+def test_its_version(command):
+    assert command("--version") == (0, f"netbench {version('netbench')}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("run netns-v", ["netns-vmm"]),
+        ("run netns schlosser2011-s", ["schlosser2011-short"]),
+        ("run netns quick --uut ", ["bridge", "route", "drops-7-of-100"]),
+        ("search netns --uut dr", ["drops-7-of-100"]),
+        ("run netns-vmm interference --scenario network-1", ["network-10", "network-110", "network-150"]),
+        ("run netns quick --scenario ", ["dedicated"]),
+        ("run no-such quick --uut ", []),
+        ("run netns ./", []),
+        ("export --format ", ["csv", "json", "parquet"]),
+        ("rep", ["report"]),
+    ],
+)
+def test_what_a_shell_completes(command, monkeypatch, tmp_path, words, found):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("_NETBENCH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"netbench {words}")
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ") + 1))
+    code, out, err = command()
+    assert (code, out.split(), err) == (0, found, "")
+
+
+def test_files_of_ones_own_are_completed_beside_the_shipped_ones(command, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netns-mine.yaml").write_text("uuts: [{name: mine}]\n")
+    monkeypatch.setenv("_NETBENCH_COMPLETE", "complete_bash")
+    for words, found in (("run netns-m", "netns-mine.yaml"), ("run netns-mine.yaml quick --uut ", "mine")):
+        monkeypatch.setenv("COMP_WORDS", f"netbench {words}")
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ") + 1))
+        assert command()[:2] == (0, f"{found}\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern", "chosen"),
+    [
+        ("--uut", "*e", ["bridge", "route"]),
+        ("--uut", "drops-7-of-100", ["drops-7-of-100"]),
+        ("--scenario", "ded*", ["bridge", "route", "drops-7-of-100"]),
+    ],
+)
+def test_uuts_and_scenarios_are_chosen_by_name_or_pattern(command, option, pattern, chosen):
+    code, out, _ = command("run", "netns", "quick", "--dry-run", option, pattern)
+    assert code == 0
+    assert [line.split()[2] for line in out.splitlines() if line.startswith("# UUT ")] == chosen
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "says"),
+    [
+        ("--uut", "rout", "there is no UUT 'rout' here; did you mean route? there are bridge, route"),
+        ("--uut", "vm-*", "there is no UUT 'vm-*' here; there are bridge"),
+        ("--scenario", "dedicate", "there is no scenario 'dedicate' here; did you mean dedicated?"),
+        ("--scenario", "ded", "there is no scenario 'ded' here"),
+    ],
+)
+def test_what_matches_no_uut_and_no_scenario_is_refused(command, option, wrong, says):
+    code, out, err = command("run", "netns", "quick", "--dry-run", option, wrong)
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert says in err
+
+
+def test_what_there_is_as_json(command):
+    code, out, _ = command("list", "--json")
+    listed = json.loads(out)
+    assert code == 0
+    assert list(listed) == ["topologies", "profiles", "generators", "sinks", "schedules", "uuts"]
+    [netns] = [one for one in listed["topologies"] if one["name"] == "netns"]
+    assert netns["uuts"] == ["bridge", "route", "drops-7-of-100"]
+    [demo] = [one for one in listed["profiles"] if one["name"] == "demo"]
+    assert demo["scenarios"] == ["dedicated", "cpu-heavy"]
+    assert {one["name"] for one in listed["uuts"]} >= {"raw", "qemu"}
+    assert all(one["origin"].startswith("netbench ") for one in listed["uuts"])
 
 
 WRONG = [
@@ -90,13 +180,21 @@ WRONG = [
     (("run", "netns"), "Missing argument"),
     (("run", "netns", "quick", "--no-such-option"), "No such option: --no-such-option"),
     (("run", "netns", "quick", "--seed", "x"), "'--seed'"),
-    (("run", "nets", "quick"), "nets: no such topology"),
-    (("run", "netns", "quik"), "quik: no such profile"),
+    (
+        ("run", "nets", "quick"),
+        "nets: no such topology: neither a file nor one of the shipped ones; did you mean netns?",
+    ),
+    (
+        ("run", "netns", "quik"),
+        "quik: no such profile: neither a file nor one of the shipped ones; did you mean quick?",
+    ),
+    (("run", "quick", "netns"), "quick: is a profile, and a topology is wanted in its place"),
+    (("run", "netns", "netns-3"), "netns-3: is a topology, and a profile is wanted in its place"),
     (("run", "netns", "quick", "--uut", "x"), "there is no UUT 'x' here; there are bridge, route, drops-7-of-100"),
-    (("run", "netns", "quick", "--scenario", "shared"), "there is no scenario 'shared' here; there are dedicated"),
+    (("run", "netns", "quick", "--scenario", "x"), "there is no scenario 'x' here; there are dedicated"),
     (
         ("run", "netns", "quick", "--set", "frame_sizes=63"),
-        "--set frame_sizes=63: frame_sizes[0]: 63 is not allowed: input should be greater than or equal to 64",
+        "--set frame_sizes=63: frame_sizes[0]: 63 is not allowed: a frame has at least 64 bytes, FCS included",
     ),
     (("run", "netns", "quick", "--seed", "-1"), "seed: -1 is not allowed"),
     (("resume",), "Missing argument"),
@@ -115,6 +213,9 @@ WRONG = [
     (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
+    (("init",), "name the ports that send and receive, in pairs, or netns"),
+    (("schema",), "Missing argument"),
+    (("schema", "result"), "'result' is not one of 'topology', 'profile'"),
     (("clean", "now"), "unexpected extra argument"),
 ]
 
@@ -204,9 +305,30 @@ GO_ON = "what was measured is kept; go on with: netbench resume"
         (Stopped(signal.SIGHUP), 129, f"stopped; {GO_ON}"),
     ],
 )
-def test_a_campaign_that_was_broken_off_says_how_to_go_on(command, monkeypatch, results, error, code, says):
+def test_a_campaign_that_was_broken_off_shows_what_there_is_and_how_to_go_on(
+    command, monkeypatch, results, error, code, says
+):
     monkeypatch.setattr(campaign, "resume", raising(error))
-    assert command("resume", results.path) == (code, "", f"{says} {results.path}\n")
+    given, out, err = command("resume", results.path)
+    assert (given, err) == (code, f"{says} {results.path}\n")
+    assert "2 valid" in out
+    assert out.endswith(f"report of what there is: {results.report}\n")
+    assert results.report.read_text().startswith("<!")
+
+
+def test_stopped_again_while_it_writes_the_report_it_still_says_how_to_go_on(command, monkeypatch, results):
+    monkeypatch.setattr(campaign, "resume", raising(Stopped(signal.SIGINT)))
+    monkeypatch.setattr("netbench.cli.campaign.write_report", raising(KeyboardInterrupt()))
+    code, _, err = command("resume", results.path)
+    assert (code, err) == (ExitCode.SIGINT, f"stopped; {GO_ON} {results.path}\n")
+
+
+def test_where_no_report_can_be_written_what_stopped_it_is_still_told(command, monkeypatch, results):
+    monkeypatch.setattr(campaign, "resume", raising(TestbedError("the disk is full")))
+    monkeypatch.setattr("netbench.cli.campaign.write_report", raising(TestbedError("no space left")))
+    code, out, err = command("resume", results.path)
+    assert (code, err) == (4, f"netbench: the disk is full\n{GO_ON} {results.path}\n")
+    assert out.endswith("no report could be written: no space left\n")
 
 
 def test_stopped_before_there_was_anything_to_go_on_with(command, monkeypatch, tmp_path):
@@ -272,6 +394,22 @@ def test_trials_that_stayed_invalid_show_in_the_exit_code(resumed, results):
     code, out, err = resumed(trial(stream_counts(received=None), uut="bridge", repetition=3, index=2, reasons=reasons))
     assert (code, err) == (ExitCode.INVALID_RESULTS, "1 of 3 trials stayed invalid; the report says why\n")
     assert f"report: {results.report}\n" in out
+
+
+def test_a_schema_for_editors(command, tmp_path):
+    code, out, _ = command("schema", "profile")
+    assert code == 0
+    assert json.loads(out)["title"] == "netbench profile"
+    assert command("schema", "topology", "-o", tmp_path / "x.json") == (0, "", "")
+    assert json.loads((tmp_path / "x.json").read_text())["title"] == "netbench topology"
+
+
+def test_a_start(command, tmp_path):
+    code, out, err = command("init", "netns", "-o", tmp_path)
+    assert (code, err) == (0, "")
+    wanted = (tmp_path / "topology.yaml", tmp_path / "profile.yaml")
+    assert f"netbench run {wanted[0]} {wanted[1]}\n" in out
+    assert command("run", *wanted, "--dry-run")[0] == 0
 
 
 def test_exporting(command, results, tmp_path):

@@ -180,6 +180,14 @@ def test_text_says_each_remedy_once_in_one_piece_and_sums_up():
     assert "[red]brackets[/red]" in printed(Check("x", Status.WARNING, "[red]brackets[/red]", "", ""))
 
 
+def test_on_a_terminal_what_was_found_is_broken_between_words_and_what_to_do_is_not():
+    found, command = "a port that carries something else " * 4, "apt-get install " + "package " * 20
+    text = doctor_text([Check("port:eth0", Status.WARNING, found.strip(), command.strip(), found.strip())], 80).plain
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > 80] == [line for line in lines if "do:  apt-get" in line]
+    assert " ".join(text.split()).count(found.strip()) == 2
+
+
 def test_only_what_is_missing_makes_it_fail():
     fine = [check(status) for status in Status if status is not Status.MISSING]
     assert exit_code(fine) is ExitCode.DONE

@@ -14,13 +14,23 @@ from netbench.results.event_log import EventLog
 def test_a_log_is_one_event_a_line_with_its_time(tmp_path):
     path = tmp_path / "events.jsonl"
     log, before = EventLog(path), time.time_ns()
-    log.on(TrialStored("a/b", 3, "valid"))
+    log.on(TrialStored("a/b", 3, "valid", ("saturated",), 1.5, 1.25, 0.5, 60.0))
     log.on(UutFailed("bridge", "two\nlines, ünï"))
     EventLog(path).on(NeighboursReady("bridge", ("second",)))
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     times = [line.pop("time_ns") for line in lines]
     assert lines == [
-        {"kind": "trial-stored", "key": "a/b", "index": 3, "verdict": "valid"},
+        {
+            "kind": "trial-stored",
+            "key": "a/b",
+            "index": 3,
+            "verdict": "valid",
+            "reasons": ["saturated"],
+            "offered_mbps": 1.5,
+            "throughput_mbps": 1.25,
+            "loss_ratio": 0.5,
+            "left_s": 60.0,
+        },
         {"kind": "uut-failed", "uut": "bridge", "why": "two\nlines, ünï"},
         {"kind": "neighbours-ready", "uut": "bridge", "neighbours": ["second"]},
     ]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from netbench.cli.output import LastingOutput, printable
+from netbench.cli.output import UNLIMITED, LastingOutput, console_on, printable, width_of
 
 NETBENCH = f"{sys.executable} -m netbench"
 LIST = f"{NETBENCH} list"
@@ -32,6 +32,20 @@ def test_whoever_prints_says_that_it_could_not_and_nothing_more(how, command):
     assert said_of(f"{how} {NETBENCH} {command} >/dev/full") == (4, full)
     as_it_deserves = said_of(f"{NETBENCH} {command} >/dev/null")
     assert said_of(f"set -o pipefail; {how} {NETBENCH} {command} | true") == as_it_deserves
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_has_its_width_and_a_file_has_none(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr("netbench.cli.output.get_terminal_size", lambda: os.terminal_size((132, 40)))
+    assert (width_of(Terminal()), width_of(io.StringIO())) == (132, UNLIMITED)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert width_of(io.StringIO()) == 132, "what shutil makes of it"
+    assert console_on(LastingOutput(io.StringIO())).width == 132
 
 
 @pytest.mark.parametrize("gone", ["2>/dev/full", "2>&-"])

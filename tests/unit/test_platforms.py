@@ -95,7 +95,7 @@ def test_all_that_is_installed_is_listed_in_80_columns_without_root(monkeypatch,
     assert here["choosy"].startswith("not known: its options decide")
     assert here["raw"] == "not known: bridge: not checked: needs root; bridge-nf: not checked: needs root"
     monkeypatch.setattr(listing, "judge_platforms", lambda: judged)
-    text = listing.uut_listing()
+    text = listing.uut_listing(80)
     assert max(map(len, text.splitlines())) <= 80
     assert "boxes (para virtualisation)\n  Guests of a VMM from outside.\n  attachments:   tap\n" in text
     assert "  NICs:          virtio-net-pci, vmxnet3 (paravirtual); e1000, rtl8139" in text

@@ -2,11 +2,12 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
 
-from netbench.cli.progress import ConsoleProgress
+from netbench.cli.progress import ConsoleProgress, _Lines, duration_text
 from netbench.model.campaign import EndedSweep
 from netbench.model.events import (
     CampaignDisturbed,
@@ -28,8 +29,8 @@ def started(planned=4, done=0, expected_s=12.4):
     return CampaignStarted("lab", "one", planned, done, expected_s)
 
 
-def stored(verdict="valid", key=KEY):
-    return TrialStored(key, 0, verdict)
+def stored(verdict="valid", key=KEY, reasons=(), **more):
+    return TrialStored(key, 0, verdict, reasons, **more)
 
 
 def shown(*events, terminal=False, width=120) -> str:
@@ -94,7 +95,6 @@ def test_a_bar_on_a_terminal():
     assert "ends about" in text
     assert f"{KEY} (attempt 2)" in text
     assert "1/4" in text
-    assert "1 invalid" in text
     assert f"{KEY} (attempt 2)" in plain(shown(started(**ENDLESS), AGAIN, terminal=True))
     assert "attempt" not in shown(started(), TrialStarted(KEY, 0, 1), stored(), terminal=True), "the first is not told"
 
@@ -103,3 +103,63 @@ def test_a_bar_on_a_terminal():
 def test_the_cursor_is_back_when_it_is_over(last):
     text = shown(started(), last, terminal=True)
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+
+def test_a_terminal_that_cannot_go_back_gets_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown(started(), stored(), terminal=True).splitlines()[1] == f"1/4 {KEY} valid"
+
+
+NUMBERS = {"offered_mbps": 13.44, "throughput_mbps": 12.5, "loss_ratio": 0.07, "left_s": 200.4}
+SEVERAL = (
+    started(),
+    stored("invalid", reasons=("saturated", "link-down"), **NUMBERS),
+    stored("suspicious", reasons=("foreign-frames", "not-drained"), **NUMBERS),
+    AGAIN,
+    stored("invalid", reasons=("link-down",), **NUMBERS),
+)
+CAME_OF = f"{KEY} invalid (saturated, link-down): 12.5 of 13.4 Mbit/s out, 7.000 % lost"
+
+
+def test_a_line_of_a_trial_has_its_numbers_its_reasons_and_the_end():
+    line = shown(*SEVERAL).splitlines()[1]
+    assert re.fullmatch(re.escape(f"1/4 {CAME_OF}; ends about ") + r"\d\d:\d\d:\d\d, in 3 min 20 s", line)
+
+
+def test_the_bar_has_the_last_numbers_and_counts_doubts_with_their_reasons():
+    text = plain(shown(*SEVERAL, terminal=True))
+    assert f"last: {KEY} invalid (link-down): 12.5 of 13.4 Mbit/s out, 7.000 % lost" in text
+    assert "2 invalid (link-down 2); 1 suspicious (foreign-frames 1, not-drained 1)" in text
+    assert "in 3 min 20 s" in text
+
+
+def test_the_bar_fits_80_columns_and_breaks_no_word():
+    longest = "qemu-virtio-same-cpu/network-20000fps/s1+s2+s3/1518/20000fps/9"
+    lines = plain(
+        shown(started(), stored(key=longest, reasons=("foreign-frames",), **NUMBERS), terminal=True, width=80)
+    )
+    assert f"{longest} valid \n" in lines
+    assert max(map(len, lines.replace("\r", "\n").splitlines())) <= 80
+
+
+def test_a_log_that_was_silent_says_what_is_being_done_and_when_it_ends():
+    text = io.StringIO()
+    lines = _Lines(Console(file=text, width=200), quiet_s=0.005)
+    lines.on(started())
+    lines.on(AGAIN)
+    for _ in range(1000):
+        if f"still at {KEY} (attempt 2); ends about " in text.getvalue():
+            break
+        time.sleep(0.01)
+    lines.close()
+    said = text.getvalue()
+    assert f"still at {KEY} (attempt 2); ends about " in said
+    time.sleep(0.02)
+    assert text.getvalue() == said, "nothing is said of a campaign that is over"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (7500, "2 h 05 min")]
+)
+def test_times_as_people_say_them(seconds, text):
+    assert duration_text(seconds) == text

@@ -131,7 +131,8 @@ def test_whatever_is_wrong_is_named_with_its_line_and_key(file, data):
     is_topology = file.parent.name == TOPOLOGIES
     with file_of(text.encode()) as path, pytest.raises(UsageError) as caught:
         load_topology(path, option_models(UUTS)) if is_topology else load_profile(path, profile_kinds())
-    lines = parse_document(text, "").lines
-    around = {lines[wrong[:length]] for length in range(1, len(wrong) + 1)} | {lines[*wrong, "no-such-key"]}
-    assert any(f"{path}:{line}: " in str(caught.value) for line in around), str(caught.value)
+    document = parse_document(text, str(path))
+    around = {document.where(wrong[:length]) for length in range(1, len(wrong) + 1)}
+    around.add(document.where((*wrong, "no-such-key"), key=True))
+    assert any(f"{place}: " in str(caught.value) for place in around), str(caught.value)
     assert any(str(key) in str(caught.value) for key in wrong if isinstance(key, str))

@@ -1,15 +1,17 @@
 """What comes with netbench is found, listed, and can be measured with."""
 
-from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError
+from importlib.metadata import EntryPoint, EntryPoints, PackageNotFoundError, entry_points
 
 import pytest
 
 from netbench.cli.listing import listing
 from netbench.config import plugins as plugins_module
 from netbench.config import shipped as shipped_module
-from netbench.config.plugins import GENERATORS, SINKS, UUTS, option_models, plugins
+from netbench.config.loading import load_topology
+from netbench.config.plugins import GENERATORS, SINKS, UUTS, installed, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
-from netbench.errors import MissingError, UsageError
+from netbench.errors import UsageError
+from netbench.testbed.host_checks import Status, check_plug_ins
 
 SHIPPED_TOPOLOGIES = [
     "lab-kvm",
@@ -71,13 +73,17 @@ def test_a_path_is_a_path_whether_it_exists_or_not(tmp_path, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    ("folder", "what", "names"), [(TOPOLOGIES, "topology", SHIPPED_TOPOLOGIES), (PROFILES, "profile", SHIPPED_PROFILES)]
+    ("folder", "what", "names", "meant"),
+    [
+        (TOPOLOGIES, "topology", SHIPPED_TOPOLOGIES, ""),
+        (PROFILES, "profile", SHIPPED_PROFILES, "did you mean quick? "),
+    ],
 )
-def test_an_unknown_name_lists_those_there_are(folder, what, names):
+def test_an_unknown_name_lists_those_there_are(folder, what, names, meant):
     with pytest.raises(UsageError) as caught:
         find(folder, "quik")
-    listed = ", ".join(names)
-    assert str(caught.value) == f"quik: no such {what}: neither a file nor one of the shipped ones ({listed})"
+    listed = f"{meant}there are {', '.join(names)}"
+    assert str(caught.value) == f"quik: no such {what}: neither a file nor one of the shipped ones; {listed}"
 
 
 def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch):
@@ -97,7 +103,7 @@ def test_without_a_checkout_the_installed_files_are_found(tmp_path, monkeypatch)
 
 
 def test_the_list_names_everything_with_a_line_about_it():
-    lines = listing().splitlines()
+    lines = listing(200).splitlines()
     titles = [line for line in lines if not line.startswith(" ")]
     assert titles == ["topologies:", "profiles:", "generators:", "sinks:", "schedules:", "UUTs:"]
     entries = dict(line.split(maxsplit=1) for line in lines if line.startswith(" "))
@@ -148,11 +154,50 @@ def test_a_kind_from_elsewhere_is_listed_too(monkeypatch):
     assert list(plugins(UUTS)) == ["a-fake", "raw"]
 
 
-@pytest.mark.parametrize("value", ["no.such.module:X", "netbench.uut.raw:NoSuchClass"])
-def test_a_kind_that_cannot_be_imported_is_named(monkeypatch, value):
-    offer(monkeypatch, ("broken", value))
-    with pytest.raises(MissingError, match=f"broken \\({value}\\) cannot be imported: "):
-        plugins(UUTS)
+@pytest.mark.parametrize("value", ["no.such.module:X", "netbench.uut.raw:NoSuchClass", "tests.unit.inputs:topology"])
+def test_a_kind_that_cannot_be_imported_disables_only_itself_by_name(monkeypatch, value):
+    offer(monkeypatch, ("broken", value), ("raw", "netbench.uut.raw:Raw"))
+    assert list(plugins(UUTS)) == ["raw"]
+    models = option_models(UUTS)
+    assert list(models) == ["raw"]
+    told = f"broken ({value}) cannot be imported: "
+    assert models.broken["broken"].startswith(told)
+    assert read_topology(models, "uuts.0.kind=raw").uuts[0].kind == "raw"
+    with pytest.raises(UsageError) as caught:
+        read_topology(models, "uuts.0.kind=broken")
+    assert str(caught.value).startswith(f"--set topology.uuts.0.kind=broken: {told}")
+
+
+def read_topology(models, setting):
+    return load_topology(
+        find(TOPOLOGIES, "netns"), models, ["topology.uuts=[{name: x, kind: raw}]", f"topology.{setting}"]
+    )
+
+
+def test_what_an_import_raises_whatever_it_is_is_told(monkeypatch):
+    class Entry:
+        name, value = "broken", "a:b"
+
+        def load(self):
+            raise RuntimeError("no licence")
+
+    monkeypatch.setattr(plugins_module, "entry_points", lambda group: [Entry()] if group == UUTS else [])
+    assert installed(UUTS).broken == {"broken": "broken (a:b) cannot be imported: RuntimeError: no licence"}
+
+
+def test_the_list_and_the_doctor_name_what_cannot_be_imported(monkeypatch):
+    more = {UUTS: [EntryPoint("broken", "no.such.module:X", UUTS)]}
+    monkeypatch.setattr(
+        plugins_module, "entry_points", lambda group: [*entry_points(group=group), *more.get(group, ())]
+    )
+    [line] = [line for line in listing(200).splitlines() if line.split()[:1] == ["broken"]]
+    assert "broken (no.such.module:X) cannot be imported: ModuleNotFoundError" in line
+    [check] = check_plug_ins()
+    assert (check.name, check.status) == ("plug-in:broken", Status.WARNING)
+    assert "cannot be imported" in check.found
+
+
+def test_without_any_plug_in_netbench_itself_is_not_installed(monkeypatch):
     offer(monkeypatch)
     with pytest.raises(UsageError, match="netbench is not installed"):
         plugins(UUTS)

@@ -138,7 +138,7 @@ def test_a_message_has_file_line_and_what_to_do(tmp_path):
     with pytest.raises(UsageError) as caught:
         load_topology(file, option_models(UUTS))
     says = "streams[1].reverse: 's2' is not allowed: there is no stream 's2'; streams are s1, back"
-    assert str(caught.value) == f"{file}:7: {says}"
+    assert str(caught.value) == f"{file}:7:27: {says}"
 
 
 def test_both_links_have_one_rate():

@@ -1,0 +1,53 @@
+"""Arguments and options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from netbench.cli import completion
+
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY",
+        help="A topology file, or the bare name of a shipped one.",
+        autocompletion=completion.topologies,
+    ),
+]
+ProfileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROFILE",
+        help="A profile file, or the bare name of a shipped one.",
+        autocompletion=completion.profiles,
+    ),
+]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Begin when no other netbench measures on this machine any more.")
+]
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A result directory of `netbench run`.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where results go; made anew.")
+]
+UutOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Only this UUT: its name, or a pattern with * such as 'vm-*'; may be repeated.",
+        autocompletion=completion.uuts,
+    ),
+]
+ScenarioOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Only this scenario: its name, or a pattern with * such as 'network-*'; may be repeated.",
+        autocompletion=completion.scenarios,
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a profile key, or a topology's: topology.KEY=VALUE."),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done; touch nothing.")]

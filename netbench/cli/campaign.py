@@ -1,0 +1,87 @@
+"""A campaign on the console: its progress, and at its end, or when it is stopped, what there is of results."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+from rich.console import Console
+
+from netbench.cli.output import LastingOutput, console_on, printable, visible
+from netbench.cli.progress import ConsoleProgress
+from netbench.cli.summary import rfc2544_table, searches_table, summary_table
+from netbench.errors import ExitCode, NetbenchError
+from netbench.hosts.signals import Stopped, stopping_on_signals
+from netbench.model.campaign import CampaignResults
+from netbench.model.events import Observer
+from netbench.report.page import write_report
+from netbench.report.steadiness_words import steadiness_warnings
+from netbench.results.directory import ResultDirectory
+from netbench.statistics.drift import steadiness_of
+from netbench.statistics.groups import group_trials
+
+
+def carry_out(directory: ResultDirectory, walk: Callable[[Sequence[Observer]], object]) -> None:
+    """Walk a campaign with progress on the console, then the tables and the report; typer.Exit(1) for invalid trials.
+
+    One that is stopped, or whose testbed breaks, leaves the same of what was measured so far, and says how to go on.
+    """
+    # Whoever was to read it may be gone long before the campaign is over.
+    output, errors = LastingOutput(sys.stdout), LastingOutput(sys.stderr)
+    console = console_on(output)
+    progress = ConsoleProgress(console)
+    try:
+        with stopping_on_signals():
+            walk([progress])
+    except Stopped as stopped:
+        progress.close()
+        if directory.manifest.exists():
+            try:
+                _show_so_far(directory, console)
+            finally:  # also where that is stopped in its turn
+                kept = f"stopped; what was measured is kept; go on with: netbench resume {directory.path}"
+                print(printable(kept), file=errors)
+        raise typer.Exit(128 + stopped.signum) from None
+    except NetbenchError as error:
+        progress.close()
+        if error.exit_code is ExitCode.BROKEN and directory.manifest.exists():
+            _show_so_far(directory, console)
+            hint = f"what was measured is kept; go on with: netbench resume {directory.path}"
+            raise type(error)(f"{error}\n{hint}") from error
+        raise
+    results = directory.results(counters=False).in_memory
+    _show(results, directory, console)
+    verdicts = [trial.verdict.value for trial in results.wanted_trials]
+    if invalid := verdicts.count("invalid"):
+        print(f"{invalid} of {len(verdicts)} trials stayed invalid; the report says why", file=errors)
+    print(visible(f"report: {directory.report}"), file=output)
+    output.flush()
+    # Searches try loads that the tester cannot do: what counts is whether they came to an end.
+    if any(one.is_failed for one in results.searches) if results.searches else invalid:
+        raise typer.Exit(ExitCode.INVALID_RESULTS)
+
+
+def _show_so_far(directory: ResultDirectory, console: Console) -> None:
+    """The tables and the report of what was measured before it was stopped; nothing where that was nothing."""
+    try:
+        results = directory.results(counters=False).in_memory
+        if results.trials:
+            _show(results, directory, console)
+            console.print(visible(f"report of what there is: {directory.report}"), markup=False, soft_wrap=True)
+    except NetbenchError as error:  # a full disk, say, which is what stopped it and is told afterwards
+        console.print(printable(f"no report could be written: {error}"), markup=False, soft_wrap=True)
+
+
+def _show(results: CampaignResults, directory: ResultDirectory, console: Console) -> None:
+    if results.maxima_searches:
+        console.print(searches_table(results, results.maxima_searches))
+    console.print(searches_table(results, results.searches) if results.searches else summary_table(results))
+    if (tests := rfc2544_table(results)) is not None:
+        console.print(tests)
+    write_report(results, directory.report)
+    warnings = list(results.warnings)
+    if not results.searches:
+        warnings += steadiness_warnings(steadiness_of(group_trials(results)))
+    if warnings:
+        kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
+        told = f"read the numbers with these warnings, which the report explains: {kinds}"
+        console.print(told, markup=False, highlight=False)

@@ -1,0 +1,120 @@
+"""`netbench init`: a topology and a profile of one's own to start from, which `netbench run` takes as they are."""
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from netbench.cli.output import visible
+from netbench.config.shipped import schema_file
+from netbench.errors import TestbedError, UsageError
+from netbench.linux.safety import Port, read_ports, refuse_unsafe_port
+from netbench.model.units import format_bit_rate
+
+NETNS = "netns"
+_TOPOLOGY, _PROFILE = "topology.yaml", "profile.yaml"
+_USUAL_MBPS = 1000
+
+
+def write_start(words: Sequence[str], directory: Path, ask: Callable[[str], str] | None) -> Iterator[str]:
+    """Write both files for `netns`, or for ports in pairs, into `directory`; what to say of it, a line each.
+
+    `ask` puts a question to the user where no words are given; None: nobody is there to be asked. UsageError where
+    either file is there already, or a port is missing or in use.
+    """
+    targets = {name: directory / name for name in (_TOPOLOGY, _PROFILE)}
+    for path in targets.values():
+        if path.exists() or path.is_symlink():
+            raise UsageError(f"{path}: is there already and stays as it is; name another directory with -o")
+    if not words:
+        words = _asked(ask)
+    texts = _in_namespaces() if list(words) == [NETNS] else _of_ports(words)
+    for (name, path), text in zip(targets.items(), texts, strict=True):
+        modeline = f"# yaml-language-server: $schema={schema_file(name.removesuffix('.yaml'))}\n"
+        _write(path, modeline + text)
+        yield f"written: {path}"
+    topology, profile = targets.values()
+    yield f"what is missing, if anything:  netbench doctor {topology}"
+    yield f"what would be done:            netbench run {topology} {profile} --dry-run"
+    yield f"measure:                       netbench run {topology} {profile}"
+
+
+def _asked(ask: Callable[[str], str] | None) -> list[str]:
+    """Two ports, or `netns`, as the user says; UsageError where there is nobody to ask."""
+    if ask is None:
+        raise UsageError("name the ports that send and receive, in pairs, or netns: netbench init eth1 eth2")
+    ports = read_ports()
+    free = [port for port in ports if not port.in_use]
+    lines = [f"  {port.name:16} {_about(port)}" for port in ports]
+    question = "\n".join(
+        [
+            "Ports of this machine:",
+            *lines,
+            "Which port sends? (Enter: none; measure inside network namespaces, without ports)",
+        ]
+    )
+    first = ask(visible(question)).strip()
+    if not first or first == NETNS:
+        return [NETNS]
+    others = ", ".join(port.name for port in free if port.name != first)
+    return [first, ask(visible(f"Which port receives what the UUT forwards? ({others or 'none is free'})")).strip()]
+
+
+def _about(port: Port) -> str:
+    speed = "" if port.speed_mbps is None else f"{format_bit_rate(port.speed_mbps * 1e6)}, "
+    return speed + ("free" if not port.in_use else f"in use: {'; '.join(port.in_use)}")
+
+
+def _in_namespaces() -> tuple[str, str]:
+    return _template("netns-topology.yaml").substitute(), _template("profile.yaml").substitute(
+        loads="[5kfps, 50kfps, max]", reason="what veth pairs and a kernel do on most machines"
+    )
+
+
+def _of_ports(names: Sequence[str]) -> tuple[str, str]:
+    """Streams over pairs of ports, each of which is free."""
+    if len(names) % 2 or len(set(names)) < len(names):
+        raise UsageError(f"init {' '.join(names)}: ports come in pairs, one that sends and one that receives, or netns")
+    for name in names:
+        refuse_unsafe_port(name)
+    rates = {port.name: port.speed_mbps or _USUAL_MBPS for port in read_ports() if port.name in names}
+    pairs = list(enumerate(zip(names[::2], names[1::2], strict=True), start=1))
+
+    def lines(indent: int, made: Callable[[int, str, str], list[str]]) -> str:
+        return "\n".join(" " * indent + line for number, (tx, rx) in pairs for line in made(number, tx, rx))
+
+    topology = _template("ports-topology.yaml").substitute(
+        ports=lines(6, lambda n, tx, rx: [f"tx{n}: {tx} # sends", f"rx{n}: {rx} # receives"]),
+        links=lines(
+            2,
+            lambda n, tx, rx: [
+                f"- {{ends: [tester/tx{n}], rate: {format_bit_rate(rates[tx] * 1e6)}}}",
+                f"- {{ends: [tester/rx{n}], rate: {format_bit_rate(rates[rx] * 1e6)}}}",
+            ],
+        ),
+        streams=lines(2, lambda n, tx, rx: [f"- {{name: s{n}, source: tester/tx{n}, sink: tester/rx{n}}}"]),
+        first=names[0],
+        second=names[1],
+    )
+    profile = _template("profile.yaml").substitute(
+        loads="[1%, 10%, max]", reason="parts of the link's rate that a source reaches on most machines"
+    )
+    return topology, profile
+
+
+def _template(name: str) -> Template:
+    return Template((files("netbench.cli") / "start" / name).read_text())
+
+
+def _write(path: Path, text: str) -> None:
+    """As a new file: never in the place of another."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path}: is there already and stays as it is; name another directory with -o") from None
+    except (PermissionError, NotADirectoryError) as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+    except OSError as error:
+        raise TestbedError(f"{path} was not written: {error.strerror}") from None

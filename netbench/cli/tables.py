@@ -1,0 +1,104 @@
+"""Tables that fit the console without breaking a word, however narrow it is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from netbench.cli.output import UNLIMITED
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; numbers are on the right. What `wraps` may take several lines, broken between words."""
+
+    heading: str
+    is_number: bool = True
+    wraps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Cells in the order of the columns; where `group` is another one than before, it is named on a line of its own."""
+
+    cells: tuple[Text | str, ...]
+    group: str = ""
+    begins_section: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """Columns as wide as they need be. Where that is too wide, those that wrap take several lines.
+
+    Where that does not do either, what is in the first column becomes a line of its own above its rows.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    title: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table at the width of the console."""
+        if self.title:
+            yield Text(self.title, style="italic")
+        widths = _widths(console, options, self.columns, self.rows)
+        if widths is not None or len(self.columns) < 2:
+            yield _table(self.columns, self.rows, widths)
+            return
+        rows = list(_named(self.rows))
+        for name, own in groupby(rows, key=lambda row: row.group):
+            cells = [Row(row.cells) for row in own]
+            yield Text(name, style="bold")
+            yield _table(self.columns[1:], cells, _widths(console, options, self.columns[1:], rows))
+
+
+def _named(rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows without their first cell, in groups of its name; where that is empty it is as above."""
+    name = ""
+    for row in rows:
+        name = str(row.cells[0]) or name
+        yield Row(row.cells[1:], ", ".join(filter(None, (row.group, name))))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row], widths: Sequence[int] | None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        width = widths[number] if widths else None
+        table.add_column(column.heading, justify="right" if column.is_number else "left", width=width)
+    group = ""
+    for number, row in enumerate(rows):
+        if number and (row.begins_section or row.group != group):
+            table.add_section()
+        if row.group and row.group != group:
+            table.add_row(Text(row.group, style="bold"))
+        group = row.group
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row.cells))
+    return table
+
+
+def _widths(
+    console: Console, options: ConsoleOptions, columns: Sequence[Column], rows: Sequence[Row]
+) -> list[int] | None:
+    """How wide each column is: no narrower than its longest word. None where that is more than there is."""
+    measured = []
+    for number, column in enumerate(columns):
+        cells = [Text(column.heading), *(Text(str(row.cells[number])) for row in rows)]
+        cells += [Text(row.group) for row in rows if number == 0]
+        sizes = [Measurement.get(console, options.update(max_width=UNLIMITED), cell) for cell in cells]
+        most = max(size.maximum for size in sizes)
+        measured.append((max(size.minimum for size in sizes) if column.wraps else most, most))
+    # Between two columns are a rule and a space, and at either end of the table is a rule.
+    left = options.max_width - 2 * len(columns) - 1 - sum(least for least, _ in measured)
+    if left < 0:
+        return None
+    widths = []
+    for least, most in measured:
+        more = min(left, most - least)
+        widths.append(least + more)
+        left -= more
+    return widths

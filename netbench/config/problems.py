@@ -1,0 +1,226 @@
+"""What is wrong with a document, gathered: each problem with its place, its field, its value, and what is allowed."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from netbench.config.document import Document, KeyPath, shortened, value_at
+from netbench.config.places import place_of
+from netbench.config.wording import close_to, joined, with_hint, words_for
+from netbench.errors import UsageError
+from netbench.model.scenario import expanded
+from netbench.model.topology import NeighbourSpec, UutSpec
+
+# Kinds of UUTs, generators or sinks, and the model that checks the options of each.
+Kinds = Mapping[str, type[BaseModel]]
+
+_MOST_TOLD = 20
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Problems:
+    """Collects what is wrong with one document and raises it all as one UsageError, a line each."""
+
+    def __init__(self, document: Document, sources: Mapping[KeyPath, str]) -> None:
+        self._document = document
+        self._sources = sources
+        self._found: list[str] = []
+
+    def validate(self, model: type[M], data: object, prefix: KeyPath, besides: Iterable[str] = ()) -> M | None:
+        """The model made of `data`, or None with the problems noted; `besides` are keys that were taken out of it."""
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            self._note_all(error, model, prefix, besides)
+        except RecursionError:
+            self._found.append(f"{self._document.name}: is nested too deeply")
+        return None
+
+    def check_kind(self, what: str, kind: str, options: dict[str, object], kinds: Kinds, prefix: KeyPath) -> None:
+        """Check the options of what is chosen by its kind."""
+        if kind not in kinds:
+            broken: Mapping[str, str] = getattr(kinds, "broken", {})
+            known = with_hint(f"{kind!r} is no kind of {what}; there are {', '.join(sorted(kinds))}")
+            self._found.append(f"{self._where((*prefix, 'kind'))}: {broken.get(kind, known)}")
+            return
+        self.validate(kinds[kind], options, prefix, UutSpec.model_fields if what == "UUT" else ())
+
+    def note(self, path: KeyPath, message: str) -> None:
+        """One more problem."""
+        self._found.append(f"{self._where(path)}: {_field_name(path)}: {message}")
+
+    def check_neighbour(self, neighbour: NeighbourSpec, uut: UutSpec, kinds: Kinds, prefix: KeyPath) -> None:
+        """Check what a neighbour is beside a UUT, as if it were written at `prefix`."""
+        try:
+            beside = neighbour.beside(uut)
+            kind = kinds.get(beside.kind or uut.kind)
+            spec = beside.as_uut(uut, kind.model_fields if kind else ())
+        except ValidationError as error:
+            self._note_all(error, NeighbourSpec, prefix)
+            return
+        self.check_kind("UUT", spec.kind, spec.options, kinds, prefix)
+        told = neighbour.options if neighbour.kind is None else {}  # by check_meant_for_somebody()
+        for option in beside.options:
+            if option in UutSpec.model_fields and option not in told:
+                known = kind.model_fields if kind else ()
+                self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
+
+    def check_meant_for_somebody(
+        self, neighbour: NeighbourSpec, uuts: Iterable[UutSpec], kinds: Kinds, prefix: KeyPath
+    ) -> None:
+        """Check that each option of a neighbour that takes the kinds of its UUTs is one of any of these kinds."""
+        if neighbour.kind is not None:
+            return
+        known = {field for uut in uuts if uut.kind in kinds for field in kinds[uut.kind].model_fields}
+        for option in neighbour.options:
+            if option not in known:
+                self.note((*prefix, option), self._unknown_key(option, sorted({*NeighbourSpec.model_fields, *known})))
+
+    def raise_if_any(self) -> None:
+        """UsageError with the problems found, in the order of the file; of very many, the first ones."""
+        found = list(dict.fromkeys(self._found))
+        if found:
+            more = len(found) - _MOST_TOLD
+            told = [*found[:_MOST_TOLD], f"{self._document.name}: and {more} more problems"] if more > 0 else found
+            raise UsageError("\n".join(told))
+
+    def _note_all(
+        self, error: ValidationError, model: type[BaseModel], prefix: KeyPath, besides: Iterable[str] = ()
+    ) -> None:
+        found = [
+            problem
+            for problem in error.errors(include_url=False, include_context=True)
+            # A list of which every item is wrong is too short for pydantic, besides.
+            if not (problem["type"] == "too_short" and problem["input"])
+        ]
+        for tried, same in groupby(found, key=lambda one: self._tried(one, prefix)):
+            alternatives = list(same)
+            forms = {one["loc"][len(tried)] for one in alternatives if tried is not None}
+            for told in [alternatives] if len(forms) > 1 else [[one] for one in alternatives]:
+                self._note(told, model, prefix, besides)
+
+    def _tried(self, problem: Mapping[str, Any], prefix: KeyPath) -> KeyPath | None:
+        """Where one of several forms of a value was tried; None where there is one form only."""
+        for length, step in enumerate(problem["loc"]):
+            if self._is_tag(step, problem, length, prefix):
+                found: KeyPath = problem["loc"][:length]
+                return found
+        return None
+
+    def _is_tag(self, step: object, problem: Mapping[str, Any], length: int, prefix: KeyPath) -> bool:
+        """Whether a step of pydantic's is no key of the document: it says which of several forms was tried."""
+        last = length == len(problem["loc"]) - 1
+        if not isinstance(step, str) or (last and problem["type"] in ("missing", "extra_forbidden")):
+            return False
+        before = _cleaned(problem["loc"][:length])
+        here = value_at(self._document.data, (*prefix, *before))
+        if step == "[key]" or (isinstance(here, dict) and step in here):
+            return False
+        return "[" in step or "-" in step or (isinstance(here, dict) and not last)
+
+    def _note(
+        self,
+        alternatives: Sequence[Mapping[str, Any]],
+        model: type[BaseModel],
+        prefix: KeyPath,
+        besides: Iterable[str],
+    ) -> None:
+        """One problem, or one told of each form that a value may have: of these, those about what is inside of it."""
+        deepest = max(len(one["loc"]) for one in alternatives)
+        inside = [one for one in alternatives if len(one["loc"]) == deepest]
+        problem = inside[0]
+        steps = [
+            step
+            for length, step in enumerate(problem["loc"])
+            if step != "[key]" and not self._is_tag(step, problem, length, prefix)
+        ]
+        path = prefix + tuple(steps)
+        field = _field_name(path)
+        told = inside if isinstance(value_at(self._document.data, path[:-1]), list) else alternatives
+        words = joined([words_for(one) for one in told])
+        written, is_key = self._written(path), False
+        if problem["type"] == "extra_forbidden":
+            within = path[len(prefix) : -1]
+            allowed = [*(() if within else besides), *_allowed_keys(model, within)]
+            words, is_key = self._unknown_key(str(path[-1]), allowed), True
+        elif problem["type"] == "missing":
+            words = "is missing"
+        elif problem["loc"] and problem["loc"][-1] == "[key]":
+            is_key, words = True, f"a key here is {words.removeprefix('must be ')}"
+        elif problem["input"] is None:
+            words = f"is empty: {words}"
+        elif problem["type"] == "value_error" and isinstance(problem["input"], dict | list | tuple | BaseModel):
+            written, is_key = place_of(words, self._document.data, written)  # of something within
+        elif not isinstance(problem["input"], dict | BaseModel):
+            words = f"{_shown(problem['input'])} is not allowed: {words}"
+        self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
+
+    def _written(self, path: KeyPath) -> KeyPath:
+        """Where something was written: one scenario of a file may stand for several."""
+        scenarios = self._document.data.get("scenarios")
+        if path[:1] != ("scenarios",) or len(path) < 2 or not isinstance(scenarios, list):
+            return path
+        index = path[1]
+        assert isinstance(index, int)
+        for place, item in enumerate(scenarios):
+            made = expanded([item])
+            index -= len(made) if isinstance(made, tuple) else 1
+            if index < 0:
+                return ("scenarios", place, *path[2:])
+        return path
+
+    def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
+        """What is wrong with a key, and which may have been meant; to find that takes time: not for hundreds."""
+        close = close_to(key, allowed) if len(self._found) < _MOST_TOLD else ""
+        hint = f"did you mean {close!r}? " if close else ""
+        return f"unknown key; {hint}allowed here: {', '.join(allowed) or 'none'}"
+
+    def _where(self, path: KeyPath, *, key: bool = False) -> str:
+        for length in range(len(path), 0, -1):
+            source = self._sources.get(path[:length])
+            if source:
+                return source
+        return self._document.where(path, key=key)
+
+
+def _cleaned(steps: Sequence[str | int]) -> KeyPath:
+    return tuple(step for step in steps if step != "[key]")
+
+
+def _field_name(path: KeyPath) -> str:
+    name = ""
+    for step in path:
+        name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
+    return name
+
+
+def _shown(value: object) -> str:
+    """As it is written in YAML, but for text, which is in quotes."""
+    is_as_in_python = not isinstance(value, list | bool)
+    text = repr(value) if is_as_in_python else yaml.safe_dump(value, default_flow_style=True, width=1000)
+    text = text.strip().removesuffix("...")
+    return shortened(" ".join(text.split()))
+
+
+def _allowed_keys(model: type[BaseModel], path: KeyPath) -> Iterator[str]:
+    """The keys of the model at `path` below `model`, found by following the annotations of its fields."""
+    here: type[BaseModel] = model
+    for step in path:
+        if isinstance(step, str) and step in here.model_fields:
+            inner = _model_in(here.model_fields[step].annotation)
+            here = inner or here
+    yield from here.model_fields
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found:
+            return found
+    return None

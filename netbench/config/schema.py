@@ -1,0 +1,148 @@
+"""JSON Schemas of topologies and profiles, for editors: what may be written, with the options of each kind installed.
+
+They say less than netbench itself checks, and never refuse what netbench takes.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from netbench.config.plugins import UUTS, option_models, profile_kinds
+from netbench.model.fields import listed
+from netbench.model.profile import Profile
+from netbench.model.scenario import DEDICATED, NAMES, SHARED_IDLE
+from netbench.model.topology import Topology
+
+Schema = dict[str, Any]
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"  # which all editors know
+_LIMITS = ("gt", "ge", "lt", "le")  # of values with units, whose schemas are those of text
+_SWITCHES = {"on": True, "off": False}  # as YAML 1.1 reads these words
+_ANYTHING: Schema = {}
+_TEXT: Schema = {"type": "string"}
+
+
+class _Written(GenerateJsonSchema):
+    """Schemas of what is written, where what is read from it is something else."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+        """A list may be written as its only item."""
+        made = super().function_before_schema(schema)
+        if schema["function"]["function"] is listed and "items" in made:
+            return {"anyOf": [made["items"], made]}
+        return made
+
+    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+        """What a plug-in reads by a function of its own may be anything."""
+        return _ANYTHING
+
+
+def topology_schema() -> Schema:
+    """That of a topology."""
+    schema = _schema_of(Topology)
+    definitions = schema["$defs"]
+    models = option_models(UUTS)
+    definitions["UutSpec"] = _with_kinds(definitions, definitions["UutSpec"], models)
+    definitions["NeighbourSpec"] = _with_kinds(definitions, definitions["NeighbourSpec"], models)
+    ports = definitions["HostSpec"]["properties"]["ports"]
+    ports["patternProperties"] = {
+        pattern: {"anyOf": [_TEXT, port]} for pattern, port in ports["patternProperties"].items()
+    }
+    definitions["StreamSpec"]["required"] = ["name"]  # a way back has the NICs of the stream that it reverses
+    return _complete(schema, "topology")
+
+
+def profile_schema() -> Schema:
+    """That of a profile."""
+    schema = _schema_of(Profile)
+    definitions, properties = schema["$defs"], schema["properties"]
+    for key, models in profile_kinds().items():
+        spec = f"{key.capitalize()}Spec"
+        definitions[spec] = _with_kinds(definitions, definitions[spec], models)
+        properties[key] = {"anyOf": [{"enum": sorted(models)}, {"$ref": f"#/$defs/{spec}"}]}
+    named = {"enum": [DEDICATED, SHARED_IDLE, *NAMES]}
+    scenario = {"anyOf": [named, {"$ref": "#/$defs/Scenario"}, _steps(definitions)]}
+    properties["scenarios"] = {"anyOf": [scenario, {"type": "array", "items": scenario, "minItems": 1}]}
+    return _complete(schema, "profile")
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {"topology": topology_schema, "profile": profile_schema}
+
+
+def schema_text(what: str) -> str:
+    """That of a `topology` or a `profile`, as a file has it."""
+    return json.dumps(SCHEMAS[what](), indent=1, ensure_ascii=False) + "\n"
+
+
+def _steps(definitions: Mapping[str, Schema]) -> Schema:
+    """A scenario that stands for several, one a rate."""
+    of_one = definitions["Scenario"]["properties"]
+    rates = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+    kept = {key: schema for key, schema in of_one.items() if key != "activity"}
+    return {
+        "type": "object",
+        "required": ["network"],
+        "properties": {**kept, "network": rates, "frame_size": _ANYTHING},
+        "additionalProperties": False,
+    }
+
+
+def _schema_of(model: type[BaseModel]) -> Schema:
+    made = model.model_json_schema(schema_generator=_Written, ref_template="#/$defs/{model}")
+    made.setdefault("$defs", {})
+    plain: Schema = _plain(made)
+    return plain
+
+
+def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Made into what an editor can use: as it is written, and without what only repeats the name of a key."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _plain(value) for key, value in schema.items() if not _is_of_what_is_read(key, value, schema)}
+    if switches := _SWITCHES.keys() & {one for one in schema.get("enum", ()) if isinstance(one, str)}:
+        kept.pop("type", None)
+        kept["enum"] = [*schema["enum"], *(_SWITCHES[one] for one in sorted(switches))]
+    for length, items in (("minLength", "minItems"), ("maxLength", "maxItems")):
+        if length in kept and "anyOf" in kept:  # of a list that may be written as its only item
+            kept["anyOf"][-1][items] = kept.pop(length)
+    return kept
+
+
+def _is_of_what_is_read(key: str, value: object, schema: Schema) -> bool:
+    """Whether a part of a schema is about what is made of a value, or says nothing."""
+    if key == "title":
+        return isinstance(value, str)
+    if key in _LIMITS:
+        return isinstance(value, int | float)
+    is_written_otherwise = "pattern" in schema or "anyOf" in schema
+    return key == "default" and (value is None or (not isinstance(value, str) and is_written_otherwise))
+
+
+def _with_kinds(definitions: Schema, base: Schema, models: Mapping[str, type[BaseModel]]) -> Schema:
+    """What is chosen by its kind: its own keys, and those that its kind has."""
+    own = {**base["properties"], "kind": {"enum": sorted(models)}}
+    cases = []
+    for kind, model in models.items():
+        text = json.dumps(_schema_of(model)).replace("#/$defs/", f"#/$defs/{kind}.")
+        options: Schema = json.loads(text)
+        definitions |= {f"{kind}.{name}": inner for name, inner in options.pop("$defs").items()}
+        then = {
+            "properties": {**dict.fromkeys(own, True), **options["properties"]},
+            "required": options.get("required", []) if base.get("required") else [],
+            "additionalProperties": False,
+        }
+        if "description" in options:
+            then["description"] = options["description"]
+        cases.append({"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": then})
+    return {**base, "properties": own, "additionalProperties": True, "allOf": cases}
+
+
+def _complete(schema: Schema, what: str) -> Schema:
+    schema["required"] = [key for key in schema.get("required", []) if key != "name"]  # which a file has already
+    return {"$schema": _DIALECT, "title": f"netbench {what}", **schema}

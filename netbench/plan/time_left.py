@@ -1,0 +1,119 @@
+"""How long the rest of a campaign takes: what was planned, put right by how long what was measured really took."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+
+from netbench.model.campaign import EndedSweep
+from netbench.model.trial import TrialSpec
+from netbench.plan.saturation import Sweep
+from netbench.plan.schedule import Schedule
+
+_LOOKED_AGAIN_S = 5.0  # what a search takes yet is looked up no more often, as that itself takes its time
+_BRING_UP = "bring up"
+
+
+@dataclass(slots=True)
+class _Pace:
+    """What was measured of something, against what had been planned for it, in seconds."""
+
+    measured_s: float = 0.0
+    planned_s: float = 0.0
+
+    def add(self, measured_s: float, planned_s: float) -> None:
+        self.measured_s += measured_s
+        self.planned_s += planned_s
+
+    def factor(self, usual: float, weight_s: float) -> float:
+        """By which to multiply what is planned: `usual`, which counts as so many seconds, and what was measured."""
+        planned_s = self.planned_s + weight_s
+        return (self.measured_s + usual * weight_s) / planned_s if planned_s > 0 else usual
+
+
+class TimeLeft:
+    """How long is left of a campaign, in seconds; told of each trial when that is stored, it learns.
+
+    The repetitions of a trial take as long as those before it; one that was not measured yet as much more or less than
+    planned as others of its UUT, and the first ones of a UUT as others of the campaign. Bringing something up is apart.
+    """
+
+    def __init__(self, schedule: Schedule, done: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """`done` are the keys of the trials that are measured already; the next one begins now."""
+        self._schedule, self._clock, self._done = schedule, clock, set(done)
+        self._planned = {
+            trial.key: (trial, before_s, own_s)
+            for trial, before_s, own_s in schedule.wanted.costs.each(
+                trial for trial in schedule.planned if trial.key not in self._done
+            )
+        }
+        self._left_s: defaultdict[tuple[str, Hashable], float] = defaultdict(float)
+        for trial, before_s, own_s in self._planned.values():
+            self._left_s[trial.uut, _BRING_UP] += before_s
+            self._left_s[trial.uut, _cell(trial)] += own_s
+        self._paces: defaultdict[Hashable, _Pace] = defaultdict(_Pace)
+        self._usual_s = max((own_s for _, _, own_s in self._planned.values()), default=1.0)
+        for ended in schedule.ended_sweeps:
+            self.leave_out(ended)
+        self._last = self._looked_up = clock()
+        self._searching_s = self._look_up()
+
+    @property
+    def seconds(self) -> float | None:
+        """From now on; None where nobody knows."""
+        if self._schedule.trials is not None and not self._planned:
+            return 0.0 if self._done else self._schedule.expected_s(())
+        if self._searching_s is None:
+            return None
+        everything = self._paces[()].factor(1.0, self._usual_s)
+        left_s = self._searching_s * everything
+        for (uut, what), planned_s in self._left_s.items():
+            if what == _BRING_UP:
+                left_s += planned_s * self._paces[uut, what].factor(1.0, 0.0)
+            else:
+                of_uut = self._paces[uut, ""].factor(everything, self._usual_s)
+                left_s += planned_s * self._paces[uut, what].factor(of_uut, self._usual_s / 4)
+        return left_s
+
+    def after(self, trial: TrialSpec) -> float | None:
+        """What is left once a trial is stored, which is now."""
+        now = self._clock()
+        measured_s, self._last = now - self._last, now
+        self._done.add(trial.key)
+        if trial.key in self._planned:
+            _, before_s, own_s = self._planned[trial.key]
+            self._forget(trial.key)
+            cell = self._paces[trial.uut, _cell(trial)]
+            if before_s:  # how much of it was the trial itself is known from its like only
+                usual_s = min(measured_s, own_s * cell.factor(self._paces[trial.uut, ""].factor(1.0, own_s), own_s))
+                self._paces[trial.uut, _BRING_UP].add(measured_s - usual_s, before_s)
+            else:
+                for pace in (cell, self._paces[trial.uut, ""], self._paces[()]):
+                    pace.add(measured_s, own_s)
+        if self._schedule.trials is None and now - self._looked_up >= _LOOKED_AGAIN_S:
+            self._looked_up, self._searching_s = now, self._look_up()
+        return self.seconds
+
+    def leave_out(self, ended: EndedSweep) -> None:
+        """What a sweep that is over leaves out is not to come."""
+        sweep = Sweep(ended.uut, ended.scenario, ended.streams, ended.frame_size)
+        for key, (trial, *_) in list(self._planned.items()):
+            if Sweep.of(trial) == sweep and str(trial.load) in ended.skipped_loads:
+                self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        trial, before_s, own_s = self._planned.pop(key)
+        self._left_s[trial.uut, _BRING_UP] -= before_s
+        self._left_s[trial.uut, _cell(trial)] -= own_s
+
+    def _look_up(self) -> float | None:
+        """What is left of searches, as far as anybody knows: all that is left but for the planned trials."""
+        if self._schedule.trials is not None:
+            return 0.0
+        everything_s = self._schedule.expected_s(self._done)
+        return None if everything_s is None else max(0.0, everything_s - sum(self._left_s.values()))
+
+
+def _cell(trial: TrialSpec) -> Hashable:
+    """What it has in common with its repetitions, beside the UUT."""
+    return trial.scenario, trial.streams, str(trial.frame_size), str(trial.load)

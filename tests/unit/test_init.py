@@ -1,0 +1,97 @@
+"""`netbench init`: two files that `netbench run` takes as they are, and nothing of the user's is overwritten."""
+
+from pathlib import Path
+
+import pytest
+
+from netbench.campaign.runner import Request, read_request
+from netbench.cli import init
+from netbench.cli.init import write_start
+from netbench.errors import UsageError
+from netbench.linux.safety import Port
+
+
+def port(name, speed=None, in_use=()):
+    return Port(name, "02:00:00:00:00:01", None, speed, 1500, True, None, (), in_use)
+
+
+PORTS = [port("eth0", 1000, ("carries the default route",)), *(port(f"eth{n}", 10_000) for n in (1, 2)), port("eth3")]
+
+
+@pytest.fixture
+def ports(monkeypatch):
+    free = {one.name for one in PORTS if not one.in_use}
+
+    def refuse(name):
+        if name not in free:
+            raise UsageError(f"port {name}: no")
+
+    monkeypatch.setattr(init, "read_ports", lambda: PORTS)
+    monkeypatch.setattr(init, "refuse_unsafe_port", refuse)
+
+
+def made(directory, *words, ask=None) -> Request:
+    lines = list(write_start(words, directory, ask))
+    assert lines[0] == f"written: {directory / 'topology.yaml'}"
+    return read_request(directory / "topology.yaml", directory / "profile.yaml")
+
+
+def test_namespaces(tmp_path):
+    request = made(tmp_path / "new" / "place", "netns")
+    assert request.uuts == ("bridge", "route")
+    assert request.planned == 2 * 3 * 3 * 3
+    assert not {one.nic: one.addresses for one in request.topology.ports()}
+
+
+def test_ports_in_pairs_with_the_rates_that_they_have(tmp_path, ports):
+    request = made(tmp_path, "eth1", "eth2")
+    assert sorted({one.nic: one.addresses for one in request.topology.ports()}) == ["eth1", "eth2"]
+    assert {link.rate for link in request.topology.links} == {10e9}
+    assert [stream.name for stream in request.topology.streams] == ["s1"]
+
+
+def test_each_file_names_a_schema_that_is_there(tmp_path):
+    made(tmp_path, "netns")
+    for what in ("topology", "profile"):
+        first, _, _ = (tmp_path / f"{what}.yaml").read_text().partition("\n")
+        named = Path(first.removeprefix("# yaml-language-server: $schema="))
+        assert (named.name, named.is_file()) == (f"{what}.json", True)
+
+
+def test_it_asks_where_somebody_is_there(tmp_path, ports):
+    asked = []
+    answers = iter(["eth1", " eth3 "])
+
+    def ask(question):
+        asked.append(question)
+        return next(answers)
+
+    request = made(tmp_path, ask=ask)
+    assert sorted({one.nic: one.addresses for one in request.topology.ports()}) == ["eth1", "eth3"]
+    assert "eth0             1Gbit/s, in use: carries the default route" in asked[0]
+    assert asked[1] == "Which port receives what the UUT forwards? (eth2, eth3)"
+    assert made(tmp_path / "none", ask=lambda question: "").uuts == ("bridge", "route"), "no port: namespaces"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "name the ports that send and receive, in pairs, or netns"),
+        (("eth1",), "ports come in pairs"),
+        (("eth1", "eth1"), "ports come in pairs"),
+        (("eth1", "eth0"), "port eth0: no"),
+    ],
+)
+def test_what_cannot_be_made_leaves_nothing(tmp_path, ports, words, says):
+    with pytest.raises(UsageError, match=says):
+        list(write_start(words, tmp_path, None))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("there", ["topology.yaml", "profile.yaml"])
+def test_nothing_is_overwritten(tmp_path, there):
+    (tmp_path / there).write_text("mine")
+    with pytest.raises(UsageError, match="is there already and stays as it is"):
+        list(write_start(("netns",), tmp_path, None))
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+    assert (tmp_path / there).read_text() == "mine"

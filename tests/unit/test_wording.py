@@ -1,0 +1,156 @@
+"""What is said of a wrong value: in words of topologies and profiles, with what may have been meant."""
+
+import re
+
+import pytest
+from pydantic import BaseModel
+
+from netbench.config.document import parse_document
+from netbench.config.loading import load_profile, load_topology
+from netbench.config.plugins import GENERATORS, SCHEDULES, SINKS, UUTS, option_models, profile_kinds
+from netbench.config.problems import Problems
+from netbench.config.shipped import PROFILES, TOPOLOGIES, find
+from netbench.errors import UsageError
+from netbench.model.fields import parse_percent
+from netbench.model.profile import Profile
+from netbench.model.topology import Topology
+from netbench.model.unit_hints import bit_rate_hint, load_hint, memory_hint, percent_hint, time_hint
+from netbench.model.units import Load, parse_bit_rate, parse_mebibytes, parse_seconds
+
+
+def meant(hint: str) -> list[str]:
+    found = re.fullmatch(r"; did you mean (.+)\?", hint)
+    return found[1].split(" or ") if found else []
+
+
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        ("10Mbps", ["10Mbit/s"]),
+        ("10 mb/s", ["10Mbit/s"]),
+        ("1.5 Gbits/s", ["1.5Gbit/s"]),
+        ("10MB/s", ["80Mbit/s", "10Mbit/s"]),
+        ("100 kpps", ["100kfps"]),
+        ("100kpps", ["100kfps"]),
+        ("2 Mpps", ["2Mfps"]),
+        ("148809 packets/s", ["148809fps"]),
+        ("1e6", ["1Mfps", "1Mbit/s"]),
+        (1000000.0, ["1Mfps", "1Mbit/s"]),
+        ("10M", ["10Mfps", "10Mbit/s"]),
+        (20000, ["20kfps", "20kbit/s"]),
+        (0.5, ["50%"]),
+        ("50 percent", ["50%"]),
+        ("line rate", ["100%"]),
+        ("Max", ["max"]),
+        ("fast", []),
+        (True, []),
+        ("5x", []),
+    ],
+)
+def test_loads_that_may_have_been_meant(written, values):
+    assert meant(load_hint(written)) == values
+    for value in values:
+        Load.parse(value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "read", "written", "values"),
+    [
+        (bit_rate_hint, parse_bit_rate, "1Gbps", ["1Gbit/s"]),
+        (bit_rate_hint, parse_bit_rate, "10G", ["10Gbit/s"]),
+        (bit_rate_hint, parse_bit_rate, "10GbE", ["10Gbit/s"]),
+        (bit_rate_hint, parse_bit_rate, 1000, ["1Gbit/s"]),
+        (bit_rate_hint, parse_bit_rate, 1_000_000_000, ["1Gbit/s"]),
+        (time_hint, parse_seconds, "10 sec", ["10s"]),
+        (time_hint, parse_seconds, "1m", ["1min", "1ms"]),
+        (time_hint, parse_seconds, "5 minutes", ["5min"]),
+        (time_hint, parse_seconds, "soon", []),
+        (memory_hint, parse_mebibytes, 512, ["512M"]),
+        (memory_hint, parse_mebibytes, "1g", ["1G"]),
+        (memory_hint, parse_mebibytes, "0.5 GB", ["512M"]),
+        (memory_hint, parse_mebibytes, "10kB", []),
+        (percent_hint, parse_percent, 0.5, ["50%"]),
+        (percent_hint, parse_percent, 20, ["20%"]),
+        (percent_hint, parse_percent, "50 percent", ["50%"]),
+        (percent_hint, parse_percent, "half", []),
+    ],
+)
+def test_other_values_with_units_that_may_have_been_meant(hint, read, written, values):
+    assert meant(hint(written)) == values
+    for value in values:
+        read(value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (
+            "topology.uuts.bridge.cpu_limit=0.5",
+            "uuts[0].cpu_limit: 0.5 is not allowed: not a percentage; did you mean 50%?",
+        ),
+        ("topology.uuts.bridge.cpu_limit=half", "not a percentage; write for example 50%"),
+        ("topology.links.0.rate=1000", "a link rate needs a unit; write for example 1Gbit/s; did you mean 1Gbit/s?"),
+        (
+            "topology.uuts.rout.forward=tc",
+            "there is no 'rout' in that list; did you mean route? there are bridge, route",
+        ),
+        ("topology.links.7.rate=1Gbit/s", "there is no '7' in that list; numbers from 0 to 1"),
+        ("topology.uuts.0.name=no", "must be text; write a word that YAML takes for true or false in quotes"),
+        ("topology.streams.s1.name=1", 'must be text; write it in quotes: "1"'),
+        ("loads=10Mbps", "did you mean 10Mbit/s?"),
+        ("tolerance=200%", "tolerance: '200%' is not allowed: must be at most 100%"),
+        ("drain_limit=700s", "must be at most 600s"),
+        ("streams=eahc", "streams[0]: 'eahc' is not allowed: must be each or a whole number; did you mean each?"),
+        ("order=interleavd", "must be interleaved, sequential or random; did you mean interleaved?"),
+        ("generator=afpacet", "'afpacet' is no kind of generator; did you mean afpacket? there are afpacket, auto"),
+        ("repetitions=", "repetitions: is empty: must be a whole number"),
+        ("keep_captures=true", "keep_captures: true is not allowed: must be none, invalid or all"),
+        ("schedule={kind: search, loss: 0.005}", "did you mean 0.5%?"),
+    ],
+)
+def test_values_and_names_that_may_have_been_meant(setting, says):
+    of_topology = setting.startswith("topology.")
+    file = find(TOPOLOGIES, "netns") if of_topology else find(PROFILES, "quick")
+    with pytest.raises(UsageError) as caught:
+        load_topology(file, option_models(UUTS), [setting]) if of_topology else load_profile(
+            file, profile_kinds(), [setting]
+        )
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(f"--set {setting}: ")
+
+
+def test_settings_find_items_by_name():
+    wanted = ["topology.uuts.drops-7-of-100.drop.k=13", "topology.uuts.0.name=a.b", "topology.uuts.a.b.forward=route"]
+    topology = load_topology(find(TOPOLOGIES, "netns"), option_models(UUTS), wanted)
+    assert topology.uuts[2].options["drop"] == {"k": 13, "n": 100}
+    assert (topology.uuts[0].name, topology.uuts[0].options["forward"]) == ("a.b", "route")
+
+
+WRONG = ["x", "", -1, 0, 5, 1.5, True, None, [], ["x"], [-1], {}, {"x": 1}, float("nan"), 10**30]
+NOT_OURS = re.compile(
+    r"[Ii]nput|valid (integer|string|number|list|dictionary|boolean|tuple)|pydantic|instance|error,|type="
+)
+MODELS: list[type[BaseModel]] = [
+    Topology,
+    Profile,
+    *(model for group in (GENERATORS, SCHEDULES, SINKS, UUTS) for model in option_models(group).values()),
+    *profile_kinds()["maxima"].values(),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__qualname__)
+def test_no_word_of_the_library_that_checks_values_is_told(model):
+    """Each option of each kind, and each key of topologies and profiles, with whatever somebody may write."""
+    told = [words for field in model.model_fields for wrong in WRONG if (words := told_of(model, {field: wrong}))]
+    assert told or not model.model_fields
+    assert not list(filter(NOT_OURS.search, told))
+
+
+def told_of(model, data) -> str:
+    problems = Problems(parse_document("a: 1\n", "mine.yaml"), {})
+    problems.validate(model, data, ())
+    try:
+        problems.raise_if_any()
+    except UsageError as error:
+        return str(error)
+    return ""
