@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from netbench.errors import TestbedError
-from netbench.generators import worker_source
+from netbench.generators import worker_conversation, worker_source
 from netbench.generators.afpacket.afpacket import AfPacketSource
 from netbench.hosts.local import LocalHost
 from netbench.model.traffic import Sent, Traffic
@@ -45,8 +45,8 @@ class ScriptedHost(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    for name in ("_PREPARE_S", "_STOP_S", "_END_S"):
-        monkeypatch.setattr(worker_source, name, 0.5)
+    for module, name in ((worker_source, "_PREPARE_S"), (worker_source, "_STOP_S"), (worker_conversation, "_END_S")):
+        monkeypatch.setattr(module, name, 0.5)
 
 
 @pytest.fixture
