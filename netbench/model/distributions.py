@@ -111,6 +111,35 @@ class LossRuns:
 
 
 @dataclass(frozen=True, slots=True)
+class DelayClass:
+    """How many frames had a delay of `from_us` or more, and less than `below_us`, in µs."""
+
+    from_us: int
+    below_us: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftwareDelay:
+    """One-way delay as a tester's own software measures it, of frames of its own among a stream's: coarse.
+
+    It is no Spread: each time includes how long that software took to send, and to look at what had arrived, by tens of
+    microseconds up to milliseconds where its CPU has other work. `measured_by` names it. Times are in µs, cut off to
+    whole ones: `smoothed_mean_us` is a mean of means over time in which the latest counts most, `largest_us` is None
+    where its software has left that frame out, `jitter_us` is as of RFC 3550, section 6.4.1. `classes` alone hold each
+    of the `frames`.
+    """
+
+    measured_by: str
+    frames: int
+    smallest_us: float | None
+    smoothed_mean_us: float | None
+    largest_us: float | None
+    jitter_us: float | None
+    classes: tuple[DelayClass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """By how many frames reordered ones came after the first frame with a higher number (RFC 4737, section 4.2).
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from netbench.model.counts import Window
-from netbench.model.distributions import ClockOffset, Extent, LossRuns, Spread
+from netbench.model.distributions import ClockOffset, Extent, LossRuns, SoftwareDelay, Spread
 
 
 class OfSize(NamedTuple):
@@ -28,7 +28,7 @@ class Received:
     `by_size` is of the sizes of a mix, empty where they are not known.
     Loss runs lie within the numbers sent, as does `last_missing`, the highest that never arrived; reordering is that of
     RFC 4737, delay and its variation are as of StreamCounts, `clock_offset` is what the sink's clock adds to each
-    delay, and `no_delay` says why they are unknown.
+    delay, and `no_delay` says why they are unknown. `software_delay` is what a tester's own software measured instead.
 
     `by_ring`: at the end of a veth pair, it makes its NIC receive from a ring; what that has no room for, which the
     kernel counts as dropped by the other end, is the tester's loss as well.
@@ -58,6 +58,7 @@ class Received:
     delay: Spread | None = None
     ipdv: Spread | None = None
     clock_offset: ClockOffset | None = None
+    software_delay: SoftwareDelay | None = None
     no_delay: str = "the sink measures none"
     error: str = ""
     no_room: str = ""

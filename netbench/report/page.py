@@ -29,6 +29,7 @@ from netbench.report.rfc2544_section import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
+from netbench.report.software_delay_section import software_delay_sections
 from netbench.report.steadiness_section import steadiness_section
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
@@ -170,6 +171,7 @@ def _result_sections(
     yield from shared_host_sections(groups, looks, results)
     yield from places_sections(choice, looks, results.trials, counted.guests)
     yield from delay_sections(choice, looks, results.trials)
+    yield from software_delay_sections(choice, looks)
     yield from order_sections(results.trials, looks)
     yield section(
         "results",

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from netbench.model.campaign import Boot, CampaignResults, WarmUpTrial
 from netbench.model.counts import SizeCounts, StreamCounts, l1_mbps, l2_mbps
+from netbench.model.distributions import SoftwareDelay
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.scenario import VICTIM
 from netbench.model.tester import Identity, StreamEnds
@@ -230,6 +231,12 @@ def _counted(
     return Column(name, kind, lambda row: None if row.counts is None else read(row.counts))
 
 
+def _tester(
+    name: str, kind: type[str] | type[int] | type[float], read: Callable[[SoftwareDelay], Cell]
+) -> Column[StreamOfTrial]:
+    return _counted(name, kind, lambda counts: None if counts.software_delay is None else read(counts.software_delay))
+
+
 def _time(name: str, spread: ReadSpread, read: ReadTime) -> Column[StreamOfTrial]:
     def microseconds(counts: StreamCounts) -> float | None:
         nanoseconds = time_of(counts, spread, read)
@@ -414,6 +421,17 @@ STREAM_COLUMNS: tuple[Column[StreamOfTrial], ...] = (
     Column("trial_frame_mix", str, lambda row: _mix(row.trial.spec.frame_size, str)),
     Column("start_skew_us", float, lambda row: _start_skew_us(row)[0]),
     Column("start_skew_bound_us", float, lambda row: _start_skew_us(row)[1]),
+    _tester("software_delay_by", str, lambda delay: delay.measured_by),
+    _tester("software_delay_frames", int, lambda delay: delay.frames),
+    _tester("software_delay_min_us", float, lambda delay: delay.smallest_us),
+    _tester("software_delay_mean_us", float, lambda delay: delay.smoothed_mean_us),
+    _tester("software_delay_max_us", float, lambda delay: delay.largest_us),
+    _tester("software_delay_jitter_us", float, lambda delay: delay.jitter_us),
+    _tester(
+        "software_delay_classes",
+        str,
+        lambda delay: ";".join(f"{one.from_us}-{one.below_us}={one.frames}" for one in delay.classes),
+    ),
 )
 
 GROUP_COLUMNS: tuple[Column[Group], ...] = (

@@ -84,6 +84,7 @@ def _account(evidence: Evidence, placed: Placed) -> StreamCounts:
         reordering_extent_median_frames=extent.median if extent else None,
         reordering_extent_mean_frames=extent.mean if extent else None,
         reordering_extent_max_frames=extent.largest if extent else None,
+        software_delay=received.software_delay,
         by_size=_by_size(evidence.traffic, sent, received, dropped),
         lost_at=placed.losses,
         counters=tuple(_counters(evidence)),

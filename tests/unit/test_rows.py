@@ -8,7 +8,7 @@ import pytest
 
 from netbench.model.campaign import Boot
 from netbench.model.counts import Window
-from netbench.model.distributions import ClockOffset, LossRuns, Spread
+from netbench.model.distributions import ClockOffset, DelayClass, LossRuns, SoftwareDelay, Spread
 from netbench.model.scenario import Stress
 from netbench.model.tester import Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
@@ -41,6 +41,9 @@ LOSSY = stream_counts(
     late_frames=11,
     control_frames=12,
     clock_offset=ClockOffset(-1_000, 2_500),
+    software_delay=SoftwareDelay(
+        "TRex v3.08, in software", 100, 3.0, 14.0, 31.0, 2.0, (DelayClass(0, 10, 60), DelayClass(30, 40, 40))
+    ),
 )
 ENDS = StreamEnds(Identity("pktgen", "Linux 6.1", {"burst": "1"}, 1, (0,)), Identity("tcpdump", cpus=()))
 _MEASURED = trial(
@@ -181,11 +184,20 @@ FIRST = {
     "trial_frame_mix": None,
     "start_skew_us": 0.0,
     "start_skew_bound_us": 0.0,
+    "software_delay_by": "TRex v3.08, in software",
+    "software_delay_frames": 100,
+    "software_delay_min_us": 3.0,
+    "software_delay_mean_us": 14.0,
+    "software_delay_max_us": 31.0,
+    "software_delay_jitter_us": 2.0,
+    "software_delay_classes": "0-10=60;30-40=40",
 }
 NO_ENDS: Row = dict.fromkeys(("source", "source_details", "sink", "sink_details"))
 NO_MIX: Row = dict.fromkeys(name for name in FIRST if "_mix" in name or name.endswith("_by_size"))
 NO_TIMES: Row = dict.fromkeys(
-    name for name in FIRST if (name.endswith("_us") and "skew" not in name) or "_extent_" in name
+    name
+    for name in FIRST
+    if (name.endswith("_us") and "skew" not in name) or "_extent_" in name or name.startswith("software_delay")
 )
 NO_WINDOW: Row = dict.fromkeys(("window_s", "window_frames", "buffered_frames"))
 # What differs from that in the others.
