@@ -117,9 +117,20 @@ def resolve(
     chosen = [profile.scenario(name) for name in scenarios] or profile.scenarios
     guests = {uut.name: resolve_guests(topology, uut) for uut in topology.uuts if not uuts or uut.name in uuts}
     activities = activities_of(topology, chosen)
+    _refuse_half(profile)
     refuse_mixes(topology, profile, activities)
     refuse_too_large(topology, profile, activities)
     return Resolved(topology, profile, guests, activities)
+
+
+def _refuse_half(profile: Profile) -> None:
+    """UsageError for a sink that knows its own generator's frames alone, where another one sends."""
+    generator, sink = profile.generator.kind, profile.sink.kind
+    if plugins(SINKS)[sink].counts_own_only and plugins(GENERATORS)[generator] is not plugins(SINKS)[sink]:
+        raise UsageError(
+            f"profile {profile.name}: the sink {sink} counts what the generator {sink} sends, and the generator is "
+            f"{generator}; take {sink} for both, or another sink"
+        )
 
 
 def resolve_guests(

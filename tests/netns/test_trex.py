@@ -8,8 +8,8 @@ from tempfile import gettempdir
 import pytest
 
 from netbench.generators.trex.client_package import no_client
+from netbench.generators.trex.trex import Trex
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.trex.trex_source import TrexSource
 from netbench.model.frame_mix import IMIX
 from netbench.model.traffic import Sent
 from tests.netns.test_afpacket import Capture, lab, run, traffic
@@ -26,7 +26,7 @@ __all__ = ["lab"]  # a fixture
 def source(lab):
     """A source on tx0 with a server of its own, nothing of which is there afterwards."""
     before = set(Path(gettempdir()).glob("netbench-trex-*"))
-    source = TrexSource(TrexOptions(path=PACKAGE))
+    source = Trex(TrexOptions(path=PACKAGE)).source()
     lab.do("ip link set lo up")
     source.open(lab, "tx0", ())
     assert re.match(r"trex \(TRex v\d+\.\d+", str(source.identity()))
@@ -36,12 +36,12 @@ def source(lab):
     assert not [one for one in lab.run(["ps", "-eo", "args"]).stdout.splitlines() if one.startswith(PACKAGE)]
 
 
-def captured(lab, path, source, what) -> tuple[Sent, list[int], set[int]]:
+def captured(lab, path, source, what, frame_size=64) -> tuple[Sent, list[int], set[int]]:
     """What was sent, the numbers that arrived, and the lengths of these frames."""
     capture = Capture(lab, path)
     sent = run(source, what)
     assert sent.error == ""
-    found = capture.stop(sent.frames, 64)
+    found = capture.stop(sent.frames, frame_size)
     return sent, found.sequences, found.lengths
 
 
@@ -63,9 +63,11 @@ def test_flows_take_turns(lab, source, tmp_path):
     assert len(set(ports)) == 7
 
 
-def test_frames_of_a_mix_have_its_sizes_in_its_order(lab, source):
+def test_frames_of_a_mix_have_its_sizes_in_its_order(lab, source, tmp_path):
     before = bytes_received(lab)
-    assert run(source, traffic(2_400.0, 1.0, IMIX)).frames == 2_400
+    # Of seven in twelve 60 bytes are captured, of the others 80.
+    _, numbers, _ = captured(lab, tmp_path / "rx0.pcap", source, traffic(2_400.0, 1.0, IMIX), 72)
+    assert numbers == list(range(2_400))
     assert bytes_received(lab) - before == 200 * sum(size - 4 for size in IMIX.genome)
 
 

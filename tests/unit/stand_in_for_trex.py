@@ -1,6 +1,11 @@
-"""A stand-in for a TRex server: as much of its JSON-RPC over ZMQ as a client uses that sends streams.
+"""A stand-in for a TRex server: as much of its JSON-RPC over ZMQ as a client uses that sends streams and counts them.
 
-It sends nothing; it keeps the time that its streams would take, and counts what they would have sent.
+It sends nothing; it keeps the time that its streams would take, and counts what they would have sent, and what would
+have arrived at the port at the other end. What it answers, and what it refuses, is as trex-core v3.08 has it:
+src/stx/common/trex_port.cpp and trex_owner.cpp (who owns a port), src/stx/stl/trex_stl_rpc_cmds.cpp and
+trex_stl_port.cpp (streams, start, stop), trex_stl_fs.cpp (CFlowStatRuleMgr: groups, from 0 once they are added anew,
+and no more counted once their filters are removed), src/time_histogram.cpp (delay) and src/main_dpdk.cpp (counters of
+ports).
 """
 
 import json
@@ -16,6 +21,7 @@ import zmq
 
 _ZIPPED = 0xABE85CEA  # magic of compressed messages, before their length
 _NAME = "stand-in"
+_FREE = "<FREE>"  # TrexOwner::g_unowned_name
 
 
 class Refusal(Exception):
@@ -24,35 +30,32 @@ class Refusal(Exception):
 
 @dataclass
 class Port:
-    """One port: who owns it, what is to be sent, since when it is."""
+    """One port: who owns it, what is to be sent, since when it is, and what has been sent, by stream."""
 
     owner: str = ""
     handler: str = ""
+    session: int = 0
     streams: dict[int, dict[str, Any]] = field(default_factory=dict)
     started: float | None = None
-    sent: int = 0
+    stopped: float | None = None
+    sent_by: dict[int, int] = field(default_factory=dict)
     limit_s: float = 0.0
     starts: int = 0
+    missed: int = 0  # ierrors
+    counts: bool = False  # whether its groups are counted where they arrive
+    arrived: dict[int, int] = field(default_factory=dict)  # by group, once they are not
 
-    def due_s(self) -> float:
-        """How long all of the streams take at their rates."""
-        return sum(_duration_s(one["mode"]) for one in self.streams.values())
-
-    def frames(self) -> int:
-        """How many frames the streams have."""
-        return sum(int(one["mode"].get("total_pkts", 0)) for one in self.streams.values())
-
-
-def _duration_s(mode: dict[str, Any]) -> float:
-    if mode["type"] == "continuous":
-        return float("inf")
-    return float(mode["total_pkts"] / mode["rate"]["value"])
+    @property
+    def sent(self) -> int:
+        return sum(self.sent_by.values())
 
 
 class StandInForTrex:
     """It listens on ports of 127.0.0.1 that the kernel chooses, in a thread, while it is entered as a context.
 
     With `slow`, it is overloaded: its own time goes slower by that factor, and it sends as many frames all the same.
+    `wires` are which port is at the other end of which; of what goes over one, `dropped` (k of each n) is lost, and
+    the rest takes `transit_s`. `twice` has all of it arrive two times.
     """
 
     def __init__(self, ports: int = 2, *, slow: float = 1.0, version: str = "v3.08") -> None:
@@ -61,8 +64,12 @@ class StandInForTrex:
         self.slow = slow
         self.line_fps = 100_000.0  # of continuous streams
         self.most_frames: int | None = None  # after which a port ends by itself, as where its link went down
+        self.wires = {0: 1, 1: 0}
+        self.dropped = (0, 1)
+        self.transit_s = 0.0
+        self.twice = False
         self._version = version
-        self._events: list[dict[str, Any]] = []
+        self._versions: dict[int, int] = {}  # of the groups that there are
         self._ends = threading.Event()
 
     def __enter__(self) -> "StandInForTrex":
@@ -139,7 +146,7 @@ class StandInForTrex:
         self._pass(port)
         state = "TX" if port.started is not None else "STREAMS" if port.streams else "IDLE"
         return {
-            "owner": port.owner,
+            "owner": port.owner or _FREE,
             "state": state,
             "state_profile": {"_": state},
             "max_stream_id": max(port.streams, default=0),
@@ -153,8 +160,9 @@ class StandInForTrex:
         }
 
     def _do_get_port_stats(self, params: dict[str, Any]) -> dict[str, Any]:
+        port = self._port(params)
         rates = ("m_total_tx_bps", "m_total_tx_pps", "m_total_rx_bps", "m_total_rx_pps")
-        return {**dict.fromkeys(rates, 0.0), "opackets": self._port(params).sent, "ipackets": 0}
+        return {**dict.fromkeys(rates, 0.0), "opackets": port.sent, "ipackets": 0, "ierrors": port.missed, "oerrors": 0}
 
     def _do_get_global_stats(self, params: dict[str, Any]) -> dict[str, Any]:
         return {"m_tx_bps": 0.0, "m_tx_pps": 0.0}
@@ -163,23 +171,32 @@ class StandInForTrex:
         return {"cpu": [], "mbuf_stats": {}}
 
     def _do_get_active_pgids(self, params: dict[str, Any]) -> dict[str, Any]:
-        groups = {one["flow_stats"]["stream_id"] for port in self.ports for one in port.streams.values()}
-        return {"ids": {"flow_stats": sorted(groups), "latency": []}}
+        kinds: dict[str, set[int]] = {"stats": set(), "latency": set()}
+        for port in self.ports:
+            for one in port.streams.values():
+                kinds[one["flow_stats"]["rule_type"]].add(one["flow_stats"]["stream_id"])
+        return {"ids": {"flow_stats": sorted(kinds["stats"]), "latency": sorted(kinds["latency"])}}
 
     def _do_get_pgid_stats(self, params: dict[str, Any]) -> dict[str, Any]:
-        counts = {}
-        for group in params["pgids"]:
-            tx = {}
-            for index, port in enumerate(self.ports):
-                self._pass(port)
-                if any(one["flow_stats"]["stream_id"] == group for one in port.streams.values()):
-                    tx[str(index)] = port.sent
-            zeros = dict.fromkeys(tx, 0)
-            counts[str(group)] = {"tp": tx, **dict.fromkeys(("tb", "rp", "rb", "tps", "tbs", "rps", "rbs"), zeros)}
+        for port in self.ports:
+            self._pass(port)
+        known = [group for group in params["pgids"] if group in self._versions]
+        counts, delays = {}, {}
+        for group in known:
+            zeros = {str(number): 0 for number in range(len(self.ports))}
+            sent, arrived = dict(zeros), dict(zeros)
+            for number, port in enumerate(self.ports):
+                frames = sum(port.sent_by.get(name, 0) for name in _of_group(port, group))
+                sent[str(number)] = frames
+                arrived[str(self.wires[number])] += self._arrived(port, group)
+            counts[str(group)] = {"tp": sent, "rp": arrived, **dict.fromkeys(("tb", "rb", "tps", "tbs"), zeros)}
+            counts[str(group)] |= dict.fromkeys(("rps", "rbs"), zeros)
+            if any(_measures(port, group) for port in self.ports):
+                delays[str(group)] = {"lat": _delay(sum(arrived.values()))}
         return {
             "flow_stats": counts,
-            "latency": {},
-            "ver_id": {str(group): self._starts(group) for group in params["pgids"]},
+            "latency": {**delays, "g": {}},
+            "ver_id": {str(group): self._versions[group] for group in known},
         }
 
     def _do_get_tpg_status(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -188,10 +205,12 @@ class StandInForTrex:
     def _do_acquire(self, params: dict[str, Any]) -> str:
         port = self._port(params)
         if port.owner and not params["force"]:
-            if port.owner == params["user"]:
+            if port.owner != params["user"]:
+                raise Refusal(f"port is already taken by '{port.owner}'")
+            if port.session != params["session_id"]:
                 raise Refusal(f"port is already owned by another session of '{port.owner}'")
-            raise Refusal(f"port is already taken by '{port.owner}'")
-        port.owner, port.handler = params["user"], f"{params['user']}-{params['session_id']}"
+        port.owner, port.session = params["user"], params["session_id"]
+        port.handler = f"{params['user']}-{params['session_id']}"
         return port.handler
 
     def _do_release(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -200,30 +219,55 @@ class StandInForTrex:
         return {}
 
     def _do_get_all_streams(self, params: dict[str, Any]) -> dict[str, Any]:
-        return {"profiles": {"_": {}} if not self._port(params).streams else {"_": self._port(params).streams}}
+        streams = {str(name): one for name, one in self._port(params).streams.items()}
+        return {"profiles": {"_": streams}}
 
     def _do_add_stream(self, params: dict[str, Any]) -> dict[str, Any]:
-        self._owned(params).streams[params["stream_id"]] = params["stream"]
+        port = self._owned(params)
+        self._pass(port)
+        if port.started is not None:
+            raise Refusal("Port 0 is active")
+        port.streams[params["stream_id"]] = stream = params["stream"]
+        group = stream["flow_stats"]["stream_id"]
+        self._versions.setdefault(group, len(self.methods))
         return {}
 
     def _do_remove_all_streams(self, params: dict[str, Any]) -> dict[str, Any]:
-        self._owned(params).streams.clear()
+        port = self._owned(params)
+        self._pass(port)
+        if port.started is not None:
+            raise Refusal("Port 0 is active")
+        for one in port.streams.values():
+            self._versions.pop(one["flow_stats"]["stream_id"], None)
+        port.streams.clear()
+        port.sent_by.clear()
+        port.arrived.clear()
         return {}
 
     def _do_start_traffic(self, params: dict[str, Any]) -> dict[str, Any]:
         port = self._owned(params)
-        port.started, port.limit_s = time.monotonic(), params["duration"]
-        port.sent = 0
+        if not port.streams:
+            raise Refusal("start_traffic: no streams")
+        port.started, port.stopped, port.limit_s = time.monotonic(), None, params["duration"]
+        port.counts = True
+        port.arrived.clear()
+        port.sent_by.clear()
         port.starts += 1
         return {"multiplier": 1.0, "ts": time.time()}
 
     def _do_stop_traffic(self, params: dict[str, Any]) -> dict[str, Any]:
         port = self._owned(params)
+        if not port.streams:
+            raise Refusal("Profile id _ does not exist")
         self._pass(port)
-        port.started = None
+        if port.started is not None:
+            port.started, port.stopped = None, time.monotonic()
         return {}
 
     def _do_remove_rx_filters(self, params: dict[str, Any]) -> dict[str, Any]:
+        port = self._owned(params)
+        port.arrived = {group: self._arrived(port, group) for group in self._versions}
+        port.counts = False
         return {}
 
     def _port(self, params: dict[str, Any]) -> Port:
@@ -235,25 +279,59 @@ class StandInForTrex:
             raise Refusal("port is not owned by you")
         return port
 
-    def _starts(self, group: int) -> int:
-        """The version of a group's counts, which begin at 0 with each start."""
-        return sum(
-            port.starts
-            for port in self.ports
-            if any(one["flow_stats"]["stream_id"] == group for one in port.streams.values())
-        )
+    def _arrived(self, port: Port, group: int) -> int:
+        """How many frames of a group have come to the other end of a port's wire, as far as they are counted."""
+        if not port.counts:
+            return port.arrived.get(group, 0)
+        if port.stopped is not None and time.monotonic() < port.stopped + self.transit_s:
+            return 0
+        sent = sum(port.sent_by.get(name, 0) for name in _of_group(port, group))
+        k, n = self.dropped
+        lost = sent // n * k + min(sent % n, k)
+        return (sent - lost) * (2 if self.twice else 1)
 
     def _pass(self, port: Port) -> None:
         """What has happened on a port until now."""
         if port.started is None:
             return
         own_s = min((time.monotonic() - port.started) / self.slow, port.limit_s)
-        due_s = port.due_s()
-        if due_s == float("inf"):
-            port.sent = round(own_s * self.line_fps) + 1
-        else:
-            port.sent = min(port.frames(), int(port.frames() * own_s / due_s) + 1)
-        if own_s >= min(due_s, port.limit_s):
-            port.started = None
+        port.sent_by = {name: self._sent_by(one, own_s) for name, one in port.streams.items()}
+        if own_s >= min(max(self._due_s(one) for one in port.streams.values()), port.limit_s):
+            port.started, port.stopped = None, time.monotonic()
         if self.most_frames is not None and port.sent >= self.most_frames:
-            port.started, port.sent = None, self.most_frames
+            port.started, port.stopped = None, time.monotonic()
+            port.sent_by = {min(port.streams): self.most_frames}
+
+    def _sent_by(self, stream: dict[str, Any], own_s: float) -> int:
+        begins_s = stream["isg"] / 1e6
+        if own_s < begins_s:
+            return 0
+        frames = int((own_s - begins_s) * self._fps(stream["mode"]) + 1e-6) + 1
+        return int(min(frames, stream["mode"].get("total_pkts", frames)))
+
+    def _due_s(self, stream: dict[str, Any]) -> float:
+        """When its last frame's slot ends, by the server's own time."""
+        mode = stream["mode"]
+        if mode["type"] == "continuous":
+            return float("inf")
+        return float(stream["isg"] / 1e6 + mode["total_pkts"] / self._fps(mode))
+
+    def _fps(self, mode: dict[str, Any]) -> float:
+        rate = mode["rate"]
+        return float(rate["value"] if rate["type"] == "pps" else rate["value"] / 100 * self.line_fps)
+
+
+def _of_group(port: Port, group: int) -> list[int]:
+    return [name for name, one in port.streams.items() if one["flow_stats"]["stream_id"] == group]
+
+
+def _measures(port: Port, group: int) -> bool:
+    return any(port.streams[name]["flow_stats"]["rule_type"] == "latency" for name in _of_group(port, group))
+
+
+def _delay(frames: int) -> dict[str, Any]:
+    """Of so many frames: half of them at once, the others after 25 µs, but for one after 1.2 ms."""
+    at_once = frames // 2
+    classes = {"0": at_once, "20": frames - at_once - 1, "1000": 1} if frames else {}
+    times = {"average": 14, "total_min": 3, "total_max": 1200, "last_max": 30, "jit": 2}
+    return {**times, "histogram": {name: count for name, count in classes.items() if count > 0}}

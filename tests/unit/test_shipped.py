@@ -131,7 +131,7 @@ def test_the_list_names_everything_with_a_line_about_it():
 
 def test_the_built_in_kinds_are_plugins_like_any_other():
     assert list(plugins(GENERATORS)) == ["afpacket", "auto", "pktgen", "trex", "xdp"]
-    assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump"]
+    assert list(plugins(SINKS)) == ["auto", "bpf", "tcpdump", "trex"]
     uuts = ["container", "esxi", "external", "forwarder", "libvirt", "openvz", "ovs", "qemu", "raw", "reference"]
     uuts += ["virtualbox", "xen"]
     assert list(plugins(UUTS)) == list(option_models(UUTS)) == uuts

@@ -1,10 +1,11 @@
-"""The packaged client of TRex: whether it is here. It is never imported here.
+"""What of TRex is here: the packaged client, which is never imported here, and the package of a server.
 
-It puts a yaml, a scapy and a zmq of its own in the place of those that are there: only the worker's process imports it.
+The client puts a yaml, a scapy and a zmq of its own in the place of those that are there: only the worker imports it.
 """
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from netbench.errors import MissingError
 
@@ -33,3 +34,11 @@ def look_for_client(_: str) -> str:
     if missing := no_client():
         raise MissingError(missing)
     return version(PACKAGE)
+
+
+def server_program(package: Path) -> Path:
+    """The program of a server; MissingError where a directory is no package of TRex with one."""
+    program = package / "_t-rex-64"
+    if not program.is_file():
+        raise MissingError(f"there is no {program}: `path` is to be the directory of a TRex package, unpacked")
+    return program

@@ -1,4 +1,4 @@
-"""A TRex server of a source's own, in software: on a kernel interface, by DPDK's af_packet, without hugepages.
+"""A TRex server of netbench's own, in software: on kernel interfaces, by DPDK's af_packet, without hugepages.
 
 It is a child of the worker's process, in its namespace, and dies with it.
 """
@@ -11,40 +11,42 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError, UsageError
-from netbench.generators.trex.trex_port import Place, TrexPort
+from netbench.generators.trex.client_package import server_program
+from netbench.generators.trex.trex_session import Place
 from netbench.model.frame_mix import FrameSize, largest_bytes
 
-_PROGRAM = "_t-rex-64"
 _START_S = 40.0
 _ASK_S = 0.2
 _ANSWER_S = 5.0
 _SLOT_BYTES = 2048
 # What a slot of a packet socket's ring has before the frame (TPACKET2_HDRLEN, linux/if_packet.h), rounded up.
 _SLOT_HEADER_BYTES = 64
-# A frame for which the link has no room stays in the ring until TRex sends again: as few as possible are to.
-_RING = f"framecnt=512,blocksz=65536,framesz={_SLOT_BYTES},qdisc_bypass=1"
+# A frame for which the link has no room stays in the ring until TRex sends again: as few as possible are to. What
+# arrives while TRex does other things is to find room, and the two rings of an interface are of one size.
+_SLOTS, _SLOTS_TO_RECEIVE = 512, 16384
+_RING = f"blocksz=65536,framesz={_SLOT_BYTES},qdisc_bypass=1"
 _CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal
 
 
 class OwnServer:
-    """A server whose port 0 is an interface; its port 1 is none, as TRex has ports in pairs."""
+    """A server whose ports are interfaces, the first of them port 0; the last may be none, as TRex has them in pairs.
 
-    def __init__(self, package: Path, interface: str, cpus: Sequence[int]) -> None:
+    `interfaces` says of each whether it receives, too.
+    """
+
+    def __init__(self, package: Path, interfaces: Mapping[str, bool], cpus: Sequence[int]) -> None:
         """Start it, on the first of the CPUs; MissingError where there is no such package or it does not start."""
-        program = package / _PROGRAM
-        if not program.is_file():
-            raise MissingError(f"there is no {program}: `path` is to be the directory of a TRex package, unpacked")
-        self._interface = interface
+        program = server_program(package)
         self._sync_port, self._async_port = _free_ports()
         self._prefix = f"netbench-{os.getpid()}"
         self._directory = Path(tempfile.mkdtemp(prefix="netbench-trex-"))
         self._log = self._directory / "log"
         config = self._directory / "trex_cfg.yaml"
-        config.write_text(self._config(interface, cpus))
+        config.write_text(self._config(interfaces, cpus))
         libraries = f"{package}:{package / 'so' / os.uname().machine}"
         # It looks for libraries beside the current directory, too.
         with self._log.open("wb") as log:
@@ -57,25 +59,25 @@ class OwnServer:
                 stderr=subprocess.STDOUT,
             )
 
-    def out_of_the_interface(self) -> int:
-        """How many frames have ever gone out of its interface, as the kernel counts them.
+    def out_of(self, interface: str) -> int:
+        """How many frames have ever gone out of an interface, as the kernel counts them.
 
         What the ring at the other end of a veth pair has no room for (`dropped`) has not: the kernel leaves it in the
         packet socket's ring, and sends it when TRex sends again (tpacket_snd in net/packet/af_packet.c).
         """
         shown = subprocess.run(
-            ["ip", "-json", "-stats", "link", "show", "dev", self._interface],
+            ["ip", "-json", "-stats", "link", "show", "dev", interface],
             capture_output=True,
             text=True,
             check=False,
             timeout=_ANSWER_S,
         )
         if shown.returncode != 0:
-            raise TestbedError(f"interface {self._interface} of the trex source is gone: {shown.stderr.strip()}")
+            raise TestbedError(f"interface {interface} of the trex source is gone: {shown.stderr.strip()}")
         return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["packets"])
 
-    def port(self) -> TrexPort:
-        """Its port, once it answers; MissingError when it does not in time."""
+    def place(self) -> Place:
+        """Where it is, once it answers; MissingError when it does not in time."""
         give_up = time.monotonic() + _START_S
         while not _answers(self._sync_port):
             if self._process.poll() is not None:
@@ -83,7 +85,7 @@ class OwnServer:
             if time.monotonic() > give_up:
                 raise MissingError(f"the TRex server does not answer within {_START_S:g} s: {self._last_words}")
             time.sleep(_ASK_S)
-        return TrexPort(Place("127.0.0.1", self._sync_port, self._async_port, 0))
+        return Place("127.0.0.1", self._sync_port, self._async_port)
 
     def require_room_for(self, size: FrameSize) -> None:
         """UsageError for frames, in bytes with FCS, that its ring has no room for; TestbedError when it has died."""
@@ -103,11 +105,17 @@ class OwnServer:
         shutil.rmtree(self._directory, ignore_errors=True)
         shutil.rmtree(Path("/run/dpdk") / self._prefix, ignore_errors=True)
 
-    def _config(self, interface: str, cpus: Sequence[int]) -> str:
+    def _config(self, interfaces: Mapping[str, bool], cpus: Sequence[int]) -> str:
         core = f"  low_end_core: {cpus[0]}\n" if cpus else ""
+        ports = [
+            f"--vdev=net_af_packet{number},iface={interface},"
+            f"framecnt={_SLOTS_TO_RECEIVE if receives else _SLOTS},{_RING}"
+            for number, (interface, receives) in enumerate(interfaces.items())
+        ]
+        ports += ["dummy"] * (len(ports) % 2)
         return (
             "- version: 2\n"
-            f'  interfaces: ["--vdev=net_af_packet0,iface={interface},{_RING}", "dummy"]\n'
+            f"  interfaces: {json.dumps(ports)}\n"
             "  low_end: true\n"  # its threads share a CPU: it needs none of its own, and less memory
             f"{core}"
             f"  prefix: {self._prefix}\n"
@@ -115,14 +123,19 @@ class OwnServer:
             f"  zmq_pub_port: {self._async_port}\n"
             "  port_info:\n"
             # It wants some, and frames have addresses of their own.
-            "    - {dest_mac: '02:00:00:00:00:02', src_mac: '02:00:00:00:00:01'}\n"
-            "    - {dest_mac: '02:00:00:00:00:01', src_mac: '02:00:00:00:00:02'}\n"
+            + "".join(
+                f"    - {{dest_mac: '{_mac(number ^ 1)}', src_mac: '{_mac(number)}'}}\n" for number in range(len(ports))
+            )
         )
 
     @property
     def _last_words(self) -> str:
         text = _CONTROL.sub("", self._log.read_text(errors="replace"))
         return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-5:]) or "it wrote nothing"
+
+
+def _mac(number: int) -> str:
+    return f"02:00:00:00:00:{number + 1:02x}"
 
 
 def _free_ports() -> tuple[int, int]:

@@ -1,28 +1,40 @@
-"""The generator trex: what a profile may say of it, and what a machine must have for it."""
+"""The generator and sink trex: what a profile may say of it, and what a machine must have for it."""
 
 from typing import ClassVar
 
 from netbench.generators.base import Generator
 from netbench.generators.trex.client_package import REMEDY, look_for_client, no_client
 from netbench.generators.trex.trex_options import TrexOptions
+from netbench.generators.trex.trex_servers import TrexServers
+from netbench.generators.trex.trex_sink import TrexSink
 from netbench.generators.trex.trex_source import TrexSource
 from netbench.hosts.base import Host
 from netbench.linux.needs import Facility
+from netbench.sinks.base import SinkKind
 
 
-class Trex(Generator):
-    """A running TRex server (stateless), by the packaged client lbr-trex-client: NICs that TRex owns, or veth."""
+class Trex(Generator, SinkKind):
+    """A TRex server (stateless), by the packaged client lbr-trex-client: NICs that TRex owns, or veth.
+
+    As a sink it counts what its own sources have sent."""
 
     Options: ClassVar[type[TrexOptions]] = TrexOptions
     sends_mixes: ClassVar[bool] = True
+    counts_mixes: ClassVar[bool] = True
+    counts_own_only: ClassVar[bool] = True
     may_need = (Facility("trex-client", "the generator trex: the client of TRex", REMEDY, look_for_client),)
 
     def __init__(self, options: TrexOptions) -> None:
         self._options = options
+        self._servers = TrexServers(options)
 
     def unfit(self, host: Host) -> str:
         # Its worker runs in netbench's own Python, which only this machine has.
         return no_client() if host.shares_files else f"host {host.name} is not this machine, and the client runs here"
 
     def source(self) -> TrexSource:
-        return TrexSource(self._options)
+        return TrexSource(self._options, self._servers)
+
+    def sink(self) -> TrexSink:
+        self._servers.count = True
+        return TrexSink(self._options, self._servers)

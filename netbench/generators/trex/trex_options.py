@@ -11,7 +11,8 @@ class TrexOptions(BaseModel, extra="forbid"):
     """A running server and its ports, by the names that the interfaces of sources have; or the package to start one of.
 
     `sync_port` and `async_port` are where it takes requests and publishes (its `zmq_rpc_port` and `zmq_pub_port`).
-    With `path`, the directory of a TRex package, each source has a server of its own for its interface, in software.
+    With `path`, the directory of a TRex package, netbench starts servers of its own, in software. `delay_fps` frames/s
+    of each stream measure its delay, where the sink is TRex's as well.
     """
 
     server: str = Field(default="127.0.0.1", min_length=1)
@@ -19,6 +20,7 @@ class TrexOptions(BaseModel, extra="forbid"):
     async_port: TcpPort = 4500
     ports: dict[str, Annotated[int, Field(ge=0, le=255)]] = Field(default_factory=dict)
     path: str | None = Field(default=None, pattern="^/")
+    delay_fps: float = Field(default=0, ge=0, le=100_000)
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
@@ -28,7 +30,7 @@ class TrexOptions(BaseModel, extra="forbid"):
                 "{kind: trex, ports: {eth1: 0}}, or where the package is to start servers of: {kind: trex, path: "
                 "/opt/trex/v3.08}"
             )
-        if self.path is not None and self.model_fields_set - {"path"}:
+        if self.path is not None and self.model_fields_set - {"path", "delay_fps"}:
             raise ValueError("with `path`, netbench starts the servers: leave out server, sync_port, async_port, ports")
         if len(set(self.ports.values())) < len(self.ports):
             raise ValueError("ports: two interfaces are the same port of TRex; give each a port of its own")

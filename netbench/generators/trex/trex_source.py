@@ -1,50 +1,46 @@
-"""A source of kind trex: one port of a TRex server, driven by a worker with the packaged client."""
+"""A source of kind trex: one port of a TRex server."""
 
-import json
-import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 
-from netbench.errors import MissingError, UsageError
+from netbench.errors import TestbedError
+from netbench.generators.base import Source
 from netbench.generators.trex.client_package import PACKAGE, no_client
 from netbench.generators.trex.trex_options import TrexOptions
-from netbench.generators.worker_source import WorkerSource
-from netbench.hosts.base import Host, run_checked
+from netbench.generators.trex.trex_servers import TrexServer, TrexServers
+from netbench.hosts.base import Host
 from netbench.model.tester import Identity
-from netbench.model.traffic import Stamps, Traffic
+from netbench.model.traffic import Sent, Stamps, Traffic
 
-_LOOPBACK_UP = ("ip", "link", "set", "lo", "up")
+# How long it may take to stop, and then to say what was sent.
+_STOP_S = 5.0
 
 
-class TrexSource(WorkerSource):
-    """One port of a running server, or of a server of its own; its worker's second argument says which.
+class TrexSource(Source):
+    """One port of a running server, or of one that netbench starts.
 
     Frames are numbered by TRex's field engine, which cannot write times: they bear none, and delay is refused."""
 
-    open_limit_s = 60.0  # a server takes seconds to start
-
-    def __init__(self, options: TrexOptions) -> None:
-        self._options = options
-        super().__init__("trex", "netbench.generators.trex.trex_worker")
+    def __init__(self, options: TrexOptions, servers: TrexServers) -> None:
+        self._options, self._servers = options, servers
+        self._server: TrexServer | None = None
+        self._started = 0  # the number of the request whose reply says what was sent
+        self.version = ""
 
     def commands(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        first = [] if self._options.path is None else [f"{shlex.join(_LOOPBACK_UP)} # in a network namespace"]
-        return [*first, *super().commands(interface, cpus)]
+        self._servers.require_sense(interface)
+        if self._options.path is not None and self._servers.count:
+            return [f"# {interface}: a port of the TRex server that its host has for all sources and sinks"]
+        return self._servers.commands({interface: False}, cpus)
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
-        """Take the port of this interface; MissingError without client, server, or where the port is another's."""
-        if missing := no_client():
-            raise MissingError(missing)
-        if self._options.path is not None and host.netns is not None:
-            # Server and client meet at 127.0.0.1. A namespace is netbench's own, and gone after the campaign.
-            run_checked(host, _LOOPBACK_UP)
-        super().open(host, interface, cpus)
+        """Take the port of this interface; errors as of TrexServers.join."""
+        self._interface = interface
+        self._server = self._servers.join(self, host, interface, cpus)
 
     def identity(self) -> Identity:
-        client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
-        versions = ", ".join(one for one in (self.version, client) if one)
-        options = self._options.model_dump(exclude_unset=True)
-        return Identity("trex", versions, {name: str(value) for name, value in options.items()}, 1)
+        return identity_of(self._options, self._server)
 
     def remarks(self) -> list[str]:
         return [
@@ -53,24 +49,51 @@ class TrexSource(WorkerSource):
         ]
 
     def stamps(self, traffic: Traffic) -> Stamps:
-        return Stamps(stamped=False, first_sequence=0)
+        return Stamps(stamped=False, first_sequence=None if self._delay_fps else 0)
 
-    def _command(self, interface: str, cpus: Sequence[int]) -> list[str]:
-        # A server sends on when its client dies: the worker is to outlive netbench until it has stopped that, which it
-        # does as soon as its stdin ends.
-        outlive = ["setpriv", "--pdeathsig", "clear"]
-        return [*outlive, *super()._command(interface, ()), self._settings(interface), *map(str, cpus)]
+    def prepare(self, traffic: Traffic) -> None:
+        """Have the streams of the next trial on the port; TestbedError when the worker died or cannot send there."""
+        self._opened.ask("prepare", self._interface, traffic=asdict(traffic), delay_fps=self._delay_fps)
 
-    def _settings(self, interface: str) -> str:
-        """Where its port is, or the package, as the worker reads it; UsageError when the profile does not say."""
-        if self._options.path is not None:
-            return json.dumps({"path": self._options.path})
-        port = self._options.ports.get(interface)
-        if port is None:
-            known = ", ".join(self._options.ports)
-            raise UsageError(
-                f"generator trex: which port of TRex is interface {interface}? `ports` has {known} only; "
-                f"add it, for example {{{interface}: 0}}"
-            )
-        settings = self._options.model_dump(include={"server", "sync_port", "async_port"})
-        return json.dumps({**settings, "port": port})
+    def start(self, at_monotonic_ns: int) -> None:
+        self._started = self._opened.tell("start", self._interface, at_monotonic_ns=at_monotonic_ns)
+
+    def wait(self, timeout_s: float) -> Sent:
+        """What was sent, once sending has ended; as of WorkerSource."""
+        server = self._opened
+        try:
+            try:
+                reply = server.reply(self._started, timeout_s)
+            except TimeoutError:
+                server.tell("stop", self._interface)
+                reply = server.reply(self._started, _STOP_S)
+            return Sent(**reply["sent"])  # type: ignore[arg-type]  # whatever it is, checked by calling
+        except (KeyError, TypeError):
+            server.kill()
+            return Sent(0, 0, 0.0, None, None, 0, 0.0, server.failure("does not say what it sent"))
+        except (TimeoutError, TestbedError) as error:
+            server.kill()  # whatever it is doing, it is not to send on
+            return Sent(0, 0, 0.0, None, None, 0, 0.0, str(error))
+
+    def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.leave(self)
+
+    @property
+    def _delay_fps(self) -> float:
+        return self._options.delay_fps if self._servers.count else 0.0
+
+    @property
+    def _opened(self) -> TrexServer:
+        if self._server is None:
+            raise TestbedError("a source of kind trex is used before open() or after close(); open it first")
+        return self._server
+
+
+def identity_of(options: TrexOptions, server: TrexServer | None) -> Identity:
+    """What a source or sink of this server is: its version, the client's, and the options in effect."""
+    client = "" if no_client() else f"{PACKAGE} {version(PACKAGE)}"
+    versions = ", ".join(one for one in (server.version if server else "", client) if one)
+    chosen = options.model_dump(exclude_unset=True)
+    return Identity("trex", versions, {name: str(value) for name, value in chosen.items()}, 1)

@@ -1,105 +1,172 @@
-"""From what a source is to send to streams of TRex: template frames, field-engine programs, rates.
+"""From what a source is to send to streams of TRex: template frames, field-engine programs, rates, and their times.
 
-The field engine numbers the frames (pktgen's header), gives each the ports of its flow, and each frame of a mix its
-size. It cannot write times: these are 0. One core runs a stream, as several would each number frames of their own.
+The field engine numbers the frames (pktgen's header) and gives each the ports of its flow. It cannot write times: these
+are 0. Each place in the genome of a mix is a stream of its own, of one size, which begins when its first frame is due:
+together they keep the order of the genome, and TRex counts each size by itself. One core runs them all.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from lbr_trex_client.interactive.trex.stl.api import (
+    STLFlowLatencyStats,
     STLFlowStats,
     STLPktBuilder,
     STLScVmRaw,
     STLStream,
     STLTXCont,
     STLTXSingleBurst,
-    STLVmFixIpv4,
     STLVmFlowVar,
-    STLVmTrimPktSize,
     STLVmWrFlowVar,
 )
 
 from netbench.errors import UsageError
-from netbench.generators.frames import IPV4_OFFSET, PKTGEN_OFFSET, UDP_OFFSET, build_frame, flow_ports
-from netbench.model.frame_mix import genome_of, largest_bytes
+from netbench.generators.frames import PKTGEN_OFFSET, UDP_OFFSET, build_frame, flow_ports
+from netbench.generators.trex.groups import Groups
+from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
-from netbench.model.units import FCS_BYTES
+from netbench.model.units import l1_bits
 
 _NUMBERS = 1 << 32
-_LENGTH_OFFSET = IPV4_OFFSET + 2  # total length, RFC 791, section 3.1
-_UDP_LENGTH_OFFSET = UDP_OFFSET + 4  # RFC 768
-_MOST_VALUES = 0xFFFF  # of a list of the field engine
+_MOST_VALUES = 0xFFFF  # of all lists of the field engine together; it takes as many in one
 _KEEP_DESTINATION = 1  # STLStreamDstMAC_PKT: the address that the template has
+# Streams that send as fast as they can begin so long after each other, which keeps them in order.
+_APART_S = 1e-9
+# All shares of the port's rate together are not to exceed it by a rounding, which the server would refuse.
+_NEARLY_ALL_PERCENT = 100 * (1 - 1e-9)
 
 
-def streams_of(traffic: Traffic, group: int) -> list[Any]:
-    """The streams of a trial, each of which starts the next; TRex counts their frames together as those of `group`.
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Frames that follow each other at one rate; `frames` and `fps` are None for as many as can be sent."""
+
+    first: int
+    frames: int | None
+    fps: float | None
+    begins_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Frames of one size that are a stream of TRex: every `step`-th one from number `first` on."""
+
+    first: int
+    step: int
+    size: int
+    mode: object
+    begins_s: float
+    measures_delay: bool = False
+
+
+def streams_of(traffic: Traffic, groups: Groups) -> list[Any]:
+    """The streams of a trial, which are to start together; `groups` are those that TRex counts their frames in.
 
     UsageError for more flows than the field engine has places for.
     """
-    if traffic.flows > _MOST_VALUES:
+    places = traffic.flows * len(genome_of(traffic.frame_size))
+    if traffic.flows > 1 and places > _MOST_VALUES:
         raise UsageError(
-            f"generator trex: {traffic.flows:,} flows, and its field engine has places for {_MOST_VALUES:,}; "
+            f"generator trex: {traffic.flows:,} flows of frames whose sizes repeat after "
+            f"{len(genome_of(traffic.frame_size)):,} take {places:,} places; its field engine has {_MOST_VALUES:,}; "
             "set flows to less, or send with another generator"
         )
-    modes = list(_modes(traffic))
     return [
         STLStream(
             name=str(place),
-            packet=_packet(traffic, first),
-            mode=mode,
-            self_start=place == 0,
-            next=str(place + 1) if place + 1 < len(modes) else None,
-            flow_stats=STLFlowStats(pg_id=group),
+            packet=_packet(traffic, part, numbered=not groups.delay_fps),
+            mode=part.mode,
+            isg=part.begins_s * 1e6,
+            flow_stats=(
+                STLFlowLatencyStats(pg_id=groups.of_delay)
+                if part.measures_delay
+                else STLFlowStats(pg_id=groups.of_size(part.size))
+            ),
             mac_src_override_by_pkt=True,
             mac_dst_override_mode=_KEEP_DESTINATION,
         )
-        for place, (first, mode) in enumerate(modes)
+        for place, part in enumerate(_parts(traffic, groups.delay_fps))
     ]
 
 
-def _modes(traffic: Traffic) -> Iterator[tuple[int, Any]]:
-    """The number of the first frame of each stretch with a rate of its own, and how that is sent."""
+def _parts(traffic: Traffic, delay_fps: float) -> Iterator[_Part]:
+    for stretch in _stretches(traffic):
+        parts = list(_paced(traffic, stretch) if stretch.fps else _unpaced(traffic))
+        if delay_fps:
+            yield from _with_delay(parts[0], stretch, len(genome_of(traffic.frame_size)), delay_fps)
+            del parts[0]
+        yield from parts
+
+
+def _stretches(traffic: Traffic) -> Iterator[_Stretch]:
     if traffic.frames is None:
-        yield 0, STLTXCont(percentage=100)
+        yield _Stretch(0, None, None, 0.0)
         return
     if traffic.first_frames:
-        yield 0, STLTXSingleBurst(total_pkts=traffic.first_frames, pps=traffic.first_fps)
+        yield _Stretch(0, traffic.first_frames, traffic.first_fps, 0.0)
     if traffic.frames > traffic.first_frames:
         later = traffic.frames - traffic.first_frames
-        yield traffic.first_frames, STLTXSingleBurst(total_pkts=later, pps=traffic.later_fps)
+        yield _Stretch(traffic.first_frames, later, traffic.later_fps, traffic.first_s)
 
 
-def _packet(traffic: Traffic, first: int) -> object:
-    """The template, and what is written to each frame from number `first` on."""
+def _paced(traffic: Traffic, stretch: _Stretch) -> Iterator[_Part]:
+    """A stream for each place in the genome, so far apart as the frames are."""
+    genome, fps, frames = genome_of(traffic.frame_size), stretch.fps or 0.0, stretch.frames or 0
+    step = len(genome)
+    for offset in range(min(step, frames)):
+        number = stretch.first + offset
+        mode = STLTXSingleBurst(total_pkts=-(-(frames - offset) // step), pps=fps / step)
+        yield _Part(number, step, genome[number % step], mode, stretch.begins_s + offset / fps)
+
+
+def _unpaced(traffic: Traffic) -> Iterator[_Part]:
+    """The same for as fast as it can: each has the part of the port's rate that makes all equally many frames."""
     genome = genome_of(traffic.frame_size)
-    template = build_frame(traffic, largest_bytes(traffic.frame_size))
-    program = [
-        STLVmFlowVar("number", init_value=first % _NUMBERS, min_value=0, max_value=_NUMBERS - 1, size=4, op="inc"),
-        STLVmWrFlowVar("number", PKTGEN_OFFSET + 4),
-    ]
+    bits = [l1_bits(size) for size in genome]
+    for number, size in enumerate(genome):
+        mode = STLTXCont(percentage=_NEARLY_ALL_PERCENT * bits[number] / sum(bits))
+        yield _Part(number, len(genome), size, mode, number * _APART_S)
+
+
+def _with_delay(part: _Part, stretch: _Stretch, step: int, delay_fps: float) -> Iterator[_Part]:
+    """The same frames, of which `delay_fps` measure delay, or all where there are fewer.
+
+    Those of a stream without a rate come on top, as nothing says how many these are.
+    """
+    if stretch.frames is None or stretch.fps is None:
+        yield part
+        yield _Part(part.first, step, part.size, STLTXCont(pps=delay_fps), part.begins_s, measures_delay=True)
+        return
+    frames, fps = -(-stretch.frames // step), stretch.fps / step
+    measuring = min(frames, max(1, round(frames * delay_fps / fps)))
+    for count, measures in ((measuring, True), (frames - measuring, False)):
+        if count:
+            mode = STLTXSingleBurst(total_pkts=count, pps=fps * count / frames)
+            yield _Part(part.first, step, part.size, mode, part.begins_s, measures_delay=measures)
+
+
+def _packet(traffic: Traffic, part: _Part, *, numbered: bool) -> object:
+    """The template, and what is written to each frame: its number, and the ports of its flow."""
+    program: list[object] = []
+    if numbered:
+        # As many steps as fit: the server would round up what is none, beyond 32 bits (handle_range_padding).
+        numbers = _NUMBERS - _NUMBERS % part.step
+        first = part.first % numbers
+        program += [
+            STLVmFlowVar(
+                "number", init_value=first, min_value=0, max_value=numbers - 1, size=4, op="inc", step=part.step
+            ),
+            STLVmWrFlowVar("number", PKTGEN_OFFSET + 4),
+        ]
     if traffic.flows > 1:
         words = [
             int(source) << 16 | int(destination) for source, destination in flow_ports(traffic.flows, traffic.seed)
         ]
+        turns = len(words) // gcd(len(words), part.step)
+        in_turn = [words[(part.first + turn * part.step) % len(words)] for turn in range(turns)]
         program += [
-            STLVmFlowVar("ports", value_list=_from(words, first), size=4, op="inc"),
+            STLVmFlowVar("ports", value_list=in_turn, size=4, op="inc"),
             STLVmWrFlowVar("ports", UDP_OFFSET),
         ]
-    if len(set(genome)) > 1:
-        sizes = [size - FCS_BYTES for size in genome]
-        program += [
-            STLVmFlowVar("size", value_list=_from(sizes, first), size=2, op="inc"),
-            STLVmTrimPktSize("size"),
-            STLVmWrFlowVar("size", _LENGTH_OFFSET, add_val=-IPV4_OFFSET),
-            STLVmWrFlowVar("size", _UDP_LENGTH_OFFSET, add_val=-UDP_OFFSET),
-            STLVmFixIpv4(offset=IPV4_OFFSET),
-        ]
-    return STLPktBuilder(pkt_buffer=template, vm=STLScVmRaw(program))
-
-
-def _from(values: list[int], first: int) -> list[int]:
-    """The same values in turn, from that of frame number `first` on."""
-    start = first % len(values)
-    return values[start:] + values[:start]
+    return STLPktBuilder(pkt_buffer=build_frame(traffic, part.size), vm=STLScVmRaw(program) if program else None)

@@ -1,7 +1,18 @@
-"""The process of a `trex` source: `python -m netbench.generators.trex.trex_worker IFACE SETTINGS [CPU…]`.
+"""The process of TRex's sources and sinks: `python -m netbench.generators.trex.trex_worker SETTINGS [CPU…]`.
 
-It alone imports the client of TRex, whose yaml, scapy and zmq take the place of others' here. SETTINGS are a `Place`,
-or the `path` of a package to start a server of, in JSON. When its stdin ends, whoever started it may be dead: it stops
+It alone imports the client of TRex, whose yaml, scapy and zmq take the place of others' here. SETTINGS, in JSON, are
+where a server is, and which of its `ports` each interface is; or the `path` of a package to start one of, and the
+`interfaces` that are its ports, each with whether it receives. It talks JSON, one object a line; an `id` in a request
+is in its reply. The first reply, to no request, says that it can send, and the server's version:
+
+    → {"do": "take", "interface": …}                      ← {"ready": true}: its port is its own
+    → {"do": "prepare", "interface": …, "traffic": {…}, "delay_fps": n}   ← {"ready": true}
+    → {"do": "listen", "interface": …}                    ← {"ready": true}: what arrives from now on is counted
+    → {"do": "start", "interface": …, "at_monotonic_ns": n}   ← {"sent": {…}} when sending has ended
+    → {"do": "stop", "interface": …}                      ends sending early; the reply to `start` says so
+    → {"do": "received", "interface": …, "of": …}         ← {"received": {…}} of what `of` sent: FlowCounts
+
+or {"failed": "why"}, {"missing": "why"} to any of them. When its stdin ends, whoever started it may be dead: it stops
 the traffic, which a server would go on with.
 """
 
@@ -10,23 +21,20 @@ import json
 import os
 import signal
 import sys
-import time
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from netbench.errors import MissingError, NetbenchError, TestbedError
+from netbench.generators.trex.flow_counts import FlowCounts
 from netbench.generators.trex.own_server import OwnServer
-from netbench.generators.trex.trex_port import Place, TrexPort
-from netbench.generators.trex.trex_streams import streams_of
-from netbench.generators.worker_process import Worker, serve
-from netbench.model.traffic import Sent, Traffic
-
-# The server looks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is asked as often.
-_TOLD_LATE_S = 0.02
-_ASK_S = 0.005
-# A server whose client is gone stops by itself so long after a trial's longest duration.
-_LEFT_ALONE_S = 10.0
+from netbench.generators.trex.trex_port import TrexPort
+from netbench.generators.trex.trex_sending import PortSending
+from netbench.generators.trex.trex_session import Place, TrexSession
+from netbench.model.traffic import traffic_of
 
 
 class _Apart(io.TextIOBase):
@@ -39,122 +47,171 @@ class _Apart(io.TextIOBase):
         return 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """When it was last seen to send, and when first not to (None: never), in ns of CLOCK_MONOTONIC."""
+class TrexWorker:
+    """One session with a server, its own server where it is to start one, and the ports it has taken, by interface."""
 
-    sending_ns: int
-    ended_ns: int | None
-
-
-class TrexWorker(Worker):
-    """One port, taken until the process ends, and the server where that is its own."""
-
-    _port: TrexPort | None = None
-    _server: OwnServer | None = None
-    _left_over = 0  # frames in the ring of its own server
-
-    def __init__(self, ending: ExitStack, interface: str, settings: str, *cpus: str) -> None:
+    def __init__(self, ending: ExitStack, settings: Mapping[str, Any], cpus: list[int]) -> None:
+        """MissingError where there is no server, or none can be started."""
         ending.callback(self.leave)  # also of one that was opened only in part
+        self._settings, self._cpus = settings, cpus
+        self._numbers: Mapping[str, int] = settings.get("ports") or {
+            name: number for number, name in enumerate(settings["interfaces"])
+        }
+        self._server: OwnServer | None = None
+        self._session: TrexSession | None = None
+        self._ports: dict[str, PortSending] = {}
+        self._missed_before: dict[str, int] = {}
+        self._threads: list[threading.Thread] = []
         if cpus:
-            os.sched_setaffinity(0, [int(cpu) for cpu in cpus])
-        wanted = json.loads(settings)
-        if "path" in wanted:
-            self._start_server = partial(OwnServer, Path(wanted["path"]), interface, [int(cpu) for cpu in cpus])
-            self._server = self._start_server()
-            self._port = self._server.port()
-        else:
-            self._port = TrexPort(Place(**wanted))
-        self.version = f"TRex {self._port.version}"
-
-    def prepare(self, traffic: Traffic) -> None:
-        self._traffic = traffic
-        if self._server is not None:
-            self._server.require_room_for(traffic.frame_size)
-            if self._left_over:
-                # They are late for any trial: they go with the server.
-                self._server.close()
-                self._server, self._left_over = self._start_server(), 0
-                self._port = self._server.port()
-            self._out_before = self._server.out_of_the_interface()
-        self._taken.load(streams_of(traffic, self._taken.group))
-
-    def send(self, at_monotonic_ns: int) -> Sent:
-        """As TRex paces by a time of its own, which stands still while it is overloaded, the end is seen to here."""
-        traffic, port = self._traffic, self._taken
-        self.halt.wait_until(at_monotonic_ns)
-        if self.halt.is_set():
-            return Sent(0, 0, 0.0, None, None, 0, 0.0, self.halt.reason)
-        first_ns, called_ns = time.time_ns(), time.monotonic_ns()
-        port.start(traffic.longest_s + _LEFT_ALONE_S)
-        begun_ns = time.monotonic_ns()
-        seen = self._watch(begun_ns)
-        if seen.ended_ns is None:
-            port.stop()
-        ended_ns = time.monotonic_ns() if seen.ended_ns is None else seen.ended_ns
-        frames, error = port.sent_frames(), self.halt.reason
-        if seen.ended_ns is not None and frames != traffic.frames and not error:
-            error = f"TRex ended by itself after {frames:,} of {traffic.frames:,} frames: look at its port and its link"
-        at_most_s = (ended_ns - called_ns) / 1e9
-        at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S
-        # As its own rate has it, unless that does not go with what was seen.
-        duration_s = at_most_s
-        if frames == traffic.frames:
-            duration_s = max(at_least_s, min(traffic.duration_s, at_most_s))
-        if self._server is not None:
-            self._left_over = max(0, frames - (self._server.out_of_the_interface() - self._out_before))
-            frames -= self._left_over
-        return Sent(
-            frames=frames,
-            errors=0,
-            duration_s=duration_s,
-            first_ns=first_ns if frames else None,
-            last_ns=first_ns + round(duration_s * 1e9) if frames else None,
-            max_burst_frames=0,  # not known
-            max_lateness_s=max(0.0, duration_s - traffic.duration_s) if traffic.fps else 0.0,
-            error=error,
-            stamped=False,
-        )
-
-    def leave(self) -> None:
-        """Give the port back, with nothing on it; a server of its own ends with all it has."""
-        self.halt.set("the worker ends")
-        if self._server is not None:
-            self._server.close()
-        elif self._port is not None:
-            self._port.close()
+            os.sched_setaffinity(0, cpus)
+        self._connect()
 
     @property
-    def _taken(self) -> TrexPort:
-        assert self._port
-        return self._port
+    def version(self) -> str:
+        """Of the server."""
+        return f"TRex {self._opened.version}"
 
-    def _watch(self, begun_ns: int) -> _Seen:
-        """Ask whether it has ended, from shortly before that is due, until it has or that was long enough."""
-        traffic, sending_ns = self._traffic, begun_ns
-        longest_s = traffic.duration_s if traffic.fps is None else traffic.longest_s
-        last_ns = begun_ns + round(longest_s * 1e9)
-        # Asking disturbs: not before the end is near.
-        self.halt.sleep_until(begun_ns + round((traffic.duration_s - _TOLD_LATE_S) * 1e9))
-        while not self.halt.is_set() and (now_ns := time.monotonic_ns()) < last_ns:
-            if traffic.fps is not None and not self._taken.is_sending():
-                return _Seen(sending_ns, time.monotonic_ns())
-            sending_ns = now_ns
-            self.halt.sleep_until(min(last_ns, now_ns + round(_ASK_S * 1e9)))
-        return _Seen(sending_ns, None)
+    def do(self, request: Mapping[str, Any]) -> None:
+        """What a request asks for; the reply to `start` comes later."""
+        interface = request["interface"]
+        match request["do"]:
+            case "take":
+                self._take(interface)
+            case "prepare":
+                self._renewed(interface).prepare(traffic_of(request["traffic"]), request["delay_fps"])
+            case "listen":
+                self._missed_before[interface] = self._opened.missed_at(self._numbers[interface])
+            case "start":
+                port = self._ports[interface]
+                sending = threading.Thread(
+                    target=_replying,
+                    args=(request, lambda: {"sent": asdict(port.send(request["at_monotonic_ns"]))}),
+                )
+                self._threads.append(sending)
+                sending.start()
+                return
+            case "stop":
+                self._ports[interface].halt.set("stopped before its end")
+                return
+            case "received":
+                _reply(request, {"received": asdict(self._received(interface, request["of"]))})
+                return
+        _reply(request, {"ready": True})
+
+    def leave(self) -> None:
+        """Give all ports back, with nothing on them; a server of its own ends with all it has."""
+        for port in self._ports.values():
+            port.halt.set("the worker ends")
+        for thread in self._threads:
+            thread.join()
+        self._disconnect()
+
+    def _connect(self) -> None:
+        if "path" in self._settings:
+            self._server = OwnServer(Path(self._settings["path"]), self._settings["interfaces"], self._cpus)
+            place = self._server.place()
+        else:
+            place = Place(**{name: self._settings[name] for name in ("server", "sync_port", "async_port")})
+        self._session = TrexSession(place)
+
+    def _disconnect(self) -> None:
+        session, self._session = self._session, None
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        if session is not None:
+            if server is None:
+                for port in self._ports.values():
+                    port.close()
+            session.close()
+
+    def _take(self, interface: str) -> None:
+        if interface not in self._ports:
+            port = TrexPort(self._opened, self._numbers[interface])
+            self._ports[interface] = PortSending(self._opened, port, self._server, interface)
+
+    def _renewed(self, interface: str) -> PortSending:
+        """A port to send from; its server is a new one where frames of an earlier trial are left in a ring of it."""
+        if any(port.left_over for port in self._ports.values()):
+            taken = list(self._ports)
+            self._disconnect()
+            self._ports.clear()
+            self._connect()
+            for one in taken:
+                self._take(one)
+            self._missed_before = {one: self._opened.missed_at(self._numbers[one]) for one in self._missed_before}
+        return self._ports[interface]
+
+    def _received(self, interface: str, of: str) -> FlowCounts:
+        """What has arrived at the port of an interface of what another one has sent."""
+        number, session = self._numbers[interface], self._opened
+        if of not in self._ports:
+            raise TestbedError(f"{of}, which sends, is no port of the server that is to count it")
+        sender = self._ports[of]
+        frames_of, missed = session.at_rest(lambda: (sender.received_at(number), session.missed_at(number)))
+        groups = sender.groups
+        by_size = {size: frames_of[groups.of_size(size)] for size in groups.sizes}
+        delay = None
+        if groups.delay_fps:
+            by_size[groups.delay_size] += frames_of[groups.of_delay]
+            delay = session.delay(groups.of_delay)
+        return FlowCounts(sum(by_size.values()), by_size, missed - self._missed_before[interface], delay)
+
+    @property
+    def _opened(self) -> TrexSession:
+        if self._session is None:
+            raise TestbedError("there is no session with a TRex server any more")
+        return self._session
+
+
+def _replying(request: Mapping[str, Any], done: Callable[[], Mapping[str, object]]) -> None:
+    try:
+        _reply(request, done())
+    except NetbenchError as error:
+        _reply(request, _what_failed(error))
+    except Exception as error:  # nobody above a thread could catch it
+        _reply(request, {"failed": f"sending failed: {error!r}"})
+
+
+def _what_failed(error: Exception) -> Mapping[str, object]:
+    return {"missing" if isinstance(error, MissingError) else "failed": str(error)}
+
+
+def _reply(request: Mapping[str, Any], message: Mapping[str, object]) -> None:
+    line = json.dumps({"id": request["id"], **message} if "id" in request else message)
+    with suppress(BrokenPipeError):  # nobody listens any more: stdin will tell
+        os.write(1, line.encode() + b"\n")
+
+
+def _serve(ending: ExitStack) -> None:
+    """Do what the lines of stdin say, until it ends."""
+    settings, *cpus = sys.argv[1:]
+    try:
+        worker = TrexWorker(ending, json.loads(settings), [int(cpu) for cpu in cpus])
+    except (OSError, NetbenchError) as error:
+        _reply({}, _what_failed(error))
+        return
+    _reply({}, {"ready": True, "version": worker.version})
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            worker.do(request)
+        except (OSError, NetbenchError) as error:
+            _reply(request, _what_failed(error))
 
 
 def _main() -> None:
     def end(*_: object) -> None:
         raise SystemExit(0)
 
-    # Ctrl-C is netbench's to answer. SIGTERM comes from there too, and from the client, should its thread crash.
+    # Ctrl-C is netbench's to answer: the client would make an error of the server's out of it. SIGTERM comes from there
+    # too, and from the client, should its thread crash.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, end)
     sys.stdout = _Apart()
     ending = ExitStack()
     try:
-        serve(partial(TrexWorker, ending))
+        _serve(ending)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(OSError):  # what cannot be told any more

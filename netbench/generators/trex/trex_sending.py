@@ -1,0 +1,137 @@
+"""Sending from one port of a TRex server: what a trial wants of it, how long it really takes, and what it has sent."""
+
+import time
+from dataclasses import dataclass, field
+
+from netbench.generators.trex.groups import GroupCount, Groups
+from netbench.generators.trex.own_server import OwnServer
+from netbench.generators.trex.trex_port import TrexPort
+from netbench.generators.trex.trex_session import TrexSession
+from netbench.generators.trex.trex_streams import streams_of
+from netbench.generators.worker_process import Halt
+from netbench.model.frame_mix import genome_of, sizes_in
+from netbench.model.traffic import Sent, Traffic
+
+# The server looks for ports that have ended every 10 ms (CGlobalTRex::run_in_master), and is asked as often.
+_TOLD_LATE_S = 0.02
+_ASK_S = 0.005
+# A server whose client is gone stops by itself so long after a trial's longest duration, by its own time.
+_LEFT_ALONE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """When it was last seen to send, and when first not to (None: never), in ns of CLOCK_MONOTONIC."""
+
+    sending_ns: int
+    ended_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What is to be sent, in which groups it is counted, and what these had counted before."""
+
+    traffic: Traffic
+    groups: Groups
+    before: dict[int, GroupCount]
+    out_before: int | None  # of frames that had gone out of the interface; None where nobody asks
+
+
+@dataclass(slots=True)
+class PortSending:
+    """One port that is the worker's own, and the server where that is netbench's; `halt` ends a trial's sending."""
+
+    session: TrexSession
+    port: TrexPort
+    server: OwnServer | None
+    interface: str
+    halt: Halt = field(default_factory=Halt)
+    left_over: int = 0  # frames in the ring of netbench's own server
+    _trial: _Trial | None = None
+
+    def prepare(self, traffic: Traffic, delay_fps: float) -> None:
+        """Have the streams of the next trial on the port."""
+        self.halt = Halt()
+        out_before = None
+        if self.server is not None:
+            self.server.require_room_for(traffic.frame_size)
+            out_before = self.server.out_of(self.interface)
+        groups = Groups(self.port.number, sizes_in(traffic.frame_size), delay_fps, genome_of(traffic.frame_size)[0])
+        self.port.load(streams_of(traffic, groups))
+        self._trial = _Trial(traffic, groups, self.session.counted(groups.all), out_before)
+
+    def send(self, at_monotonic_ns: int) -> Sent:
+        """As TRex paces by a time of its own, which stands still while it is overloaded, the end is seen to here."""
+        traffic, port = self._prepared.traffic, self.port
+        self.halt.wait_until(at_monotonic_ns)
+        if self.halt.is_set():
+            return Sent(0, 0, 0.0, None, None, 0, 0.0, self.halt.reason)
+        first_ns, called_ns = time.time_ns(), time.monotonic_ns()
+        port.start(traffic.longest_s + _LEFT_ALONE_S)
+        begun_ns = time.monotonic_ns()
+        seen = self._watch(begun_ns)
+        if seen.ended_ns is None:
+            port.stop()
+        ended_ns = time.monotonic_ns() if seen.ended_ns is None else seen.ended_ns
+        frames, error = self.session.at_rest(self._sent_frames), self.halt.reason
+        if seen.ended_ns is not None and frames != traffic.frames and not error:
+            error = f"TRex ended by itself after {frames:,} of {traffic.frames:,} frames: look at its port and its link"
+        at_most_s = (ended_ns - called_ns) / 1e9
+        at_least_s = (seen.sending_ns - begun_ns) / 1e9 - _TOLD_LATE_S
+        # As its own rate has it, unless that does not go with what was seen.
+        duration_s = at_most_s
+        if frames == traffic.frames:
+            duration_s = max(at_least_s, min(traffic.duration_s, at_most_s))
+        if self.server is not None and self._prepared.out_before is not None:
+            gone_out = self.server.out_of(self.interface) - self._prepared.out_before
+            self.left_over = max(0, frames - gone_out)
+            frames -= self.left_over
+        return Sent(
+            frames=frames,
+            errors=0,
+            duration_s=duration_s,
+            first_ns=first_ns if frames else None,
+            last_ns=first_ns + round(duration_s * 1e9) if frames else None,
+            max_burst_frames=0,  # not known
+            max_lateness_s=max(0.0, duration_s - traffic.duration_s) if traffic.fps else 0.0,
+            error=error,
+            stamped=False,
+            numbered=not self.groups.delay_fps,
+        )
+
+    @property
+    def groups(self) -> Groups:
+        """Those of the last trial."""
+        return self._prepared.groups
+
+    def received_at(self, port: int) -> dict[int, int]:
+        """How many frames of each group of the last trial have arrived at a port so far."""
+        before, counted = self._prepared.before, self.session.counted(self.groups.all)
+        return {group: one.received_since(before[group], port) for group, one in counted.items()}
+
+    def close(self) -> None:
+        """Release the port, with nothing on it."""
+        self.port.close()
+
+    def _sent_frames(self) -> int:
+        before, counted = self._prepared.before, self.session.counted(self.groups.all)
+        return sum(one.sent_since(before[group], self.port.number) for group, one in counted.items())
+
+    def _watch(self, begun_ns: int) -> _Seen:
+        """Ask whether it has ended, from shortly before that is due, until it has or that was long enough."""
+        traffic, sending_ns = self._prepared.traffic, begun_ns
+        longest_s = traffic.duration_s if traffic.fps is None else traffic.longest_s
+        last_ns = begun_ns + round(longest_s * 1e9)
+        # Asking disturbs: not before the end is near.
+        self.halt.sleep_until(begun_ns + round((traffic.duration_s - _TOLD_LATE_S) * 1e9))
+        while not self.halt.is_set() and (now_ns := time.monotonic_ns()) < last_ns:
+            if traffic.fps is not None and not self.port.is_sending():
+                return _Seen(sending_ns, time.monotonic_ns())
+            sending_ns = now_ns
+            self.halt.sleep_until(min(last_ns, now_ns + round(_ASK_S * 1e9)))
+        return _Seen(sending_ns, None)
+
+    @property
+    def _prepared(self) -> _Trial:
+        assert self._trial is not None, "prepare() comes first"
+        return self._trial
