@@ -44,8 +44,8 @@ class WorkerSource(Source):
 
     def open(self, host: Host, interface: str, cpus: Sequence[int]) -> None:
         """Start the worker; TestbedError when it does not get ready to send, MissingError where it knows what lacks."""
-        who = f"the {self._kind} source on {interface} of host {host.name}"
         self._host = host
+        who = f"the {self._kind} source on {interface} of host {host.name}"
         self._worker = Conversation(who, host.spawn(self._command(interface, cpus)))
         try:
             self._require_ready(self.open_limit_s)

@@ -3,14 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netbench.model.distributions import (
-    SAME_CLOCK,
-    ClockDifference,
-    ClockOffset,
-    LossRuns,
-    SoftwareDelay,
-    Spread,
-)
+from netbench.model.distributions import SAME_CLOCK, ClockDifference, ClockOffset, LossRuns, SoftwareDelay, Spread
 from netbench.model.frame_mix import FrameMix, FrameSize, mean_bytes
 from netbench.model.points import Where
 from netbench.model.units import l1_bits, l2_bits
@@ -99,9 +92,9 @@ class StreamCounts:
     sent frames, counted from 0, that never arrived. A reordered frame's extent is by how many frames it came after the
     first one with a higher number (RFC 4737, section 4.2); None where no frame was reordered. Nothing is known of the
     order where `order_refused` says why. `link_s` and `away_s` are what the source says of its time, as in Sent.
-    `by_size` is of a mix alone, the smallest size first. `source_clock` is the clock of the source's machine, by which
-    it sent, less the controller's; None where nobody knows. `software_delay` is no `delay`, but what a tester's own
-    software measured of some frames, coarsely.
+    `by_size` is of a mix alone, the smallest size first. `software_delay` is no `delay`, but what a tester's own
+    software measured of some frames, coarsely. `source_clock` is the clock of the source's machine, by which it sent,
+    less the controller's; None where nobody knows.
     """
 
     stream: str

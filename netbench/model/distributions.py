@@ -125,8 +125,9 @@ class SoftwareDelay:
 
     It is no Spread: each time includes how long that software took to send, and to look at what had arrived, by tens of
     microseconds up to milliseconds where its CPU has other work. `measured_by` names it. Times are in µs, cut off to
-    whole ones: `smoothed_mean_us` is a mean of means over time in which the latest counts most, `largest_us` may leave
-    out the first frames, `jitter_us` is as of RFC 3550, section 6.4.1. `classes` alone hold each of the `frames`.
+    whole ones: `smoothed_mean_us` is a mean of means over time in which the latest counts most, `largest_us` is None
+    where its software has left that frame out, `jitter_us` is as of RFC 3550, section 6.4.1. `classes` alone hold each
+    of the `frames`.
     """
 
     measured_by: str

@@ -16,10 +16,11 @@ from netbench.testbed.environment import virtualisation
 
 def usual_ends(profile: Profile, pins: Pins) -> StreamEnds:
     """What the source and the sink of a stream are with these CPUs, unless they say that they are something else."""
-    sends, receives = _usual(GENERATORS, profile.generator), _usual(SINKS, profile.sink)
+    sends = _usual(GENERATORS, profile.generator)
     if plugins(GENERATORS)[profile.generator.kind] is plugins(SINKS)[profile.sink.kind]:
-        receives = replace(receives, options=sends.options)  # one object, whose options stand under generator
+        receives = _usual(SINKS, profile.generator)  # one object, whose options stand under generator
     else:
+        receives = _usual(SINKS, profile.sink)
         receives = replace(receives, options={**(receives.options or {}), "snap_length": str(profile.snap_length)})
     return StreamEnds(replace(sends, cpus=tuple(pins[0])), replace(receives, cpus=tuple(pins[1])))
 

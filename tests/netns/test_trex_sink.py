@@ -76,7 +76,7 @@ def test_a_mix_and_delays_by_the_servers_own_software(tmp_path):
     classes = [one.split("=") for one in row["software_delay_classes"].split(";")]
     assert sum(int(frames) for _, frames in classes) == measured_frames
     assert row["software_delay_by"].endswith("in software")
-    assert float(row["software_delay_min_us"]) <= float(row["software_delay_max_us"])
+    assert float(row["software_delay_min_us"]) <= float(row["software_delay_max_us"] or "inf")
 
 
 def test_what_a_limit_lets_through_arrives(tmp_path):

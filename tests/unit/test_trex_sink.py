@@ -22,6 +22,7 @@ from netbench.model.received import OfSize, Received
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.sinks.base import Incoming
+from netbench.testbed.identities import usual_ends
 from netbench.testbed.resolved import make_backends, resolve
 from tests.unit.inputs import profile, topology
 from tests.unit.stand_in_for_trex import StandInForTrex
@@ -179,6 +180,14 @@ def test_no_delay_where_nothing_arrived():
     assert nothing == SoftwareDelay("TRex v3.08", 0, None, None, None, None)
 
 
+@pytest.mark.parametrize(("says", "largest_us"), [(0, None), (1999, None), (2000, 2000.0), (2345, 2345.0)])
+def test_the_largest_delay_is_not_known_where_the_server_left_it_out(says, largest_us):
+    # As v3.08 answers: the maximum is over all frames but the first ten, the histogram over all.
+    times = {"total_min": 27, "total_max": says, "average": 3948, "jitter": 3047, "histogram": {20: 1, 2000: 3}}
+    found = delay_of({"latency": times}, "v3.08", by_software=True)
+    assert (found.smallest_us, found.largest_us, found.frames) == (27.0, largest_us, 4)
+
+
 def test_both_directions_at_once(server):
     trex = backend(server)
     both = [Ends(trex).open(), Ends(trex, "rx1", "tx1").open()]
@@ -222,6 +231,9 @@ def test_it_counts_what_its_own_sources_send_alone():
     resolve(topology(), both)
     made: tuple[object, object] = make_backends(both)
     assert made[0] is made[1]
+    ends = usual_ends(both, ((), ()))
+    assert ends.sink.kind == ends.source.kind == "trex"
+    assert ends.sink.options == ends.source.options
 
 
 def test_a_server_that_netbench_starts_is_on_the_host_of_both(tmp_path):

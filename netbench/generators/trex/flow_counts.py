@@ -42,12 +42,15 @@ def delay_of(of_group: Mapping[str, Any], version: str, *, by_software: bool) ->
         if frames
     )
     any_arrived = bool(classes)
+    largest_us = _time(times, "total_max")
+    if not classes or (largest_us is not None and largest_us < classes[-1].from_us):
+        largest_us = None  # it leaves out the first frames of a stream, and one of them took longer
     return SoftwareDelay(
         measured_by=f"TRex {version}{', in software' if by_software else ''}",
         frames=sum(one.frames for one in classes),
         smallest_us=_time(times, "total_min") if any_arrived else None,
         smoothed_mean_us=_time(times, "average") if any_arrived else None,
-        largest_us=_time(times, "total_max") if any_arrived else None,
+        largest_us=largest_us,
         jitter_us=_time(times, "jitter") if any_arrived else None,
         classes=classes,
     )
