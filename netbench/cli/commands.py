@@ -344,7 +344,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
     from rich.console import Console
 
     from netbench.cli.progress import ConsoleProgress
-    from netbench.cli.summary import rfc2544_table, searches_table, summary_table
+    from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
     from netbench.hosts.signals import Stopped, stopping_on_signals
     from netbench.report.page import write_report
     from netbench.report.steadiness_words import steadiness_warnings
@@ -371,6 +371,7 @@ def _carry_out(directory: "ResultDirectory", walk: "Callable[[Sequence[Observer]
             raise type(error)(f"{error}\n{hint}") from error
         raise
     results = directory.results(counters=False).in_memory
+    console.print(findings_text(results))
     if results.maxima_searches:
         console.print(searches_table(results, results.maxima_searches))
     console.print(searches_table(results, results.searches) if results.searches else summary_table(results))

@@ -12,6 +12,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.report.findings import findings
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.rfc2544_section import (
     buffer_text,
@@ -71,6 +72,11 @@ def summary_table(results: CampaignResults) -> Table:
         cells = (group.scenario if scenarios else name, *(column.cell(group) for column in columns))
         table.add_row(*map(Text, cells), _verdict(group))
     return table
+
+
+def findings_text(results: CampaignResults) -> Text:
+    """What the report begins with: a line each, to be wrapped."""
+    return Text("\n".join(f"• {one.text}" for one in findings(results)))
 
 
 def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Table:

@@ -13,7 +13,7 @@ from netbench.report.markup import Column, Html, element, join, table
 from netbench.report.panels import groups_by_uut
 from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, reference, section
-from netbench.report.styles import Style
+from netbench.report.styles import Style, label
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import (
@@ -234,7 +234,9 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
     """The finding, what the counts say of it in one sentence, and a table with a row per UUT."""
     found = "The paper found that most lost packets never get as far as the guest (end of its section 4). "
     yield reference(found, schlosser2011())
-    yield element("p", element("strong", finding_sentence(finding)), css="finding")
+    yield element(
+        "p", element("strong", finding_sentence(finding, {uut for uut in looks if looks[uut].emulated})), css="finding"
+    )
     columns: tuple[Column[tuple[str, Outcome]], ...] = (
         Column("UUT", lambda own: uut_label(own[0], looks)),
         Column("Valid trials", lambda own: f"{own[1].trials:,}", "number"),
@@ -251,13 +253,16 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
     )
 
 
-def finding_sentence(finding: PaperFinding) -> str:
-    """What was counted and what it means for the finding, with the UUTs for which it means something else."""
+def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> str:
+    """What was counted, of which guests and under which conditions, and what it means for the finding.
+
+    `emulated` are the UUTs whose CPU is. UUTs for which it means something else are named.
+    """
     together = finding.together
-    where = f"{count(together.trials, 'valid trial')} of {count(len(finding.by_uut), 'UUT')} with a guest"
+    guests = ", ".join(label(uut, emulated) for uut in finding.by_uut)
     said = answer(together)
     if said is None:
-        return f"No frame was lost in {where}: the finding is not tested."
+        return f"No frame was lost in {count(together.trials, 'valid trial')} of {guests}: the finding is not tested."
     words = {
         Side.BEFORE: "were lost before they entered the guest",
         Side.INSIDE: "inside",
@@ -270,8 +275,19 @@ def finding_sentence(finding: PaperFinding) -> str:
         if side is Side.BEFORE or together.on(side)
     )
     exceptions = [uut for uut, own in finding.by_uut.items() if answer(own) not in (said, None)]
+    imitated = [uut for uut in finding.by_uut if uut in emulated]
+    condition = (
+        "with no CPU emulated"
+        if not imitated
+        else "with their CPUs emulated"
+        if len(imitated) == len(finding.by_uut)
+        else f"with the CPU of {', '.join(imitated)} emulated"
+    )
     but = f" (not so: {', '.join(exceptions)})" if exceptions else ""
-    return f"Of {frames(together.lost)} frames lost in {where}, {shares}. This {said.value} the finding{but}."
+    return (
+        f"Of {frames(together.lost)} frames lost in {count(together.trials, 'valid trial')} of {guests}, {shares}:"
+        f" {condition}, this {said.value} the finding for these guests{but}."
+    )
 
 
 def _without_guest(finding: PaperFinding) -> str:

@@ -188,7 +188,7 @@ def _matrix_cell(one: RelativeMaximum | None) -> Html:
     lost = 1 - one.isolation_index
     colour = f"rgba({_LOST if lost > 0 else _GAINED}, {_STRONGEST * min(1.0, abs(lost)):.3f})"
     if one.ratio.unknown is not None:
-        words = one.ratio.unknown.value
+        words = one.ratio.why_unknown
     else:
         words = index_limits(one.ratio) if one.ratio.significant or one.ratio.bound else "not significant"
     title = f"{statement(one.ratio)}; relative to {one.baseline}"

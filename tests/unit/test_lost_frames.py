@@ -173,10 +173,12 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
         lossy(("bridge", 500), uut="raw", counters=()),
     ]
     finding = paper_finding(trials, ["raw", "kvm", "xen"], ["kvm", "xen"])
+    counted = "Of 1,000 frames lost in 2 valid trials of kvm, xen, 91.0 % were lost before they entered the guest"
     assert finding_sentence(finding) == (
-        "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % were lost before they entered"
-        " the guest, 9.0 % inside. This confirms the finding (not so: xen)."
+        f"{counted}, 9.0 % inside: with no CPU emulated, this confirms the finding for these guests (not so: xen)."
     )
+    assert "with the CPU of kvm emulated, this confirms" in finding_sentence(finding, ["kvm"])
+    assert "with their CPUs emulated, this confirms" in finding_sentence(finding, ["kvm", "xen", "raw"])
     text = page_of(campaign(trials, uuts=("raw", "kvm", "xen"))).text
     assert "xen 1 100 10.0 % 90.0 % 0 % 0 % guest IP layer (InDiscards) refuted" in text
     assert "The finding is not about UUTs on whose path no guest counts frames: raw." in text

@@ -236,6 +236,12 @@ def test_numbers_have_separators_units_and_honest_unknowns() -> None:
     assert formats.mbps_interval(Interval(400.04, 0.002, 9)) == "400.0 ± 0.00200"
     assert formats.percent_interval(Interval(0.07, 0.01, 9)) == "7.000 % ± 1.000"
     assert formats.percent_interval(Interval(0.0, 0.000101, 9)) == "0 % < 0.011"
+    # What cannot be less than nothing, or more than all, has no interval that is.
+    assert formats.percent_interval(Interval(0.07, 0.1, 2)) == "7.000 % (0 … 17.000)"
+    assert formats.percent_interval(Interval(0.9, 0.2, 2)) == "90.000 % (70.000 … 100)"
+    assert formats.mbps_interval(Interval(15.3, 20.0, 2)) == "15.3 (0.0 … 35.3)"
+    assert formats.index_spread(Interval(0.9, 0.2, 2)) == "0.700 … 1.000"
+    assert formats.cpu_spread(Interval(0.1, 0.2, 2)) == "0.0 … 30.0"
     assert [formats.percent_limit(ratio) for ratio in (1e-8, 0.0099, 0.0100001, 1.5)] == ["1e-06", "0.99", "1.1", "100"]
     assert [formats.count(number, "trial") for number in (1, 1000)] == ["1 trial", "1,000 trials"]
     assert [formats.change(change) for change in (-0.182, None)] == ["−18.2 %", "–"]
@@ -291,8 +297,8 @@ def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
     trials.append(trial(stream_counts(), uut="raw"))
     text = page_of(campaign(trials, uuts=("raw", "kvm"))).text
     assert "1 measurement UUT Load per source" in text
-    # t(0.975; 1) = 12.7062 times s / √2 = 5 percentage points.
-    assert "kvm 1000fps 0.672 30.0 % ± 63.5 150.0 % ± 0.0 2" in text
+    # t(0.975; 1) = 12.7062 times s / √2 = 5 percentage points, of which a share of 30 % has but 30 to lose.
+    assert "kvm 1000fps 0.672 30.0 % 0.0 … 93.5 150.0 % ± 0.0 2" in text
 
 
 def test_counters_inside_a_uut_are_summed_over_its_valid_trials() -> None:
