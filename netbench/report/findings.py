@@ -1,7 +1,7 @@
 """What a campaign found, in five sentences at most: the page and the terminal begin with the same ones.
 
-Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most, and
-what cannot be said. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
+Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most,
+and what cannot be said. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
 baseline is the first UUT of the topology in each setting.
 """
 

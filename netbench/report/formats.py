@@ -163,7 +163,7 @@ def percent_limit(ratio: float) -> str:
 
 
 def cpu_spread(interval: Interval | None) -> str:
-    """± half width of a share of a CPU in percentage points, or its limits where it goes below 0; empty where unknown."""
+    """± half width of a share of a CPU in percentage points, or limits where it goes below 0; empty where unknown."""
     if clipped := interval and _clipped(interval):
         return " … ".join(f"{100 * limit:,.1f}" for limit in clipped)
     return "" if interval is None or interval.half_width is None else f"± {100 * interval.half_width:,.1f}"

@@ -78,8 +78,9 @@ def _not_valid(results: CampaignResults) -> Iterator[_Question]:
     if left_out and not results.searches:
         (kind, trials), *_ = _worst_kinds(results)
         helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
+        which = "is" if left_out == 1 else "are"
         yield _Question(
-            f"whether {left_out:,} of {count(len(wanted), 'trial')} that {'is' if left_out == 1 else 'are'} not valid would"
+            f"whether {left_out:,} of {count(len(wanted), 'trial')} that {which} not valid would"
             f" change this (most often {kind.value}, {count(trials, 'trial')}): {helps}",
             "verdicts",
         )
