@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import frames_text, rising, size_text
-from netbench.report.chart import Chart, plotly_js
+from netbench.report.chart import Chart
 from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
@@ -28,6 +26,7 @@ from netbench.report.comparison_words import (
 )
 from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, html, join, table
+from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Option, Section, by_title, drawn_apart, note, picked, section
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
@@ -146,21 +145,18 @@ def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style
 
 def _page(every: Sequence[CampaignResults], names: Sequence[str], verdict: Html, sections: Sequence[Section]) -> str:
     """The page as text; the base comes first."""
-    content = {
-        "title": html(f"{', '.join(names[1:])} against {names[0]}"),
-        "version": html(version("netbench")),
-        "byline": html(
-            "; ".join(
-                f"{name}: {results.topology} × {results.profile}, {_when(results)}"
-                for name, results in zip(names, every, strict=True)
-            )
+    content = Content(
+        title=f"{', '.join(names[1:])} against {names[0]}",
+        version=version("netbench"),
+        byline="; ".join(
+            f"{name}: {results.topology} × {results.profile}, {_when(results)}"
+            for name, results in zip(names, every, strict=True)
         ),
-        "verdict": verdict,
-        "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
-        "sections": join((one.html for one in sections), "\n"),
-    }
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
-    return template.substitute(content, plotly_js=plotly_js())
+        verdict=verdict,
+        contents=[element("a", one.link, href=f"#{one.anchor}") for one in sections],
+        sections=[one.html for one in sections],
+    )
+    return "".join(filled_in(content))
 
 
 def _looks(every: Sequence[CampaignResults]) -> dict[str, Style]:

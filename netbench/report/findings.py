@@ -126,8 +126,8 @@ def _spread(interval: Interval | None) -> str:
     """` ± 139.0`, to the digits of the mean."""
     if interval is None or not interval.half_width:
         return ""
-    if interval.mean >= 1 and interval.half_width < 0.05:
-        return " ± < 0.1"
+    if interval.mean >= 1 and interval.half_width < 0.1:
+        return " ± 0.1"  # rounded up
     spread = mbps_spread(interval)
     return f" ({spread})" if "…" in spread else f" {spread}"
 

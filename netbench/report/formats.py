@@ -169,9 +169,9 @@ def cpu_spread(interval: Interval | None) -> str:
     return "" if interval is None or interval.half_width is None else f"± {100 * interval.half_width:,.1f}"
 
 
-def count(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`, `1,000 trials`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, many: str = "") -> str:
+    """`1 trial`, `2 trials`, `1,000 trials`; `many` is a plural that is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
 
 
 def _mean_and(mean: str, spread: str) -> str:

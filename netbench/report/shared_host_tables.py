@@ -30,8 +30,7 @@ from netbench.statistics.interference import Matrix, RelativeMaximum
 from netbench.statistics.intervals import Interval, RatioOfMeans, statement
 from netbench.statistics.sharing import Background, Fairness
 
-_LOST, _GAINED = "213, 94, 0", "0, 114, 178"  # Okabe and Ito's vermillion and blue
-_STRONGEST = 0.8  # how opaque the colour of a cell is that lost everything
+_STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
 _UNKNOWN = element("td", UNKNOWN, css="number")
 
 
@@ -185,8 +184,8 @@ def _rate(interval: Interval | None) -> Html:
 def _matrix_cell(one: RelativeMaximum | None) -> Html:
     if one is None or one.isolation_index is None:
         return element("td", UNKNOWN, title="" if one is None else statement(one.ratio))
-    lost = 1 - one.isolation_index
-    colour = f"rgba({_LOST if lost > 0 else _GAINED}, {_STRONGEST * min(1.0, abs(lost)):.3f})"
+    lost = _STRONGEST * min(1.0, max(0.0, 1 - one.isolation_index))
+    colour = f"color-mix(in srgb, var(--ink) {lost:.1f}%, transparent)"
     if one.ratio.unknown is not None:
         words = one.ratio.why_unknown
     else:

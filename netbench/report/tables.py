@@ -73,15 +73,15 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
         Column("Most throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
-        yield element("h3", "Lower bounds")
-        yield note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")
-        yield table(columns, [limited])
+        said = note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")
+        summary = f"Lower bounds: {count(len(limited), 'maximum that is', 'maxima that are')} not saturated"
+        yield element("details", element("summary", summary), said, table(columns, [limited]))
 
 
 def most_words(group: Group) -> str:
-    """`≥ 97.0 Mbit/s, limited by the load asked`, or just the number where the UUT was the limit."""
+    """`≥ 97.0 Mbit/s, not saturated: limited by the load asked`, or just the number where the UUT was the limit."""
     most = f"{mbps(mean(group.throughput_mbps))} Mbit/s"
-    return f"≥ {most}, limited by {group.limited_by}" if group.limited_by else most
+    return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
 
 
 @dataclass(frozen=True, slots=True)
