@@ -72,7 +72,7 @@ def delay_sections(
     """Delay, and why there is none where it was refused; nothing where no trial says anything of it."""
     groups = [group for view in choice for group in view.groups]
     refused = refusals(trials)
-    if refused or any(map(_has_delay, groups)):
+    if refused or any(map(has_delay, groups)):
         yield section(
             "delay",
             "Delay",
@@ -84,13 +84,13 @@ def delay_sections(
                 " The table is in µs."
             ),
             *(note(f"No delay of {count(number, 'stream')} of trials: {why}.") for why, number in refused.items()),
-            *((chosen(choice, lambda view: _delays(view, looks)),) if any(map(_has_delay, groups)) else ()),
+            *((chosen(choice, lambda view: _delays(view, looks)),) if any(map(has_delay, groups)) else ()),
         )
 
 
 def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
-    known = [group for group in groups if _has_delay(group)]
+    known = [group for group in groups if has_delay(group)]
     by_size = groups_by_size(known)
     panels = Panels(size_titles(by_size), (group.uut for group in known), looks, OFFERED, "Delay [ms]")
     for name, dash in (("median", "solid"), (_SLOW.title, "dot")):
@@ -138,7 +138,7 @@ def _hover(group: Group, style: Style) -> str:
 
 
 def _delays(view: View, looks: Mapping[str, Style]) -> Html:
-    known = [group for group in view.groups if _has_delay(group)]
+    known = [group for group in view.groups if has_delay(group)]
     if not known:
         return note("None is known.")
     columns: tuple[Column[Group], ...] = (
@@ -165,7 +165,8 @@ def _largest(group: Group) -> str:
     return microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))
 
 
-def _has_delay(group: Group) -> bool:
+def has_delay(group: Group) -> bool:
+    """Whether any of its valid trials knows of any delay."""
     return any(counts is not None and counts.delay is not None for one in group.valid for counts in one.streams)
 
 

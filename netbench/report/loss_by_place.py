@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.report.axes import LOSS
-from netbench.report.chart import Chart, Look, Mark
+from netbench.report.chart import Chart, Look, Mark, Numbers
 from netbench.report.formats import count, frames, mbps, rough_percent
 from netbench.report.palette import PLACES
 from netbench.report.panels import Panels, size_titles
@@ -56,7 +56,7 @@ def _mark(x: int, outcome: GroupOutcome, place: Drop) -> Mark | None:
     if there is None:
         return None
     group = outcome.group
-    numbers = {
+    numbers: Numbers = {
         "uut": group.uut,
         "scenario": group.scenario,
         "streams": group.sources,

@@ -57,7 +57,7 @@ def table(
 
     The items of a body belong together; a mapping has them under headings.
     """
-    every = list(_with_spreads(columns))
+    every = list(with_spreads(columns))
     titles = element("tr", *(element("th", column.title, scope="col", css=column.css) for column in every))
     parts = [element("thead", titles)]
     for heading, items in bodies.items() if isinstance(bodies, Mapping) else (("", items) for items in bodies):
@@ -91,7 +91,8 @@ def folded(summary: str, rows: int, content: Html) -> Html:
     return element("details", element("summary", summary), content, **start)
 
 
-def _with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
+def with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
+    """The columns that a table has, those of spreads among them."""
     for column in columns:
         yield column
         if column.spread is not None:

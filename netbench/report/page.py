@@ -22,21 +22,21 @@ from netbench.report.frame_mixes import frame_mixes_section
 from netbench.report.markup import Html, element, html, join
 from netbench.report.page_template import Content, filled_in
 from netbench.report.places import places_sections
-from netbench.report.platforms_section import in_order, platforms_section
+from netbench.report.platforms_section import platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
 from netbench.report.rfc2544_section import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
+from netbench.report.shown import Shown
 from netbench.report.steadiness_section import steadiness_section
 from netbench.report.steadiness_words import steadiness_warnings
-from netbench.report.styles import Style, emulation_note, styles
+from netbench.report.styles import Style, emulation_note
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import file_written_atomically
 from netbench.statistics.drift import Steadiness, steadiness_of
-from netbench.statistics.groups import Group, group_trials, grouped
-from netbench.statistics.limits import with_limits
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import uuts_with_guest
 from netbench.statistics.uut_counters import Counted
 
@@ -86,15 +86,11 @@ def _content(results: CampaignResults) -> Content:
         counted.add(one, times)
     results = results.in_memory
     finding = [trial for trial in results.trials if trial.spec.finds_maximum]
-    results = replace(results, planned_trials=results.planned_trials - len(finding))
-    results = replace(results, trials=tuple(results.wanted_trials))
-    groups = with_limits(group_trials(results))
+    shown = Shown.of(replace(results, planned_trials=results.planned_trials - len(finding)))
+    results, groups, looks = shown.results, shown.groups, shown.looks
     found = findings(results, groups)
     counted.guests |= uuts_with_guest(results.trials)
     steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
-    uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
-    groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
-    looks = styles(uuts, results.settings)
     steadiness = () if results.searches else steadiness_of(groups)
     results = replace(results, warnings=(*results.warnings, *steadiness_warnings(steadiness)))
     searched = list(searches_section(results, looks))

@@ -183,9 +183,8 @@ class Panels(Generic[Key]):
 
         `rings`: whether any point is ringed.
         """
-        entries = [
-            LegendEntry(style.label, style.look, Form.LINE) for style in (self._looks[uut] for uut in self._uuts)
-        ]
+        shown = [self._looks[uut] for uut in self._uuts]
+        entries: list[LegendEntry] = [LegendEntry(style.label, style.look, Form.LINE) for style in shown]
         if rings:
             look = Look(GREY, size=SMALLEST_MARKER)
             entries.append(LegendEntry("saturated: less offered than intended", look, Form.POINTS, ringed=True))

@@ -8,7 +8,7 @@ from netbench.model.frame_mix import rising, size_text
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.axes import end_of_axis
-from netbench.report.chart import Chart
+from netbench.report.chart import Chart, Numbers
 from netbench.report.formats import UNKNOWN, count, kfps, mbps, microseconds, percent
 from netbench.report.markup import Column, Html, element, table
 from netbench.report.panels import Bar, Panels, size_titles
@@ -140,7 +140,7 @@ def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
     lowest = min(same, key=lambda one: one.lower_fps or 0.0)
     mark = "≥ " if lowest.state is SearchState.AT_LEAST else ""
     hover = "\n".join(f"{style.label}, {one.goal}: {bounds_text(one)} {remark(one)}" for one in same)
-    numbers = {
+    numbers: Numbers = {
         "uut": lowest.uut,
         "scenario": lowest.scenario,
         "streams": len(lowest.streams),

@@ -1,8 +1,9 @@
 """The parts that the page is made of: sections, figures in them, and content of which one is shown at a time."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from netbench.report.chart import Chart
 from netbench.report.figure import figure
@@ -32,6 +33,15 @@ class View:
     name: str
     title: str
     groups: list[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart(Generic[Item]):
+    """What is in one figure of several, as it comes from UUTs in one setting; `name` is that of the figure."""
+
+    setting: str
+    items: list[Item]
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,8 @@ def views(groups: Sequence[Group]) -> list[View]:
     scenarios = list(dict.fromkeys(group.scenario for group in groups))
     parts = grouped(groups, lambda group: (group.scenario, group.sources))
     in_order = sorted(parts, key=lambda part: (scenarios.index(part[0]), part[1]))
-    return [View(f"view-{place}", _title(*part, parts), parts[part]) for place, part in enumerate(in_order)]
+    titles = [_title(*part, parts) for part in in_order]
+    return [View(name, title, parts[part]) for name, title, part in zip(_names(titles), titles, in_order, strict=True)]
 
 
 def chosen(choice: Sequence[View], content: Callable[[View], Html]) -> Html:
@@ -128,19 +139,34 @@ def drawn_apart(
     name: str,
 ) -> Html:
     """A figure of what UUTs in the same setting did, for each setting: a reader compares what is in one figure."""
+    parts = apart(items, uut_of, looks, name)
+    if len(parts) == 1:
+        return drawn(draw(parts[0].items, looks), name)
+    return join(join((element("h4", one.setting), drawn(draw(one.items, looks), one.name))) for one in parts)
+
+
+def apart(
+    items: Sequence[Item], uut_of: Callable[[Item], str], looks: Mapping[str, Style], name: str
+) -> list[Apart[Item]]:
+    """The items of UUTs in each setting, at least one part, and what their figure is called."""
     by_setting = sorted(grouped(items, lambda item: looks[uut_of(item)].setting).items())
     if len(by_setting) <= 1:
-        return drawn(draw(items, looks), name)
-    parts = [
-        (element("h4", str(setting)), drawn(draw(own, looks), f"{name}-{place}"))
-        for place, (setting, own) in enumerate(by_setting)
-    ]
-    return join(join(part) for part in parts)
+        return [Apart("", list(items), name)]
+    return [Apart(str(setting), own, f"{name}-{place}") for place, (setting, own) in enumerate(by_setting)]
 
 
 def by_title(parts: Sequence[tuple[str, Html]]) -> Html:
     """Parts one below the other, each under its title."""
     return join(join((element("h3", title), part)) for title, part in parts)
+
+
+def _names(titles: Sequence[str]) -> list[str]:
+    """A name for each title that ids and files can have, and no other one has."""
+    names: list[str] = []
+    for place, title in enumerate(titles):
+        name = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
+        names.append(name if name and name not in names else f"{name}-{place}".strip("-"))
+    return names
 
 
 def _title(scenario: str, sources: int, parts: Collection[tuple[str, int]]) -> str:

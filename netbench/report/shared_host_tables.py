@@ -91,7 +91,12 @@ def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
 
 def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) -> Html:
     """Of each UUT its lowest isolation index, and where it was found."""
-    columns: tuple[Column[RelativeMaximum], ...] = (
+    return table(isolation_columns(looks), [worst])
+
+
+def isolation_columns(looks: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
+    """What is told of a maximum beside a neighbour."""
+    return (
         Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
         Column("Isolation index", lambda one: element("b", bounded(index(one.isolation_index), one.ratio)), "number"),
         Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
@@ -99,7 +104,6 @@ def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) ->
         Column("Frame size", lambda one: _size(one.victim), "number"),
         Column("Change of its most throughput", lambda one: statement(one.ratio)),
     )
-    return table(columns, [worst])
 
 
 def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> Html:

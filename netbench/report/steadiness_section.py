@@ -9,7 +9,7 @@ from netbench.model.campaign import WarmUpTrial
 from netbench.model.frame_mix import frames_text, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.report.chart import Chart, Guide, Look, Mark
+from netbench.report.chart import Chart, Guide, Look, Mark, Numbers
 from netbench.report.formats import change, count, kfps, mean
 from netbench.report.markup import Column, Html, element, folded, table
 from netbench.report.panels import Panels
@@ -108,7 +108,7 @@ def _points(own: Sequence[Residual], look: Look, first_ns: int, seconds: float, 
     for batch, outlier in zip(batches, marked, strict=True):
         since = fmean(r.trial.started_ns - first_ns for r in batch) / 1e9
         relative = fmean(r.relative for r in batch)
-        numbers = {
+        numbers: Numbers = {
             "uut": batch[0].trial.spec.uut,
             "since_first_s": since,
             "relative_to_cell": relative,

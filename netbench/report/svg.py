@@ -258,9 +258,12 @@ def _polyline(plot: _Plot, points: Sequence[tuple[float, float]], stroke: str) -
 
 
 def _marks(plot: _Plot, first: int) -> Iterator[str]:
-    """Intervals, and on top of them the marks themselves."""
+    """Intervals, and on top of all of them the marks themselves."""
     panel, number = plot.panel, first
     stacked: dict[float, float] = {}
+    for series in panel.series:
+        if series.form in (Form.LINE, Form.POINTS):
+            yield from _intervals(plot, series)
     bars = [series for series in panel.series if series.form is Form.BARS]
     for series in panel.series:
         for mark in series.marks:
@@ -271,16 +274,16 @@ def _marks(plot: _Plot, first: int) -> Iterator[str]:
                 stacked[mark.x] = base + mark.y
                 yield _piece(plot, series, mark, number, base)
             elif 0 <= panel.x.place(mark.x) <= 1:
-                yield from _point(plot, series, mark, number)
+                sign = _symbol(series.look, mark.symbol or series.look.symbol, ringed=mark.ringed)
+                yield plot.at(panel.x.place(mark.x), plot.y(mark.y), sign, number)
             number += 1
 
 
-def _point(plot: _Plot, series: Series, mark: Mark, number: int) -> Iterator[str]:
-    place, y = plot.panel.x.place(mark.x), plot.y(mark.y)
-    drawn = _interval(plot, mark, y, series.look.colour)
-    if not series.look.symbol:
-        return
-    yield plot.at(place, y, drawn + _symbol(series.look, mark.symbol or series.look.symbol, ringed=mark.ringed), number)
+def _intervals(plot: _Plot, series: Series) -> Iterator[str]:
+    for mark in series.marks:
+        y = plot.y(mark.y)
+        if drawn := _interval(plot, mark, y, series.look.colour):
+            yield plot.at(plot.panel.x.place(mark.x), y, drawn)
 
 
 def _interval(plot: _Plot, mark: Mark, y: float, colour: str) -> str:

@@ -22,11 +22,14 @@ Item = TypeVar("Item")
 
 
 def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
-    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first.
+    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first."""
+    columns = results_columns(looks)
+    return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
-    In queues: the most frames that were under way when sending ended.
-    """
-    columns: tuple[Column[Group], ...] = (
+
+def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
+    """What is told of each group. In queues: the most frames that were under way when sending ended."""
+    return (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Load per source", lambda group: str(group.load)),
         Column("Intended Mbit/s", _intended, "number"),
@@ -44,7 +47,6 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )
-    return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
 
 def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> Iterator[Html]:
@@ -137,6 +139,11 @@ def warning_list(warnings: Iterable[Warning]) -> Html:
     """Each warning of the campaign with what it means."""
     items = [element("li", element("b", warning.kind.value), ": ", warning.text) for warning in warnings]
     return element("ul", *items, css="warnings")
+
+
+def size_column() -> Column[Group]:
+    """The frame size, for a table that has no blocks of them."""
+    return Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number")
 
 
 def mean_column(

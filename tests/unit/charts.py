@@ -18,7 +18,7 @@ class OnPage:
     """A figure: the numbers of its marks, what pointing at each tells, and its markup on each scale."""
 
     name: str
-    rows: list[dict[str, object]]
+    rows: list[dict[str, Any]]
     tips: list[str]
     markup: dict[str, str]
     note: str

@@ -6,7 +6,11 @@ const every = (selector, within = document) => [...within.querySelectorAll(selec
 async function unpacked({type, textContent}) {
   if (type === "application/json") return JSON.parse(textContent);
   const bytes = Uint8Array.from(atob(textContent), sign => sign.charCodeAt(0));
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+  const {readable, writable} = new DecompressionStream("gzip");
+  const writer = writable.getWriter();
+  writer.write(bytes);
+  writer.close();
+  return new Response(readable).json();
 }
 const more = figure => figure.more ??= unpacked(figure.querySelector("script"));
 
