@@ -84,17 +84,12 @@ KFPS = Unit(
 
 def throughput_on_scales(groups: Sequence[Group], looks: Mapping[str, Style]) -> dict[str, Chart]:
     """Offered load against throughput in each unit, and on logarithmic axes, by the name of the scale."""
-    charts = (
-        offered_against_throughput(groups, looks),
-        offered_against_throughput(groups, looks, KFPS),
-        offered_against_throughput(groups, looks, logarithmic=True),
-    )
+    linear = offered_against_throughput(groups, looks)
+    charts = (linear, offered_against_throughput(groups, looks, KFPS), _on_logarithms(linear))
     return dict(zip(SCALES, charts, strict=True))
 
 
-def offered_against_throughput(
-    groups: Sequence[Group], looks: Mapping[str, Style], unit: Unit = MBPS, *, logarithmic: bool = False
-) -> Chart:
+def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style], unit: Unit = MBPS) -> Chart:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
     panels, by_size = _panels_of_lines(groups, looks, unit.offered_title, unit.throughput_title)
     for size, members in by_size.items():
@@ -104,16 +99,31 @@ def offered_against_throughput(
             end_of_axis([unit.offered(group) for group in members], loads),
             end_of_axis([unit.throughput(group) for group in members]),
         )
-        start = _start_of_logarithm(members, unit, end) if logarithmic else 0.0
-        for axis in (panels.panel(size).x, panels.panel(size).y):
-            axis.low, axis.high, axis.logarithmic = start, end, logarithmic
-        panels.guide(size, Guide(((start, start), (end, end)), "throughput = offered"))
+        panels.scale(size, [0, end], [0, end])
+        panels.guide(size, Guide(((0, 0), (end, end)), "throughput = offered"))
         for uut, own in groups_by_uut(members).items():
             panels.line(size, uut, _points(own, looks[uut], unit.throughput, unit.offered))
             marked = _marked(looks[uut], own, unit.of_trial)
-            lifted = [replace(mark, x=max(mark.x, start), y=max(mark.y, start)) for mark in marked]
-            panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, lifted)
+            panels.points(size, f"{looks[uut].label}, not averaged", looks[uut].look, marked)
     return panels.figure
+
+
+def _on_logarithms(chart: Chart) -> Chart:
+    """The same on logarithmic axes, from a little below the least that has a logarithm; four decades at most."""
+    panels = []
+    for panel in chart.panels:
+        end = panel.x.high
+        start = max(
+            0.7 * min((at for mark in panel.marks for at in (mark.x, mark.y) if at > 0), default=end), end / 1e4
+        )
+        x, y = (replace(axis, low=start, logarithmic=True) for axis in (panel.x, panel.y))
+        series = [
+            replace(one, marks=tuple(replace(mark, x=max(mark.x, start), y=max(mark.y, start)) for mark in one.marks))
+            for one in panel.series
+        ]
+        guides = [Guide(((start, start), (end, end)), guide.name) for guide in panel.guides]
+        panels.append(replace(panel, x=x, y=y, series=series, guides=guides))
+    return replace(chart, panels=panels)
 
 
 def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
@@ -334,12 +344,6 @@ def _thousands(interval: Interval | None) -> Interval | None:
 
 def _thousand(fps: float | None) -> float | None:
     return None if fps is None else fps / 1000
-
-
-def _start_of_logarithm(groups: Sequence[Group], unit: Unit, end: float) -> float:
-    """A little below the lowest mean that has a logarithm; four decades at most."""
-    means = [one.mean for group in groups for one in (unit.offered(group), unit.throughput(group)) if one and one.mean]
-    return max(0.7 * min(means, default=end / 10), end / 1e4)
 
 
 def _end_of_offered(groups: Sequence[Group]) -> float:
