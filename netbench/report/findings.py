@@ -16,7 +16,7 @@ from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
 from netbench.report.formats import count, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
-from netbench.report.searches import bounds_text
+from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import RelativeMaximum, compared, relative_maxima
@@ -164,39 +164,44 @@ def _repetitions(groups: Iterable[Group]) -> str:
 
 
 def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
-    """From which load on each UUT loses, or takes no more."""
+    """Between which loads of each UUT loss begins, or how much its link takes."""
     cell = _cell(best_groups(groups))
     if cell is None:
         return
-    begins, never = [], []
+    begins: list[tuple[float, str]] = []
+    never: list[tuple[float, str]] = []
     for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
-        rising_loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
-        if not rising_loads:
-            continue
-        too_much = next((one for one in rising_loads if would_not_take_more(one)), None)
-        if too_much is None:
-            never.append((label(uut, results.emulated), _offered(rising_loads[-1])))
-        else:
-            begins.append((_offered(too_much), f"{label(uut, results.emulated)} {_too_much(too_much)}"))
-    parts = []
-    if begins:
-        ordered = [text for _, text in sorted(begins)]
-        left = len(ordered) - _MOST_NAMED
-        parts.append(
-            "; ".join((*ordered[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])))
-        )
-    if never:
-        names = ", ".join(name for name, _ in never)
-        parts.append(f"{names} never, up to {mbps(max(load for _, load in never))} Mbit/s offered")
+        loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
+        name = label(uut, results.emulated)
+        first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
+        if first is not None:
+            begins.append((_offered(loads[first]), f"{name} {_too_much(loads[: first + 1])}"))
+        elif loads:
+            never.append((_offered(loads[-1]), name))
+    told = [text for _, text in sorted(begins)]
+    left = len(told) - _MOST_NAMED
+    parts = [*told[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])]
+    limit = f"{100 * LOST:g} %"
+    least = ", ".join(name for _, name in never)
+    highest = mbps(max((load for load, _ in never), default=None))
+    if parts and never:
+        parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
     if parts:
-        yield Finding(f"More than {100 * LOST:g} % of these frames is lost by {'; '.join(parts)}.", "loss")
+        yield Finding(f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
+    elif never:
+        yield Finding(
+            f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
+        )
 
 
-def _too_much(group: Group) -> str:
-    """`from 302.4 Mbit/s on (30.1 % ± 2.0)`."""
-    if group.loss_ratio is not None and group.loss_ratio.mean > LOST:
-        return f"from {mbps(_offered(group))} Mbit/s on ({_loss(group.loss_ratio)} there)"
-    return f"not at {mbps(_offered(group))} Mbit/s, but its link takes no more than that"
+def _too_much(loads: Sequence[Group]) -> str:
+    """`from between 100.8 and 302.4 Mbit/s on (30.1 % ± 2.0)`, of rising loads of which the last one is too much."""
+    *below, group = loads
+    at = f"{mbps(_offered(group))} Mbit/s"
+    if group.loss_ratio is None or group.loss_ratio.mean <= LOST:
+        return f"not at {at}, but its link takes no more than that"
+    start = f"from between {mbps(_offered(below[-1]))} and {at} on" if below else f"from {at} or less on"
+    return f"{start} ({_loss(group.loss_ratio)})"
 
 
 def _loss(ratio: Interval) -> str:
@@ -295,6 +300,10 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     """The highest load that each UUT forwards as the first goal has it, relative to the baseline's."""
     known = [one for one in results.searches if one.lower_fps is not None and one.state is not SearchState.FAILED]
     if not known:
+        why = [
+            f"{label(one.uut, results.emulated)}, {one.goal}: {remark(one)}" for one in results.searches[:_MOST_NAMED]
+        ]
+        yield Finding(f"No search has found a highest load ({'; '.join(why)}).", "searches")
         return
     fewest = min(len(one.streams) for one in known)
     size = min((one.frame_size for one in known), key=rising)

@@ -7,6 +7,7 @@ from math import ceil, floor, log10
 from netbench.report.chart import Axis
 
 _ABOUT = 5  # ticks
+_FEWEST = 3  # of decades and parts of them: else steps like those of other axes
 
 
 def ticks_of(axis: Axis) -> tuple[tuple[float, str], ...]:
@@ -17,7 +18,9 @@ def ticks_of(axis: Axis) -> tuple[tuple[float, str], ...]:
         return tuple(enumerate(axis.categories))
     if axis.is_time:
         return tuple(_times(axis.low, axis.high))
-    return tuple(_decades(axis.low, axis.high) if axis.logarithmic else _steps(axis.low, axis.high))
+    if axis.logarithmic and len(decades := tuple(_decades(axis.low, axis.high))) >= _FEWEST:
+        return decades
+    return tuple(_steps(axis.low, axis.high))
 
 
 def _steps(low: float, high: float) -> Iterator[tuple[float, str]]:

@@ -78,7 +78,7 @@ addEventListener("load", async () => {
     faint: faint(),
     columns: new Set(visible('[id^="figure-throughput"] .panel')
       .map(one => Math.round(one.getBoundingClientRect().left))).size,
-    scales: visible(".scale[data-scale]").map(one => one.dataset.scale),
+    scales: [...new Set(visible('.scale:not([data-scale=""])').map(one => one.dataset.scale))],
     background: getComputedStyle(document.body).backgroundColor,
   };
   const saved = {};
@@ -103,7 +103,7 @@ addEventListener("load", async () => {
   }
   await settled();
   seen.after = [...new Set(visible(".view").map(one => one.dataset.view))];
-  seen.scalesAfter = [...new Set(visible(".scale").filter(one => one.dataset.scale).map(one => one.dataset.scale))];
+  seen.scalesAfter = [...new Set(visible(".scale").map(one => one.dataset.scale).filter(Boolean))];
   seen.picked = visible(".picked").map(one => one.dataset.value);
   seen.overlapsAfter = overlaps();
   document.getElementById("probe").textContent = JSON.stringify(seen);

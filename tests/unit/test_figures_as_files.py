@@ -57,6 +57,7 @@ def test_every_colour_that_says_something_is_readable_on_paper_and_has_one_meani
         (Axis("", -1.2, 1.2), ["−1.0", "−0.5", "0.0", "0.5", "1.0"]),
         (Axis("", 0.03, 60, logarithmic=True), ["0.1", "1", "10"]),
         (Axis("", 3, 60, logarithmic=True), ["5", "10", "20", "50"]),
+        (Axis("", 0.15, 0.28, logarithmic=True), ["0.15", "0.20", "0.25"]),
         (Axis("", categories=("a", "b")), ["a", "b"]),
         (Axis("", 0, 1_500_000), ["0", "500,000", "1,000,000", "1,500,000"]),
     ],

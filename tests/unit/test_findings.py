@@ -46,8 +46,8 @@ def test_who_forwards_how_much_relative_to_the_first_uut_where_loss_begins_and_w
         " (100.8 ± 1.7 Mbit/s) (n = 3)."
     )
     assert begins == (
-        "More than 0.5 % of these frames is lost by other from 134.4 Mbit/s on (10.0 % ± 1.2 there);"
-        " raw from 134.4 Mbit/s on (25.0 % ± 1.2 there)."
+        "Of these frames more than 0.5 % is lost by other from 134.4 Mbit/s or less on (10.0 % ± 1.2);"
+        " raw from between 67.2 and 134.4 Mbit/s on (25.0 % ± 1.2)."
     )
     assert lost == "Of 210,000 frames lost in 9 valid trials, 100 % were lost at uut."
 
@@ -63,12 +63,18 @@ def test_a_maximum_that_the_load_asked_limits_is_a_lower_bound_and_so_is_what_re
     )
     assert "raw forwards the most, ≥ 134.4 ± 0.1 Mbit/s, not saturated: limited by the load asked" in text
     assert "other 121.0 ± 0.4 Mbit/s, ≤ 90 % of raw (n = 2)" in text
-    assert begins.endswith("raw never, up to 134.4 Mbit/s offered.")
+    assert begins.endswith("; raw no more than that, up to 134.4 Mbit/s offered.")
     assert chart == "maximum"
     assert unsaid == (
         "What cannot be said: what raw can forward beyond what is marked ≥, limited by the load asked: higher loads"
         " would tell (--set loads=…,max)."
     )
+
+
+def test_where_nothing_is_lost_up_to_which_load_is_said():
+    _, (_, begins), (_, lost), _ = said(at(200_000, 200_000, 200_000))
+    assert begins == "Of these frames no more than 0.5 % is lost by raw, up to 134.4 Mbit/s offered."
+    assert lost == "No frame was lost in 2 valid trials."
 
 
 def test_a_saturated_source_is_said_to_be_the_limit():
