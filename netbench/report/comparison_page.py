@@ -107,6 +107,7 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
             "Highest loads",
             note(f"{HOW_SEARCHES_COMPARE}." + (f" Also, {TESTS_NOT_COMPARED}." if tested else "")),
             _searches([one.comparison for one in compared], looks),
+            is_open=True,
         ),
     ]
     names = [compared[0].comparison.base, *(one.name for one in compared)]
@@ -199,6 +200,7 @@ def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Ite
                 "Settings that are not the same in both campaigns. Those that rates are known to depend on are marked."
             ),
             by_title(parts) if len(compared) > 1 else parts[0][1],
+            is_open=True,
         )
 
 
@@ -240,6 +242,7 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
         ),
         figure,
         _tables(compared, lambda one: one.maxima, partial(_throughput_table, looks=looks)),
+        is_open=True,
     )
 
 
@@ -344,7 +347,7 @@ def _trend(
         content.append(picked("trend", "Load", options, parts, options[0].value))
     else:
         content.append(note("No two campaigns have a cell in common."))
-    yield section("trend", "Along time", *content, link="Trend")
+    yield section("trend", "Along time", *content, link="Trend", is_open=True)
 
 
 def _uut_of_trend(one: Trend) -> str:

@@ -112,6 +112,7 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
         element("h3", "Not as RFC 2544 has it"),
         element("ul", *(element("li", one) for one in otherwise)) if otherwise else note("Nothing."),
         link="RFC 2544",
+        is_open=True,
     )
 
 

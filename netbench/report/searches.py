@@ -103,6 +103,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         _by_scenario(rows, columns),
         *_delays(rows, looks),
         link="Highest loads",
+        is_open=bool(results.searches),
     )
 
 
