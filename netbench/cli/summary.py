@@ -76,7 +76,7 @@ def summary_table(results: CampaignResults) -> Table:
 
 def findings_text(results: CampaignResults) -> Text:
     """What the report begins with: a line each, to be wrapped."""
-    return Text("\n".join(f"• {one.text}" for one in findings(results)))
+    return Text("\n".join(f"• {one}" for one in findings(results)))
 
 
 def searches_table(results: CampaignResults, rows: Sequence[SearchResult]) -> Table:

@@ -30,10 +30,17 @@ _WORTH_NAMING = 0.1  # of all frames lost: a second place with as many
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence with its numbers; `chart` is the id of the section of the report that shows them."""
+    """A sentence with its numbers, and what it is about in a word or two.
 
+    `chart` is the id of the section of the report that shows the numbers.
+    """
+
+    topic: str
     text: str
     chart: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
     ]
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         said = []
-    unsaid = [Finding(text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
+    unsaid = [Finding("Open", text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
     return (*said, *unsaid)
 
 
@@ -79,7 +86,7 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
         return
     own = {group.uut: group for group in best if cell.holds(group)}
     parts = [_of_setting(uuts, own, groups, results) for uuts in _by_setting(results, own)]
-    yield Finding(f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
+    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
 
 
 def _of_setting(
@@ -187,10 +194,10 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if parts and never:
         parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
     if parts:
-        yield Finding(f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
+        yield Finding("Loss", f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
     elif never:
         yield Finding(
-            f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
+            "Loss", f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
         )
 
 
@@ -222,7 +229,7 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
     places = lost_frames_by_place(valid)
     total = places.total()
     if total <= 0:
-        yield Finding(f"No frame was lost in {count(len(valid), 'valid trial')}.", "places")
+        yield Finding("Where frames are lost", f"No frame was lost in {count(len(valid), 'valid trial')}.", "places")
         return
     (first, most), *others = places.most_common(2)
     shares = [f"{rough_percent(most / total)} were lost at {first.name}"]
@@ -239,7 +246,7 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
                 share = rough_percent(number / of_uut.total())
                 apart.append(f"those of {label(uut, results.emulated)} mostly ({share}) at {place.name}")
     text = f"Of {frames(total)} frames lost in {count(len(valid), 'valid trial')}, {' and '.join(shares)}"
-    yield Finding("; ".join((text, *apart[:_MOST_NAMED])) + ".", "places")
+    yield Finding("Where frames are lost", "; ".join((text, *apart[:_MOST_NAMED])) + ".", "places")
 
 
 def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
@@ -253,6 +260,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
         left = ", ".join(f"{label(one.victim.uut, results.emulated)} {_left(one.ratio)}" for one in alike)
         yield Finding(
+            "Neighbours",
             f"{worst.scenario} costs most: of its most throughput in {worst.baseline}, with"
             f" {frames_text(worst.victim.frame_size)}, it leaves {left}"
             f" ({_repetitions(group for one in alike for group in (one.best, one.base))}).",
@@ -261,7 +269,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         return
     cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
     said = [f"{uut}: {_excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
-    yield Finding(f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
+    yield Finding("Neighbours", f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
 
 
 def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
@@ -303,7 +311,7 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         why = [
             f"{label(one.uut, results.emulated)}, {one.goal}: {remark(one)}" for one in results.searches[:_MOST_NAMED]
         ]
-        yield Finding(f"No search has found a highest load ({'; '.join(why)}).", "searches")
+        yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
         return
     fewest = min(len(one.streams) for one in known)
     size = min((one.frame_size for one in known), key=rising)
@@ -319,7 +327,9 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
             text = f"{label(one.uut, results.emulated)} {bounds_text(one)}"
             parts.append(text if base is None or base is one else f"{text}, {_bounds_ratio(one, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
-    yield Finding(f"The highest load of {at} that meets {goal}: {'; '.join(parts)} (each stream).", "searches")
+    yield Finding(
+        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} (each stream).", "searches"
+    )
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:

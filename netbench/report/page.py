@@ -120,9 +120,10 @@ def _content(results: CampaignResults) -> Content:
 
 def _finding(one: Finding, there: Collection[str]) -> Html:
     """A sentence, and a link to what it is read from."""
+    said = join((element("strong", one.topic), ": ", one.text))
     if one.chart not in there:
-        return html(one.text)
-    return join((one.text, " ", element("a", "Show", href=f"#{one.chart}", aria_label=f"Show: {one.chart}")))
+        return said
+    return join((said, " ", element("a", "Show", href=f"#{one.chart}", aria_label=f"Show: {one.topic}")))
 
 
 def _absent(there: Collection[str], results: CampaignResults) -> Iterator[Html]:

@@ -26,6 +26,7 @@ _DASHES = {"dash": "9 5", "dashdot": "9 4 2 4", "longdash": "14 6", "dot": "2 4"
 _MOST_CATEGORIES = 4  # whose names have room beside each other
 _LONGEST_NAME = 14
 _MANY_BARS = 8  # whose texts stand upright
+_VERY_MANY_BARS = 20  # whose texts are small, too
 _MOST_TOLD = 24  # marks of a series in the words for a panel
 
 
@@ -314,7 +315,8 @@ def _bar(plot: _Plot, series: Series, mark: Mark, number: int, which: tuple[int,
         fill = "var(--paper)" if room and not series.look.pattern else INK
         turned = ' transform="rotate(-90)"' if narrow else ""
         anchor = "start" if narrow else "middle"
-        text = f'<text{turned} text-anchor="{anchor}" y="{4 if narrow else 0}" font-size="11.5" fill="{fill}">'
+        size = 9 if several * categories > _VERY_MANY_BARS else 11.5
+        text = f'<text{turned} text-anchor="{anchor}" y="{3 if narrow else 0}" font-size="{size}" fill="{fill}">'
         yield plot.at(middle, (PLOT_HEIGHT if room else top) - 6, f"{text}{escape(mark.text)}</text>")
 
 
