@@ -87,12 +87,10 @@ def most_by_campaign(
     places = list(dict.fromkeys(place for own in most.values() for place in own))
     sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
     categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
-    bars_of = {
-        one.name: replace(style, label=one.name, uut=f"campaign {number}")
-        for number, (one, style) in enumerate(
-            zip(campaigns, styles(f"campaign {number}" for number in range(len(campaigns))).values(), strict=True)
-        )
-    }
+    # After the colours of the UUTs, as none has two meanings on a page.
+    known = {f"campaign {number}": one for number, one in enumerate(campaigns)}
+    later = styles([*looks, *known])
+    bars_of = {one.name: replace(later[uut], label=one.name) for uut, one in known.items()}
     emulated = [place.uut for place in places if looks[place.uut].emulated]
     shown = {**looks, **{style.uut: style for style in bars_of.values()}}
     panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
