@@ -86,9 +86,10 @@ def _json_script(text: str) -> str:
 
 
 def folded(summary: str, rows: int, content: Html) -> Html:
-    """Content under a summary that opens and closes it; it starts closed where it has many rows."""
-    start = {"open": "open"} if rows <= _OPEN_UP_TO else {}
-    return element("details", element("summary", summary), content, **start)
+    """Content under a summary that opens and closes it; it starts closed, and is packed, where it has many rows."""
+    if rows <= _OPEN_UP_TO:
+        return element("details", element("summary", summary), content, open="open")
+    return element("details", element("summary", summary), packed(content))
 
 
 def with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:

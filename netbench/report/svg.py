@@ -49,7 +49,7 @@ class _Plot:
         """Something drawn around a place across (0 to 1) and a height in pixels; `number` is that of its mark."""
         told = "" if number is None else f' data-n="{number}"'
         if self.width is None:
-            return f'<svg x="{self.x(x)}" y="{y:.5g}" overflow="visible"{told}>{content}</svg>'
+            return f'<svg x="{self.x(x)}" y="{y:.5g}"{told}>{content}</svg>'  # whose overflow the style sheet shows
         return f'<g transform="translate({self.x(x)} {y:.5g})"{told}>{content}</g>'
 
     @property
@@ -344,12 +344,14 @@ def _dash(name: str) -> str:
 
 def _symbol(look: Look, name: str, *, ringed: bool = False) -> str:
     """A marker around 0, 0."""
+    edge = f' stroke="{INK}" stroke-width="2"' if ringed else ""
+    if name == "circle":
+        return f'<circle r="{look.size / 2:.4g}" fill="{look.colour}"{edge}/>'
     shape = _shape(name.removesuffix("-open"), look.size / 2)
     if name == "x":
         return f'<path d="{shape}" stroke="{look.colour}" stroke-width="2" fill="none"/>'
     if name.endswith("-open"):
         return f'<path d="{shape}" stroke="{look.colour}" stroke-width="2" fill="var(--paper)"/>'
-    edge = f' stroke="{INK}" stroke-width="2"' if ringed else ""
     return f'<path d="{shape}" fill="{look.colour}"{edge}/>'
 
 

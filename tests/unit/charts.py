@@ -33,10 +33,10 @@ def unpacked(kind: str, text: str) -> Any:
 
 
 def with_all_views(source: str) -> str:
-    """A page as it is once each of its views, and each entry of its lists, has been chosen."""
-    for _ in range(2):  # the lists are in the views
+    """A page as it is once each of its views, and each entry of its lists, has been chosen, and all is unfolded."""
+    for _ in range(3):  # lists are in views, and long ones of theirs folded
         source = re.sub(
-            f'(<div class="(?:view|picked)"[^>]*>){_PACKED}',
+            f'(<div class="(?:view|picked)"[^>]*>|</summary>){_PACKED}',
             lambda view: view[1] + unpacked(*view.groups()[1:]),
             source,
         )

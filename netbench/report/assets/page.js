@@ -26,10 +26,13 @@ function pick(list) {
 }
 async function reveal(part, shown) {
   part.hidden = !shown;
-  const content = shown && part.querySelector(":scope > script");
+  if (shown) await unfolded(part);
+}
+async function unfolded(part) {
+  const content = part.querySelector(":scope > script");
   if (!content) return;
   content.remove();
-  part.innerHTML = await unpacked(content);
+  part.insertAdjacentHTML("beforeend", await unpacked(content));
   every("select[data-pick]", part).forEach(pick);
   const scale = document.querySelector('.choice [data-scale][aria-pressed="true"]')?.dataset.scale;
   if (scale) every(".figure", part).forEach(figure => rescale(figure, scale));
@@ -49,6 +52,8 @@ document.addEventListener("click", event => {
   if (button?.dataset.scale) choose("scale", button.dataset.scale);
   if (button?.dataset.save) save(button.closest(".figure"), button.dataset.save);
 });
+// Of what is folded no event bubbles.
+document.addEventListener("toggle", event => { if (event.target.open) unfolded(event.target); }, true);
 document.addEventListener("change", event => { if (event.target.matches("[data-pick]")) pick(event.target); });
 every("select[data-pick]").forEach(pick);
 for (const name of ["view", "scale"]) {
@@ -116,7 +121,8 @@ function drawing(figure) {
   const light = JSON.parse(document.getElementById("light").textContent);
   const [width, height] = [Math.ceil(origin.width), Math.ceil(bottom + 10)];
   const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"` +
-    ` font-family="${font}"><rect width="100%" height="100%" fill="var(--paper)"/>${parts.join("")}</svg>`;
+    ` font-family="${font}"><style>svg:not([viewBox]) { overflow: visible; }</style>` +
+    `<rect width="100%" height="100%" fill="var(--paper)"/>${parts.join("")}</svg>`;
   return {text: text.replace(/var\(--([a-z0-9]+)\)/g, (_, name) => light[name]), width, height};
 }
 
