@@ -7,9 +7,8 @@ ones are marked each where it was measured.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from textwrap import wrap
 
-from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
+from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.verdict import Verdict
 from netbench.report.axes import (
     LOSS,
@@ -27,14 +26,8 @@ from netbench.report.figure_numbers import numbers_of, numbers_of_trial, of_inte
 from netbench.report.formats import (
     at_least,
     bounded,
-    count,
-    kfps,
-    kfps_interval,
-    mbps,
-    mbps_interval,
-    percent,
-    percent_interval,
 )
+from netbench.report.hovers import change_hover, curve_hover, group_hover, trial_hover
 from netbench.report.panels import (
     Bar,
     Panels,
@@ -48,7 +41,7 @@ from netbench.report.panels import (
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
-from netbench.statistics.intervals import Interval, statement
+from netbench.statistics.intervals import Interval
 from netbench.statistics.totals import TrialTotals
 
 SCALES = ("Mbit/s", "frames/s", "logarithmic")
@@ -253,7 +246,7 @@ def _points(
 ) -> list[Point]:
     """The groups that have a mean, by rising offered load."""
     points = [
-        Point(offered, mean, _group_hover(group, style), numbers_of(group, *_LOADS), ringed=group.saturated > 0)
+        Point(offered, mean, group_hover(group, style), numbers_of(group, *_LOADS), ringed=group.saturated > 0)
         for group in groups
         if group.loss_ratio and (offered := load(group)) and (mean := read(group))
     ]
@@ -267,7 +260,7 @@ def _points_of_curve(
         Point(
             point.neighbours_offered_mbps,
             mean,
-            _curve_hover(curve, point, looks[curve.victim.uut]),
+            curve_hover(curve, point, looks[curve.victim.uut]),
             _numbers_of_curve(curve, point),
         )
         for point in curve.points
@@ -303,7 +296,7 @@ def _marked(
             x, y = place(one)
             if x is not None and y is not None:
                 symbol = mark_of(verdict, style.symbol)
-                marks.append(Mark(x, y, _trial_hover(one, style), numbers_of_trial(one), symbol=symbol))
+                marks.append(Mark(x, y, trial_hover(one, style), numbers_of_trial(one), symbol=symbol))
     return marks
 
 
@@ -313,7 +306,7 @@ def _category(group: Group, by_scenario: bool) -> str:
 
 def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> Bar:
     if group is not None and (throughput := group.throughput_mbps):
-        hover = f"most throughput of\n{_group_hover(group, style)}"
+        hover = f"most throughput of\n{group_hover(group, style)}"
         if group.limited_by:
             hover += f"\n≥: not saturated, limited by {group.limited_by}"
         text = at_least(f"{throughput.mean:,.0f}", group.limited_by)
@@ -327,11 +320,11 @@ def _bar_of_most(group: Group | None, style: Style, tried: Sequence[Group]) -> B
 def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:
     ratio = None if one is None else one.ratio.ratio
     if one is None or ratio is None:
-        return Bar(None, "", "" if one is None else _change_hover(one, style))
+        return Bar(None, "", "" if one is None else change_hover(one, style))
     low, high = one.ratio.low, one.ratio.high
     ends = None if low is None or high is None else (100 * low, 100 * high)
     numbers = {**numbers_of(one.best, "throughput_mbps"), "baseline": one.baseline, **of_ratio(one.ratio)}
-    return Bar(100 * ratio, bounded(f"{100 * ratio:.0f}", one.ratio), _change_hover(one, style), numbers, ends)
+    return Bar(100 * ratio, bounded(f"{100 * ratio:.0f}", one.ratio), change_hover(one, style), numbers, ends)
 
 
 def _at_loss(scale: LossScale, row: float) -> Callable[[TrialTotals], tuple[float | None, float | None]]:
@@ -353,70 +346,3 @@ def _end_of_offered(groups: Sequence[Group]) -> float:
 
 def _end_of_neighbours(curves: Iterable[Curve]) -> float:
     return end_of_axis(point.neighbours_offered_mbps for one in curves for point in one.points)
-
-
-def _headline(style: Style, frame_size: FrameSize, *others: str) -> str:
-    return ", ".join((style.label, frames_text(frame_size), *others))
-
-
-def _each(load: str, sources: int) -> str:
-    return f"{load} each from {sources} sources" if sources > 1 else load
-
-
-def _group_hover(group: Group, style: Style) -> str:
-    return "\n".join(
-        (
-            _headline(style, group.frame_size, _each(str(group.load), group.sources)),
-            f"intended {mbps(group.intended_mbps)} Mbit/s = {kfps(group.intended_fps)} kfps",
-            f"offered {mbps_interval(group.offered_mbps)} Mbit/s = {kfps_interval(group.offered_fps)} kfps",
-            f"throughput {mbps_interval(group.throughput_mbps)} Mbit/s = {kfps_interval(group.throughput_fps)} kfps",
-            f"loss {percent_interval(group.loss_ratio)} of offered",
-            f"unsent {percent_interval(group.unsent_ratio)} of intended",
-            f"{count(len(group.valid), 'valid trial')}, {group.saturated} of them saturated;"
-            f" left out: {len(group.suspicious)} suspicious, {len(group.invalid)} invalid",
-        )
-    )
-
-
-def _trial_hover(one: TrialTotals, style: Style) -> str:
-    spec = one.trial.spec
-    reasons = [f"{reason.kind.value}: {reason.detail}" for reason in one.trial.reasons]
-    return "\n".join(
-        (
-            _headline(style, spec.frame_size, _each(str(spec.load), len(spec.streams))),
-            f"{one.trial.verdict.value}, not averaged; repetition {spec.repetition}",
-            f"offered {mbps(one.offered_mbps)} Mbit/s = {kfps(one.offered_fps)} kfps",
-            f"throughput {mbps(one.throughput_mbps)} Mbit/s = {kfps(one.throughput_fps)} kfps",
-            f"loss {percent(one.loss_ratio)} of offered",
-            *(line for reason in reasons for line in wrap(reason, 80)),
-        )
-    )
-
-
-def _change_hover(one: RelativeMaximum, style: Style) -> str:
-    return "\n".join(
-        (
-            _headline(style, one.victim.frame_size, one.scenario),
-            statement(one.ratio),
-            f"most throughput {_at(one.best)}",
-            f"in {one.baseline} {_at(one.base)}",
-            *(f"{own.name} {own.activity}" for own in one.best.neighbours),
-        )
-    )
-
-
-def _at(group: Group) -> str:
-    what = f"{mbps_interval(group.throughput_mbps)} Mbit/s at {group.load}"
-    return f"{at_least(what, group.limited_by)}, limited by {group.limited_by}" if group.limited_by else what
-
-
-def _curve_hover(curve: Curve, point: CurvePoint, style: Style) -> str:
-    return "\n".join(
-        (
-            _headline(style, curve.victim.frame_size, str(curve.load), f"in {point.scenario}"),
-            f"neighbours offered {mbps_interval(point.neighbours_offered_mbps)} Mbit/s",
-            f"neighbours' throughput {mbps_interval(point.neighbours_throughput_mbps)} Mbit/s",
-            f"throughput {mbps_interval(point.throughput_mbps)} Mbit/s",
-            f"loss {percent_interval(point.loss_ratio)} of offered",
-        )
-    )

@@ -5,6 +5,7 @@ and what cannot be said. Only UUTs in the same setting are compared: an emulated
 baseline is the first UUT of the topology in each setting.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from netbench.statistics.groups import Group, best_groups, group_trials, grouped
 from netbench.statistics.interference import RelativeMaximum, compared, relative_maxima
 from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
 from netbench.statistics.limits import LOST, with_limits, would_not_take_more
-from netbench.statistics.lost_frames import lost_frames_by_place
+from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 
 _MOST_NAMED = 4  # UUTs in a sentence
 _WORTH_NAMING = 0.1  # of all frames lost: a second place with as many
@@ -226,7 +227,10 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
     valid = [trial for trial in results.wanted_trials if trial.verdict is Verdict.VALID]
     if not valid:
         return
-    places = lost_frames_by_place(valid)
+    by_uut = {uut: lost_frames_by_place(own) for uut, own in grouped(valid, lambda trial: trial.spec.uut).items()}
+    places: Counter[LossPlace] = Counter()
+    for of_uut in by_uut.values():
+        places.update(of_uut)
     total = places.total()
     if total <= 0:
         yield Finding("Where frames are lost", f"No frame was lost in {count(len(valid), 'valid trial')}.", "places")
@@ -239,8 +243,7 @@ def _lost(results: CampaignResults) -> Iterator[Finding]:
         if number >= _WORTH_NAMING * total
     ]
     apart = []
-    for uut, own in grouped(valid, lambda trial: trial.spec.uut).items():
-        of_uut = lost_frames_by_place(own)
+    for uut, of_uut in by_uut.items():
         for place, number in of_uut.most_common(1):
             if place != first and number > 0:
                 share = rough_percent(number / of_uut.total())

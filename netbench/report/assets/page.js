@@ -119,10 +119,10 @@ function drawing(figure) {
   for (const remark of every(".remark", figure)) written(remark.textContent, 0, bottom += 18);
   const font = getComputedStyle(document.body).fontFamily.replaceAll('"', "'");
   const light = JSON.parse(document.getElementById("light").textContent);
-  const [width, height] = [Math.ceil(origin.width), Math.ceil(bottom + 10)];
-  const text = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"` +
-    ` font-family="${font}"><style>svg:not([viewBox]) { overflow: visible; }</style>` +
-    `<rect width="100%" height="100%" fill="var(--paper)"/>${parts.join("")}</svg>`;
+  const [width, height] = [Math.ceil(origin.width) + 16, Math.ceil(bottom) + 16];
+  const size = `width="${width}" height="${height}" viewBox="-8 -4 ${width} ${height}" font-family="${font}"`;
+  const text = `<svg xmlns="http://www.w3.org/2000/svg" ${size}><style>svg:not([viewBox]) { overflow: visible; }</style>` +
+    `<rect x="-8" y="-4" width="100%" height="100%" fill="var(--paper)"/>${parts.join("")}</svg>`;
   return {text: text.replace(/var\(--([a-z0-9]+)\)/g, (_, name) => light[name]), width, height};
 }
 
