@@ -8,7 +8,7 @@ from rich.console import Console
 
 from netbench.cli.output import LastingOutput, console_on, printable, visible
 from netbench.cli.progress import ConsoleProgress
-from netbench.cli.summary import rfc2544_table, searches_table, summary_table
+from netbench.cli.summary import findings_text, rfc2544_table, searches_table, summary_table
 from netbench.errors import ExitCode, NetbenchError
 from netbench.hosts.signals import Stopped, stopping_on_signals
 from netbench.model.campaign import CampaignResults
@@ -72,6 +72,7 @@ def _show_so_far(directory: ResultDirectory, console: Console) -> None:
 
 
 def _show(results: CampaignResults, directory: ResultDirectory, console: Console) -> None:
+    console.print(findings_text(results))
     if results.maxima_searches:
         console.print(searches_table(results, results.maxima_searches))
     console.print(searches_table(results, results.searches) if results.searches else summary_table(results))

@@ -222,16 +222,31 @@ def export(
     warm_up_trials: Annotated[
         bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
     ] = False,
+    figures: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Instead, the report's figures as files: of svg,pdf,png,csv those named."),
+    ] = None,
+    tables: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Instead, tables for papers: of latex,markdown those named.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Default: standard output. Of figures and tables the directory."
+        ),
     ] = None,
 ) -> None:
-    """Write the numbers of a campaign."""
+    """Write the numbers of a campaign, or its figures and tables."""
     from netbench.results.directory import ResultDirectory
     from netbench.results.export import export as write
 
-    target = None if output == Path("-") else output
     results = ResultDirectory(directory).results(counters=False)
+    if figures is not None or tables is not None:
+        from netbench.cli.publishing import publish
+
+        say(publish(results, figures, tables, output))
+        return
+    target = None if output == Path("-") else output
     write(results, form.value, aggregate, target, warm_ups=warm_up_trials)
 
 

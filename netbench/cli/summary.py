@@ -14,6 +14,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
+from netbench.report.findings import findings
 from netbench.report.formats import at_least, count, frames, kfps, mbps, mean, percent, percent_limit, rough_percent
 from netbench.report.rfc2544_section import (
     buffer_text,
@@ -82,6 +83,11 @@ def _best(groups: Iterable[Group]) -> Iterator[Group]:
     """Of the loads of each sweep the one at which most came out; the highest one where nothing is known."""
     for _, loads in groupby(groups, key=lambda one: (one.uut, one.scenario, one.sources, one.frame_size)):
         yield max(loads, key=lambda one: mean(one.throughput_fps) or 0.0)
+
+
+def findings_text(results: CampaignResults) -> Text:
+    """What the report begins with: a line each, to be wrapped."""
+    return Text("\n".join(f"• {one}" for one in findings(results)))
 
 
 def searches_table(results: CampaignResults, found: Sequence[SearchResult]) -> RenderableType:

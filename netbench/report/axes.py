@@ -1,16 +1,16 @@
-"""The axes of figures: where they end, error bars along them, and a logarithmic scale on which no loss has a place."""
+"""The axes of figures: where they end, and a logarithmic scale on which no loss has a place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Any
 
 from netbench.statistics.intervals import Interval
 
 THROUGHPUT = "Throughput [Mbit/s, L1]"
+THROUGHPUT_FPS = "Throughput [thousand frames/s]"
 LOSS = "Loss [% of offered frames]"
 OFFERED = "Offered load [Mbit/s, L1]"
-NO_BAR = "none"  # in place of a half width; null would be drawn like 0, which is another statement
+OFFERED_FPS = "Offered load [thousand frames/s]"
 _HEADROOM = 1.05
 
 # Decades of a loss ratio.
@@ -18,8 +18,6 @@ _FEWEST_DECADES = 3
 _MOST_DECADES = 9
 _BAND = 0.7  # height of the band for zero
 _GAP = 0.15  # between that band and the lowest decade
-
-Reach = tuple[float | str, float | str]  # how far an error bar extends up and down
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +56,19 @@ class LossScale:
             return self.bottom + row * _BAND
         return max(log10(ratio), float(self.lowest))
 
-    def reach(self, loss: Interval, row: float) -> tuple[float, float] | None:
-        """How far the error bar of a loss extends up and down from its height; None where that is unknown."""
+    def ends(self, loss: Interval, row: float) -> tuple[float, float] | None:
+        """The heights of the ends of the interval of a loss; None where that is unknown."""
         if loss.half_width is None:
             return None
         here = self.height(loss.mean, row)
         above = self.height(min(1.0, loss.mean + loss.half_width), row)
         below = self.height(max(0.0, loss.mean - loss.half_width), row)
-        return max(0.0, above - here), max(0.0, here - below)
+        return min(here, below), max(here, above)
 
-    def ticks(self) -> tuple[list[float], list[str]]:
-        """Heights and labels, in percent, of the decades and of zero."""
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """Heights and labels, in percent, of zero and of the decades."""
         decades = range(self.lowest, 1)
-        labels = [f"{100 * 10.0**decade:.10g}" for decade in decades]
-        return [self.bottom + _BAND / 2, *map(float, decades)], ["0", *labels]
+        return ((self.bottom + _BAND / 2, "0"), *((float(decade), f"{100 * 10.0**decade:.10g}") for decade in decades))
 
 
 def least_loss(loss: Interval | None) -> float:
@@ -82,23 +79,6 @@ def least_loss(loss: Interval | None) -> float:
 def rows_of_zero(number: int) -> list[float]:
     """The rows of that band in which so many UUTs stand apart, the first one highest."""
     return [1 - place / (number + 1) for place in range(1, number + 1)]
-
-
-def error_bars(colour: str, lengths: Sequence[float | str]) -> dict[str, Any]:
-    """Error bars of these lengths, the same in both directions."""
-    return {"type": "data", "array": lengths, "color": colour, "thickness": 1.3, "width": 4}
-
-
-def uneven_error_bars(colour: str, reaches: Iterable[Reach | None]) -> dict[str, Any]:
-    """Error bars that reach this far up and down; none where that is unknown."""
-    both = [reach or (NO_BAR, NO_BAR) for reach in reaches]
-    return {**error_bars(colour, [up for up, _ in both]), "symmetric": False, "arrayminus": [down for _, down in both]}
-
-
-def half_widths(intervals: Iterable[Interval | None], least: float = 0.0) -> list[float | str]:
-    """The half widths; no bar where one is unknown or less than `least`."""
-    widths = [None if interval is None else interval.half_width for interval in intervals]
-    return [NO_BAR if width is None or width < least else width for width in widths]
 
 
 def end_of_axis(intervals: Iterable[Interval | None], trials: Iterable[float | None] = ()) -> float:

@@ -1,99 +1,152 @@
-"""A chart as plotly.js takes it, in plain dicts: plotly's own Python objects take seconds to check those of a page.
+"""A chart as plain data: what is drawn, and the numbers that it is drawn from. `svg.py` draws it."""
 
-The tests do have them check it. Names are those of https://plotly.com/javascript/reference.
-"""
-
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Any
+from enum import Enum
+from math import log10
 
-Trace = dict[str, Any]
+Numbers = Mapping[str, str | int | float | None]
+"""What a mark is drawn from, by the names that exports have for it."""
 
-_BETWEEN_COLUMNS = 0.075  # of the width
-_CONFIG = {
-    "responsive": True,
-    "displaylogo": False,
-    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-}
-# So that a browser does not take what is said in a chart for the end of the script that it is in.
-_ESCAPED = {sign: f"\\u{ord(sign):04x}" for sign in "<>/"}
+INK, GREY = "var(--ink)", "var(--soft)"
+
+
+class Form(Enum):
+    """How the marks of a series are drawn."""
+
+    LINE = "line"  # marks connected by straight lines
+    POINTS = "points"
+    BARS = "bars"  # side by side with those of other series
+    STACK = "stack"  # on top of those of the series before
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What tells a series from others: colours are those of CSS, or of the variables in `palette.py`."""
+
+    colour: str
+    symbol: str = "circle"  # `-open` behind it: hollow; `-open-dot`: with a dot in it; `x`: a cross
+    dash: str = "solid"
+    pattern: str = ""  # of bars; empty: plain
+    size: float = 8.0  # pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A number where it is drawn, in the units of the axes; on an axis of categories `x` is the place of one.
+
+    `low` and `high` are the ends of its interval; None where there is none. `hover` is what pointing at it tells, line
+    by line; `text` stands on a bar. `symbol`, where not empty, is its own instead of that of its series.
+    """
+
+    x: float
+    y: float
+    hover: str
+    numbers: Numbers = field(default_factory=dict)
+    low: float | None = None
+    high: float | None = None
+    ringed: bool = False
+    symbol: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Marks that belong together, mostly those of a UUT."""
+
+    name: str
+    look: Look
+    form: Form
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A dotted line that is no measurement, through points in the units of the axes; None breaks it."""
+
+    points: tuple[tuple[float, float] | None, ...]
+    name: str = ""  # in the legend, where not empty
+
+
+@dataclass(slots=True)
+class Axis:
+    """What an axis says and spans. With `categories` these are at 0, 1, … ; with `ticks` those values have labels."""
+
+    title: str
+    low: float = 0.0
+    high: float = 1.0
+    logarithmic: bool = False
+    is_time: bool = False  # in seconds since 1970, UTC
+    categories: tuple[str, ...] = ()
+    ticks: tuple[tuple[float, str], ...] = ()
+
+    def place(self, value: float) -> float:
+        """Where a value is along the axis: 0 at its low end, 1 at the high one."""
+        if self.categories:
+            return (value + 0.5) / len(self.categories)
+        low, high = (log10(self.low), log10(self.high)) if self.logarithmic else (self.low, self.high)
+        at = log10(max(value, 1e-12)) if self.logarithmic else value
+        return (at - low) / ((high - low) or 1.0)
+
+
+@dataclass(slots=True)
+class Panel:
+    """One of the small charts of a figure; `band` is a grey strip between two heights."""
+
+    title: str
+    x: Axis
+    y: Axis
+    series: list[Series] = field(default_factory=list)
+    guides: list[Guide] = field(default_factory=list)
+    band: tuple[float, float] | None = None
+
+    @property
+    def marks(self) -> Iterator[Mark]:
+        """All marks, series by series, in the order in which they are drawn."""
+        return (mark for series in self.series for mark in series.marks)
+
+
+@dataclass(frozen=True, slots=True)
+class LegendEntry:
+    """What a sign in the panels means."""
+
+    name: str
+    look: Look
+    form: Form | None  # None: a guide
+    ringed: bool = False
 
 
 @dataclass(slots=True)
 class Chart:
-    """Traces, and the layout, whose panels are numbered from 0, row by row."""
+    """Panels with one legend; `note` must be read beside it wherever it goes."""
 
-    layout: dict[str, Any]
-    data: list[Trace] = field(default_factory=list)
-
-    @classmethod
-    def of_panels(cls, titles: Sequence[str], columns: int, between_rows: float, of_title: dict[str, Any]) -> "Chart":
-        """Empty panels in so many columns, `between_rows` a part of the height; `of_title` is how titles look."""
-        rows = -(-len(titles) // columns)
-        width = (1 - _BETWEEN_COLUMNS * (columns - 1)) / columns
-        height = (1 - between_rows * (rows - 1)) / rows
-        layout: dict[str, Any] = {"annotations": [], "shapes": []}
-        for panel in range(rows * columns):
-            left = panel % columns * (width + _BETWEEN_COLUMNS)
-            bottom = (rows - 1 - panel // columns) * (height + between_rows)
-            number = _number(panel)
-            layout[f"xaxis{number}"] = {"anchor": f"y{number}", "domain": [left, left + width]}
-            layout[f"yaxis{number}"] = {"anchor": f"x{number}", "domain": [bottom, bottom + height]}
-            if panel < len(titles):
-                title = {"text": titles[panel], "showarrow": False, "xref": "paper", "yref": "paper", **of_title}
-                above = {"x": left + width / 2, "y": bottom + height, "xanchor": "center", "yanchor": "bottom"}
-                layout["annotations"].append(title | above)
-        return cls(layout)
+    panels: list[Panel]
+    legend: list[LegendEntry] = field(default_factory=list)
+    note: str = ""
 
     @property
-    def panels(self) -> int:
-        """How many panels there is room for."""
-        return sum(name.startswith("xaxis") for name in self.layout)
+    def marks(self) -> list[Mark]:
+        """All marks, panel by panel."""
+        return [mark for panel in self.panels for mark in panel.marks]
 
-    def add(self, trace: Trace, panel: int | None = None) -> None:
-        """Draw a trace in a panel; one that is for the legend alone is in none."""
-        at = {} if panel is None else {"xaxis": f"x{_number(panel)}", "yaxis": f"y{_number(panel)}"}
-        self.data.append(trace | at)
+    @property
+    def table(self) -> tuple[list[str], list[list[str | int | float | None]]]:
+        """The numbers of all marks: the names of the columns that hold any, and a row for each mark."""
+        rows = [mark.numbers for mark in self.marks]
+        names = [
+            name
+            for name in dict.fromkeys(name for row in rows for name in row)
+            if any(row.get(name) is not None for row in rows)
+        ]
+        return names, [[row.get(name) for name in names] for row in rows]
 
-    def add_shape(self, panel: int, y0: float, y1: float, look: dict[str, Any]) -> None:
-        """A shape as wide as a panel, from one height to the other."""
-        number = _number(panel)
-        place = {"xref": f"x{number} domain", "x0": 0, "x1": 1, "yref": f"y{number}", "y0": y0, "y1": y1}
-        self.layout["shapes"].append(place | look)
+    @property
+    def repetitions(self) -> str:
+        """`n = 3` or `n = 2 … 3`, of the marks whose numbers tell; empty without any."""
+        known = sorted({n for mark in self.marks if isinstance(n := mark.numbers.get("valid_trials"), int) and n})
+        return f"n = {known[0]}" + (f" … {known[-1]}" if len(known) > 1 else "") if known else ""
 
-    def axis(self, direction: str, panel: int) -> dict[str, Any]:
-        """The axis of a panel in a direction, x or y."""
-        axis: dict[str, Any] = self.layout[f"{direction}axis{_number(panel)}"]
-        return axis
-
-    def axes(self, direction: str) -> Iterator[dict[str, Any]]:
-        """Those of all panels."""
-        return (self.axis(direction, panel) for panel in range(self.panels))
-
-    def markup(self, name: str) -> str:
-        """HTML that draws it, where the page has plotly.js; `name` is the id of its element."""
-        drawn = ",".join(map(_script, (name, self.data, self.layout, _CONFIG)))
-        return (
-            f'<div style="height:{self.layout["height"]}px; width:100%;">'
-            f'<div id="{name}" class="plotly-graph-div" style="height:100%; width:100%;"></div>'
-            f"<script>Plotly.newPlot({drawn});</script></div>"
-        )
-
-
-def plotly_js() -> str:
-    """The whole of plotly.js, for a page that needs no network."""
-    return files("plotly").joinpath("package_data/plotly.min.js").read_text(encoding="utf-8")
-
-
-def _number(panel: int) -> str:
-    """What tells the axes of a panel from those of others: the first ones have no number."""
-    return f"{panel + 1}" if panel else ""
-
-
-def _script(value: object) -> str:
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    for sign, escaped in _ESCAPED.items():
-        text = text.replace(sign, escaped)
-    return text
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any mark has an interval to be drawn."""
+        return any(mark.low is not None for mark in self.marks)

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from html import escape
 
 from netbench.model.frame_mix import frames_text, rising
-from netbench.report.axes import THROUGHPUT, end_of_axis, error_bars, half_widths
+from netbench.report.axes import THROUGHPUT, end_of_axis
 from netbench.report.chart import Chart
-from netbench.report.formats import count, mbps, mbps_interval, mean
-from netbench.report.panels import INK, Bar, Panels, Point, size_titles
+from netbench.report.figure_numbers import numbers_of
+from netbench.report.formats import at_least, count, mbps, mbps_interval, mean
+from netbench.report.panels import Bar, Panels, Point, ends_of, size_titles
 from netbench.report.styles import Style, styles
 from netbench.statistics.comparison import Campaign, Place, maxima_over, place_of
 from netbench.statistics.groups import Group, grouped
@@ -69,12 +69,14 @@ def throughput_in_time(cells: Sequence[Trend], looks: Mapping[str, Style]) -> Ch
     uuts = list(dict.fromkeys(one.place.uut for one in cells))
     panels = Panels(titles, uuts, looks, "Start of the campaign (UTC)", THROUGHPUT)
     panels.legend()
-    for axis in panels.figure.axes("x"):
-        axis.update(type="date", tickformat="%Y-%m-%d<br>%H:%M", nticks=5)
     for title, own in by_panel.items():
-        panels.scale(title, None, _reach([group.throughput_mbps for one in own for _, group in one.points]))
+        times = [when.started.timestamp() for one in own for when, _ in one.points if when.started]
+        margin = 0.04 * (max(times) - min(times)) or 1.0
+        throughputs = [group.throughput_mbps for one in own for _, group in one.points]
+        panels.scale(title, [min(times) - margin, max(times) + margin], _reach(throughputs))
+        panels.panel(title).x.is_time = True
         for one in own:
-            panels.line(title, one.place.uut, list(_points(one, looks)), 0.0)
+            panels.line(title, one.place.uut, list(_points(one, looks)))
     return panels.figure
 
 
@@ -85,15 +87,14 @@ def most_by_campaign(
     places = list(dict.fromkeys(place for own in most.values() for place in own))
     sizes = size_titles(sorted({place.frame_size for place in places}, key=rising, reverse=True))
     categories = list(dict.fromkeys(_category(place, places, looks) for place in places))
-    bars_of = {
-        one.name: replace(style, label=one.name, uut=f"campaign {number}")
-        for number, (one, style) in enumerate(
-            zip(campaigns, styles(f"campaign {number}" for number in range(len(campaigns))).values(), strict=True)
-        )
-    }
+    # After the colours of the UUTs, as none has two meanings on a page.
+    known = {f"campaign {number}": one for number, one in enumerate(campaigns)}
+    later = styles([*looks, *known])
+    bars_of = {one.name: replace(later[uut], label=one.name) for uut, one in known.items()}
     emulated = [place.uut for place in places if looks[place.uut].emulated]
     shown = {**looks, **{style.uut: style for style in bars_of.values()}}
     panels = Panels(sizes, (*(style.uut for style in bars_of.values()), *emulated), shown, "", THROUGHPUT)
+    panels.categories(categories)
     for size in sizes:
         in_panel = [own.get(place) for own in most.values() for place in places if place.frame_size == size]
         panels.scale(size, None, [0, end_of_axis([None if one is None else one.throughput_mbps for one in in_panel])])
@@ -105,10 +106,7 @@ def most_by_campaign(
             }
             groups = [there.get(category) for category in categories]
             bars = [_bar(one.name, category, group) for category, group in zip(categories, groups, strict=True)]
-            widths = half_widths(None if group is None else group.throughput_mbps for group in groups)
-            panels.bars(size, bars_of[one.name].uut, categories, bars, error_bars(INK, widths))
-    panels.arrange_bars(categories)
-    panels.leave_room_for([one.name for one in campaigns])
+            panels.bars(size, bars_of[one.name].uut, bars)
     return panels.figure
 
 
@@ -122,19 +120,23 @@ def _reach(throughputs: Sequence[Interval | None]) -> list[float]:
 def _bar(campaign: str, category: str, group: Group | None) -> Bar:
     if group is None or group.throughput_mbps is None:
         return Bar(None, "", "")
-    hover = f"<b>{escape(campaign)}</b><br>{escape(category)}<br>{_told(group)}"
-    return Bar(group.throughput_mbps.mean, mbps(mean(group.throughput_mbps)), hover)
+    hover = f"{campaign}\n{category}\n{_told(group)}"
+    numbers = {"campaign": campaign, **numbers_of(group, "offered_mbps", "throughput_mbps", "limited_by")}
+    text = at_least(mbps(mean(group.throughput_mbps)), group.limited_by)
+    return Bar(group.throughput_mbps.mean, text, hover, numbers, ends_of(group.throughput_mbps))
 
 
 def _points(one: Trend, looks: Mapping[str, Style]) -> Iterable[Point]:
     for when, group in one.points:
         if group.throughput_mbps is None or when.started is None:
             continue
-        hover = (
-            f"<b>{escape(looks[one.place.uut].label)}</b>, {escape(when.campaign.name)}<br>"
-            f"{when.started:%Y-%m-%d %H:%M} UTC<br>{_told(group)}"
-        )
-        yield Point(Interval(1000 * when.started.timestamp(), None, 1), group.throughput_mbps, hover)
+        hover = f"{looks[one.place.uut].label}, {when.campaign.name}\n{when.started:%Y-%m-%d %H:%M} UTC\n{_told(group)}"
+        numbers = {
+            "campaign": when.campaign.name,
+            "started": f"{when.started:%Y-%m-%dT%H:%M:%SZ}",
+            **numbers_of(group, "throughput_mbps"),
+        }
+        yield Point(Interval(when.started.timestamp(), None, 1), group.throughput_mbps, hover, numbers)
 
 
 def _told(group: Group) -> str:

@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import frames_text, rising, size_text
-from netbench.report.chart import Chart, plotly_js
+from netbench.report.chart import Chart
 from netbench.report.comparison_figures import InTime, Trend, most_by_campaign, started, throughput_in_time, trends
 from netbench.report.comparison_words import (
     HOW_SEARCHES_COMPARE,
@@ -28,6 +26,7 @@ from netbench.report.comparison_words import (
 )
 from netbench.report.formats import count, mbps, mbps_spread, percent, percent_spread
 from netbench.report.markup import Column, Html, element, folded, html, join, table
+from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Option, Section, by_title, drawn_apart, note, picked, section
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import Style, emulation_note, styles
@@ -108,6 +107,7 @@ def write_searches_comparison(base: CampaignResults, compared: Sequence[Compared
             "Highest loads",
             note(f"{HOW_SEARCHES_COMPARE}." + (f" Also, {TESTS_NOT_COMPARED}." if tested else "")),
             _searches([one.comparison for one in compared], looks),
+            is_open=True,
         ),
     ]
     names = [compared[0].comparison.base, *(one.name for one in compared)]
@@ -146,21 +146,18 @@ def _searches(comparisons: Sequence[SearchComparison], looks: Mapping[str, Style
 
 def _page(every: Sequence[CampaignResults], names: Sequence[str], verdict: Html, sections: Sequence[Section]) -> str:
     """The page as text; the base comes first."""
-    content = {
-        "title": html(f"{', '.join(names[1:])} against {names[0]}"),
-        "version": html(version("netbench")),
-        "byline": html(
-            "; ".join(
-                f"{name}: {results.topology} × {results.profile}, {_when(results)}"
-                for name, results in zip(names, every, strict=True)
-            )
+    content = Content(
+        title=f"{', '.join(names[1:])} against {names[0]}",
+        version=version("netbench"),
+        byline="; ".join(
+            f"{name}: {results.topology} × {results.profile}, {_when(results)}"
+            for name, results in zip(names, every, strict=True)
         ),
-        "verdict": verdict,
-        "contents": join(element("a", one.link, href=f"#{one.anchor}") for one in sections),
-        "sections": join((one.html for one in sections), "\n"),
-    }
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
-    return template.substitute(content, plotly_js=plotly_js())
+        verdict=verdict,
+        contents=[element("a", one.link, href=f"#{one.anchor}") for one in sections],
+        sections=[one.html for one in sections],
+    )
+    return "".join(filled_in(content))
 
 
 def _looks(every: Sequence[CampaignResults]) -> dict[str, Style]:
@@ -203,6 +200,7 @@ def _differing(compared: Sequence[Compared] | Sequence[ComparedSearches]) -> Ite
                 "Settings that are not the same in both campaigns. Those that rates are known to depend on are marked."
             ),
             by_title(parts) if len(compared) > 1 else parts[0][1],
+            is_open=True,
         )
 
 
@@ -244,6 +242,7 @@ def _maxima(compared: Sequence[Compared], looks: Mapping[str, Style]) -> Section
         ),
         figure,
         _tables(compared, lambda one: one.maxima, partial(_throughput_table, looks=looks)),
+        is_open=True,
     )
 
 
@@ -348,7 +347,7 @@ def _trend(
         content.append(picked("trend", "Load", options, parts, options[0].value))
     else:
         content.append(note("No two campaigns have a cell in common."))
-    yield section("trend", "Along time", *content, link="Trend")
+    yield section("trend", "Along time", *content, link="Trend", is_open=True)
 
 
 def _uut_of_trend(one: Trend) -> str:

@@ -22,7 +22,7 @@ def change_words(one: Difference) -> str:
     """`−3.0 % (−3.1 … −2.9)`; `none above 0.4 %`, where none is significant; what was measured, where nothing tells."""
     throughput = one.throughput
     if throughput.change is None:
-        return throughput.unknown.value if throughput.unknown else UNKNOWN
+        return throughput.why_unknown or UNKNOWN
     if one.change is None and one.throughput_test.p is not None and one.excluded is not None:
         return f"none above {_limit(max(one.excluded, LEAST_CHANGE))} %"
     return f"{bounded(change(throughput.change), throughput)} ({change_limits(throughput) or UNKNOWN})"

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from math import log10
 
 from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report.axes import OFFERED, end_of_axis
-from netbench.report.chart import Chart
+from netbench.report.chart import GREY, Chart, Form, LegendEntry, Look, Numbers
+from netbench.report.figure_numbers import numbers_of, of_interval
 from netbench.report.formats import UNKNOWN, count, frames, mbps, mean, microseconds, rough_percent
 from netbench.report.markup import Column, Html, element, folded, table
-from netbench.report.panels import GREY, Panels, Point, groups_by_size, groups_by_uut, size_titles
+from netbench.report.panels import Panels, Point, groups_by_size, groups_by_uut, size_titles
 from netbench.report.sections import Section, View, chosen, drawn_apart, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import by_size_title, uut_label
@@ -57,6 +56,8 @@ _MEANS = (
     _Time("99 %", delay_of, lambda delay: delay.p99_ns),
     _SLOW,
 )
+# By what exports call them.
+_NAMED = dict(zip(("mean", "median", "p90", "p99", "p999"), _MEANS, strict=True))
 _VARIATIONS = (
     _Time("PDV 99 %", pdv_of, lambda pdv: pdv.p99_ns),
     _Time("PDV 99.9 %", pdv_of, lambda pdv: pdv.p999_ns),
@@ -71,7 +72,7 @@ def delay_sections(
     """Delay, and why there is none where it was refused; nothing where no trial says anything of it."""
     groups = [group for view in choice for group in view.groups]
     refused = refusals(trials)
-    if refused or any(map(_has_delay, groups)):
+    if refused or any(map(has_delay, groups)):
         yield section(
             "delay",
             "Delay",
@@ -83,43 +84,52 @@ def delay_sections(
                 " The table is in µs."
             ),
             *(note(f"No delay of {count(number, 'stream')} of trials: {why}.") for why, number in refused.items()),
-            *((chosen(choice, lambda view: _delays(view, looks)),) if any(map(_has_delay, groups)) else ()),
+            *((chosen(choice, lambda view: _delays(view, looks)),) if any(map(has_delay, groups)) else ()),
         )
 
 
 def delay_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: median (solid) and 99.9 % (dotted) of delay against offered load, a line per UUT each."""
-    known = [group for group in groups if _has_delay(group)]
+    known = [group for group in groups if has_delay(group)]
     by_size = groups_by_size(known)
     panels = Panels(size_titles(by_size), (group.uut for group in known), looks, OFFERED, "Delay [ms]")
-    panels.legend()
     for name, dash in (("median", "solid"), (_SLOW.title, "dot")):
-        panels.show_in_legend(mode="lines", line={"color": GREY, "dash": dash}, name=name)
+        panels.figure.legend.append(LegendEntry(name, Look(GREY, symbol="", dash=dash), Form.LINE))
+    panels.legend()
     for size, members in by_size.items():
         times = [own.mean for group in members for time in (_MEDIAN, _SLOW) if (own := _ms(group, time)) and own.mean]
-        reach = [log10(min(times)) - 0.1, log10(max(times)) + 0.1] if times else [0.0, 1.0]
+        reach = [min(times) / 1.25, max(times) * 1.25] if times else [1.0, 10.0]
         panels.scale(size, [0, end_of_axis([group.offered_mbps for group in members])], reach)
         for uut, own_groups in groups_by_uut(members).items():
             for time, dash in ((_MEDIAN, looks[uut].dash), (_SLOW, "dot")):
-                panels.line_on_logarithm(size, uut, _points(own_groups, looks[uut], time), dash)
-    for axis in panels.figure.axes("y"):
-        axis.update(type="log", dtick="D2", exponentformat="none", tickformat=",.9~g")
+                name = f"{looks[uut].label}, {time.title}"
+                panels.line(size, uut, _points(own_groups, looks[uut], time), dash=dash, name=name)
+        panels.panel(size).y.logarithmic = True
     return panels.figure
 
 
 def _points(groups: Iterable[Group], style: Style, time: _Time) -> list[Point]:
     points = [
-        Point(offered, own, _hover(group, style))
+        Point(offered, own, _hover(group, style), _numbers(group))
         for group in groups
         if (offered := group.offered_mbps) and (own := _ms(group, time))
     ]
     return sorted(points, key=lambda point: point.x.mean)
 
 
+def _numbers(group: Group) -> Numbers:
+    times = {f"delay_{name}_us": mean_time(group, time.spread, time.time) for name, time in _NAMED.items()}
+    in_us = {name: None if time is None else time.scaled(1e-3) for name, time in times.items()}
+    return {
+        **numbers_of(group, "offered_mbps"),
+        **{column: number for name, time in in_us.items() for column, number in of_interval(name, time).items()},
+    }
+
+
 def _hover(group: Group, style: Style) -> str:
-    return "<br>".join(
+    return "\n".join(
         (
-            f"<b>{escape(style.label)}</b>, {frames_text(group.frame_size)}, {escape(str(group.load))}",
+            f"{style.label}, {frames_text(group.frame_size)}, {group.load}",
             f"offered {mbps(mean(group.offered_mbps))} Mbit/s",
             *(f"{time.title} {time.of(group)} µs" for time in _MEANS),
             f"largest {_largest(group)} µs, clocks ± {microseconds(clock_bound(group))} µs",
@@ -128,7 +138,7 @@ def _hover(group: Group, style: Style) -> str:
 
 
 def _delays(view: View, looks: Mapping[str, Style]) -> Html:
-    known = [group for group in view.groups if _has_delay(group)]
+    known = [group for group in view.groups if has_delay(group)]
     if not known:
         return note("None is known.")
     columns: tuple[Column[Group], ...] = (
@@ -155,7 +165,8 @@ def _largest(group: Group) -> str:
     return microseconds(greatest_time(group, delay_of, lambda delay: delay.largest_ns))
 
 
-def _has_delay(group: Group) -> bool:
+def has_delay(group: Group) -> bool:
+    """Whether any of its valid trials knows of any delay."""
     return any(counts is not None and counts.delay is not None for one in group.valid for counts in one.streams)
 
 

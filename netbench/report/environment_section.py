@@ -15,7 +15,10 @@ Path = tuple[str, ...]  # the names under which a setting is nested
 
 
 def environment_section(manifest: Mapping[str, object]) -> Section:
-    """Command and seed; a row per setting that is known, in blocks as the manifest nests them, the changed marked."""
+    """Command and seed; a row per setting that is known, in blocks as the manifest nests them.
+
+    Those that changed come first, with both values; of the others there is one.
+    """
     command = manifest.get("command")
     words = [str(word) for word in command] if isinstance(command, list | tuple) else []
     before, after = _settings(manifest, "before"), _settings(manifest, "after")
@@ -36,11 +39,17 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
         remark = "What holds after the campaign is not known yet."
     # What was looked for in vain is in the manifest; here it would only be in the way.
     known = [path for path in paths if {told(before, path), told(after, path)} != {_UNKNOWN}]
-    columns: tuple[Column[Path], ...] = (
+    moving = [path for path in known if not after or told(before, path) != told(after, path)]
+    both: tuple[Column[Path], ...] = (
         Column("Setting", ".".join),
         Column("Before", lambda path: told(before, path)),
         Column("After", lambda path: told(after, path) if after else UNKNOWN),
     )
+    once: tuple[Column[Path], ...] = (
+        Column("Setting, the same before and after", ".".join),
+        Column("Value", lambda path: told(before, path)),
+    )
+    constant = [path for path in known if path not in moving]
     return section(
         "environment",
         "Environment",
@@ -52,11 +61,15 @@ def environment_section(manifest: Mapping[str, object]) -> Section:
             element("dd", _text(manifest.get("seed"))),
         ),
         note(remark),
-        table(
-            columns,
-            grouped(known, lambda path: path[0]).values(),
-            "environment",
-            lambda path: "changed" if path in changed else "",
+        *(
+            table(
+                columns,
+                grouped(own, lambda path: path[0]).values(),
+                "environment",
+                lambda path: "changed" if path in changed else "",
+            )
+            for columns, own in ((both, moving), (once, constant))
+            if own
         ),
     )
 

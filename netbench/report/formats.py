@@ -1,7 +1,7 @@
 """Numbers as people read them: thousands separators, a unit they can compare, an en dash for unknown."""
 
 from collections.abc import Sequence
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 
 from netbench.statistics.intervals import Interval, RatioOfMeans
 
@@ -71,7 +71,7 @@ def change_limits(ratio: RatioOfMeans) -> str:
     if ratio.bound:
         return _OF_LOWER_BOUND
     if ratio.change_low is None or ratio.change_high is None:
-        return ratio.unknown.value if ratio.unknown else ""
+        return ratio.why_unknown
     limits = (100 * ratio.change_low, 100 * ratio.change_high)
     decimals = _decimals(1, limits) if ratio.significant else 1
     return " … ".join(_signed(limit, decimals) for limit in limits)
@@ -94,7 +94,11 @@ def index_limits(ratio: RatioOfMeans) -> str:
 
 
 def index_spread(interval: Interval) -> str:
-    """± half width of an index; empty where unknown, and where all repetitions are alike and tell none."""
+    """± half width of an index, or its limits where that goes beyond 0 or 1; empty where unknown, or where all
+    repetitions are alike and tell none.
+    """
+    if clipped := _clipped(interval, 1.0):
+        return " … ".join(f"{limit:.3f}" for limit in clipped)
     return f"± {interval.half_width:.3f}" if interval.half_width else ""
 
 
@@ -109,14 +113,19 @@ def mean(interval: Interval | None) -> float | None:
 
 
 def mbps_interval(interval: Interval | None) -> str:
-    """Mean ± half width in Mbit/s; no ± where the half width is unknown."""
-    return f"{mbps(mean(interval))} {mbps_spread(interval)}".strip()
+    """Mean ± half width in Mbit/s, or its limits in brackets; neither where the half width is unknown."""
+    return _mean_and(mbps(mean(interval)), mbps_spread(interval))
 
 
 def mbps_spread(interval: Interval | None) -> str:
-    """± half width, to the digits of the mean, or to as many as tell it from 0; empty where there is none."""
+    """± half width, to the digits of the mean, or to as many as tell it from 0; empty where there is none.
+
+    Limits instead where it goes below 0, which a rate is not.
+    """
     if interval is None or not interval.half_width:
         return ""
+    if clipped := _clipped(interval):
+        return " … ".join(map(_tenths, clipped))
     if abs(interval.mean) < _TENTHS_FROM or interval.half_width < 0.05:
         return f"± {_tenths(interval.half_width)}"
     return f"± {interval.half_width:,.1f}"
@@ -128,16 +137,21 @@ def kfps_interval(interval: Interval | None) -> str:
 
 
 def percent_interval(interval: Interval | None) -> str:
-    """Mean ± half width of a ratio, in percent and percentage points."""
-    return f"{percent(mean(interval))} {percent_spread(interval)}".strip()
+    """Mean ± half width of a ratio, in percent and percentage points, or its limits in brackets."""
+    return _mean_and(percent(mean(interval)), percent_spread(interval))
 
 
 def percent_spread(interval: Interval | None) -> str:
-    """± half width of a ratio in percentage points, of a ratio of 0 its upper limit; empty where there is none."""
+    """± half width of a ratio in percentage points, of a ratio of 0 its upper limit; empty where there is none.
+
+    Limits instead where it goes beyond 0 or 100 %.
+    """
     if interval is None or not interval.half_width:
         return ""
     if not interval.mean:
         return f"< {percent_limit(interval.half_width)}"
+    if clipped := _clipped(interval, 1.0):
+        return " … ".join(percent(limit).removesuffix(" %") for limit in clipped)
     return f"± {percent(interval.half_width)}".removesuffix(" %")
 
 
@@ -149,13 +163,27 @@ def percent_limit(ratio: float) -> str:
 
 
 def cpu_spread(interval: Interval | None) -> str:
-    """± half width of a share of a CPU in percentage points; empty where unknown."""
+    """± half width of a share of a CPU in percentage points, or limits where it goes below 0; empty where unknown."""
+    if clipped := interval and _clipped(interval):
+        return " … ".join(f"{100 * limit:,.1f}" for limit in clipped)
     return "" if interval is None or interval.half_width is None else f"± {100 * interval.half_width:,.1f}"
 
 
-def count(number: int, noun: str) -> str:
-    """`1 trial`, `2 trials`, `1,000 trials`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def count(number: int, noun: str, many: str = "") -> str:
+    """`1 trial`, `2 trials`, `1,000 trials`; `many` is a plural that is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
+
+
+def _mean_and(mean: str, spread: str) -> str:
+    return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
+
+
+def _clipped(interval: Interval, most: float = inf) -> tuple[float, float] | None:
+    """The limits of an interval that would go beyond 0 or `most`, at those; None where it does not."""
+    if interval.half_width is None:
+        return None
+    low, high = interval.mean - interval.half_width, interval.mean + interval.half_width
+    return (max(0.0, low), min(most, high)) if low < 0 or high > most else None
 
 
 def _signed(number: float, decimals: int) -> str:

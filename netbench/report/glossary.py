@@ -1,5 +1,6 @@
-"""What the words and numbers of the report mean: read from the file beside this module."""
+"""What the words and numbers of the report mean, by the section in which a reader meets them first."""
 
+from functools import cache
 from importlib.resources import files
 
 import yaml
@@ -7,8 +8,16 @@ import yaml
 from netbench.report.markup import Html, element, join
 
 
-def definitions(*, neighbours: bool = False) -> Html:
-    """Each word with its meaning; those about neighbours where there are any."""
-    glossary = yaml.safe_load(files("netbench.report").joinpath("glossary.yaml").read_text(encoding="utf-8"))
-    words = {**glossary["words"], **(glossary["of_neighbours"] if neighbours else {})}
-    return element("dl", *(join((element("dt", word), element("dd", words[word]))) for word in words))
+def definitions(section: str) -> Html:
+    """The words of a section with their meanings, to be unfolded; nothing where it has none of its own."""
+    words = _glossary().get(section)
+    if not words:
+        return Html()
+    meanings = element("dl", *(join((element("dt", word), element("dd", words[word]))) for word in words))
+    return element("details", element("summary", f"Words: {', '.join(words)}"), meanings, css="words")
+
+
+@cache
+def _glossary() -> dict[str, dict[str, str]]:
+    text = files("netbench.report").joinpath("glossary.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))

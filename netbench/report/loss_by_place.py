@@ -1,112 +1,80 @@
-"""The loss curve of a UUT split by where the frames were lost, and the colours of what became of frames."""
+"""The loss curve of a UUT split by where the frames were lost."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
-from netbench.model.frame_mix import FrameSize, rising
-from netbench.report.axes import LOSS, OFFERED, end_of_axis
-from netbench.report.chart import Chart, Trace
+from netbench.model.frame_mix import FrameSize, rising, size_text
+from netbench.report.axes import LOSS
+from netbench.report.chart import Chart, Look, Mark, Numbers
 from netbench.report.formats import count, frames, mbps, rough_percent
-from netbench.report.markup import Html, element, join
-from netbench.report.panels import HOVER, INK, Panels, size_titles
+from netbench.report.palette import PLACES
+from netbench.report.panels import Panels, size_titles
 from netbench.report.styles import Style
-from netbench.report.tables import swatch
 from netbench.statistics.groups import grouped
 from netbench.statistics.intervals import known_interval
 from netbench.statistics.lost_frames import Drop, GroupOutcome, LossPlace, Side
 
-SENT = "#767676"
-RECEIVED = "#009e73"
-_SIDES = {
-    Side.BEFORE: "#d55e00",
-    Side.INSIDE: "#0072b2",
-    Side.AFTER: "#cc79a7",
-    Side.HOST: "#56b4e9",
-    Side.TESTER: "#222222",
-    Side.UNKNOWN: "#f0c800",
-}
-_PALER = 0.4  # each further place on the same side
+_LOADS = "Offered load [Mbit/s, L1]; each load that was measured"
 
 
-def side_colour(side: Side) -> str:
-    """The colour of a side, as #rrggbb."""
-    return _SIDES[side]
-
-
-def place_colours(drops: Iterable[Drop]) -> dict[LossPlace, str]:
-    """A colour for each place of some drops, each named once: that of its side, paler for each further place there."""
+def place_looks(drops: Iterable[Drop]) -> dict[LossPlace, Look]:
+    """A look for each place of some drops, the darker the nearer to the source; hatched where nobody knows it."""
+    places = list(dict.fromkeys(drop.place for drop in drops))
+    unknown = {drop.place for drop in drops if drop.side is Side.UNKNOWN}
     return {
-        drop.place: _mixed_with_white(side_colour(side), 1 - (1 - _PALER) ** nth)
-        for side, on_side in grouped(drops, lambda drop: drop.side).items()
-        for nth, drop in enumerate(on_side)
+        place: Look(
+            PLACES[number % len(PLACES)],
+            symbol="",
+            pattern="/" if place in unknown or number >= len(PLACES) else "",
+        )
+        for number, place in enumerate(places)
     }
-
-
-def sides_legend(sides: Iterable[Side]) -> Html:
-    """What the colours mean, those of the sides that occur in their order, and of frames that arrived."""
-    occurring = set(sides)
-    entries = [(_SIDES[side], side.value) for side in Side if side in occurring]
-    named = [element("span", swatch(colour), name) for colour, name in (*entries, (RECEIVED, "received"))]
-    return element("p", join(named, " "), css="sides")
-
-
-def _mixed_with_white(colour: str, share: float) -> str:
-    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
 def loss_by_place(outcomes: Sequence[GroupOutcome], looks: Mapping[str, Style]) -> Chart:
-    """A panel per frame size with a loss: loss against offered load, areas of places one on the other along the path.
+    """A panel per frame size with a loss: a bar for each load measured, its parts the places along the path.
 
-    `outcomes` are those of one UUT, scenario and number of sources. The upper edge of all areas is the loss. Hollow
-    marks stand for suspicious trials, where there are no others.
+    `outcomes` are those of one UUT, scenario and number of sources. The upper edge of a bar is the loss. A load of
+    which there are suspicious trials only has a `?` behind it.
     """
     drops = {drop.place: drop for outcome in outcomes for drop in outcome.drops}
     places = [drops[place] for place in sorted(drops)]
-    colours = place_colours(places)
+    of_place = place_looks(places)
     by_size = _by_size(outcomes)
-    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, OFFERED, LOSS)
+    panels = Panels(size_titles(by_size), (outcome.group.uut for outcome in outcomes), looks, _LOADS, LOSS)
     for size, own in by_size.items():
         highest = max(100 * sum(outcome.ratio(drop) for drop in outcome.drops) for outcome in own)
-        panels.scale(size, [0, end_of_axis((), [_offered(outcome) for outcome in own])], [0, 1.05 * highest or 1.0])
+        panels.scale(size, None, [0, 1.05 * highest or 1.0])
+        panels.panel(size).x.categories = tuple(_load(outcome) for outcome in own)
         for place in places:
-            panels.add(size, _area(place, own, colours[place.place], named=size == next(iter(by_size))))
-    panels.leave_room_for([_name(place) for place in places])
-    panels.figure.layout["legend"]["traceorder"] = "normal"
+            marks = [_mark(x, outcome, place) for x, outcome in enumerate(own)]
+            panels.stack(size, _name(place), of_place[place.place], [mark for mark in marks if mark])
     return panels.figure
 
 
-def _area(place: Drop, outcomes: Sequence[GroupOutcome], colour: str, *, named: bool) -> Trace:
-    there = [next((drop for drop in outcome.drops if drop.place == place.place), None) for outcome in outcomes]
-    return {
-        "type": "scatter",
-        "x": [_offered(outcome) for outcome in outcomes],
-        "y": [
-            0.0 if drop is None else 100 * outcome.ratio(drop) for outcome, drop in zip(outcomes, there, strict=True)
-        ],
-        "mode": "lines+markers",
-        "stackgroup": "places",
-        "line": {"color": colour, "width": 1},
-        "fillcolor": colour,
-        "fillpattern": {
-            "shape": "/" if place.side is Side.UNKNOWN else "",
-            "bgcolor": colour,
-            "fgcolor": INK,
-            "size": 6,
-        },
-        "marker": {
-            "color": colour,
-            "size": [0 if drop is None else 6 for drop in there],
-            "symbol": ["circle-open" if outcome.doubtful else "circle" for outcome in outcomes],
-        },
-        "hovertext": [
-            "" if drop is None else _hover(outcome, drop) for outcome, drop in zip(outcomes, there, strict=True)
-        ],
-        "hovertemplate": HOVER,
-        "name": _name(place),
-        "legendgroup": place.place.name,
-        "showlegend": named,
+def _mark(x: int, outcome: GroupOutcome, place: Drop) -> Mark | None:
+    there = next((drop for drop in outcome.drops if drop.place == place.place), None)
+    if there is None:
+        return None
+    group = outcome.group
+    numbers: Numbers = {
+        "uut": group.uut,
+        "scenario": group.scenario,
+        "streams": group.sources,
+        "frame_size": size_text(group.frame_size),
+        "load": str(group.load),
+        "trials": outcome.trials,
+        "verdict": "suspicious" if outcome.doubtful else "valid",
+        "offered_mbps": _offered(outcome),
+        "place": there.place.name,
+        "lost_frames": there.frames,
+        "sent_frames": outcome.sent,
+        "loss_ratio": outcome.ratio(there),
     }
+    return Mark(x, max(0.0, 100 * outcome.ratio(there)), _hover(outcome, there), numbers)
+
+
+def _load(outcome: GroupOutcome) -> str:
+    return mbps(_offered(outcome)) + (" ?" if outcome.doubtful else "")
 
 
 def _by_size(outcomes: Iterable[GroupOutcome]) -> dict[FrameSize, list[GroupOutcome]]:
@@ -125,17 +93,15 @@ def _offered(outcome: GroupOutcome) -> float:
 
 
 def _name(drop: Drop) -> str:
-    return escape(
-        drop.place.name if drop.side in (Side.UNKNOWN, Side.HOST) else f"{drop.place.name}: {drop.side.value}"
-    )
+    return drop.place.name if drop.side in (Side.UNKNOWN, Side.HOST) else f"{drop.place.name}: {drop.side.value}"
 
 
 def _hover(outcome: GroupOutcome, drop: Drop) -> str:
     kind = "suspicious trial" if outcome.doubtful else "valid trial"
-    return "<br>".join(
+    return "\n".join(
         (
-            f"<b>{escape(drop.place.name)}</b>, {drop.side.value}",
-            f"{escape(str(outcome.group.load))}, offered {mbps(_offered(outcome))} Mbit/s",
+            f"{drop.place.name}, {drop.side.value}",
+            f"{outcome.group.load}, offered {mbps(_offered(outcome))} Mbit/s",
             f"{frames(drop.frames)} of {frames(outcome.sent)} frames = {rough_percent(outcome.ratio(drop))}",
             f"in {count(outcome.trials, kind)}",
         )

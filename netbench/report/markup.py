@@ -1,19 +1,25 @@
-"""HTML put together so that text from topologies, profiles and the environment is always escaped."""
+"""HTML put together so that text from topologies, profiles and the environment is always escaped.
 
+`Html` is markup, to be put into a page as it is; any other `str` is text, of which `html` makes markup.
+"""
+
+import gzip
+import json
+import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Generic, TypeVar
 
+from markupsafe import Markup, escape
+
+Html = Markup
+html = escape
+_PACKED = re.compile(r'<script type="application/gzip">([^<]*)</script>')
+_LESS = "\\u003c"
 _OPEN_UP_TO = 12  # rows
 
 Item = TypeVar("Item")
-
-
-class Html(str):
-    """Markup, to be put into a page as it is. Any other `str` is text and gets escaped."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +35,15 @@ class Column(Generic[Item]):
     spread: Callable[[Item], str] | None = None
 
 
-def html(value: str) -> Html:
-    """Text as markup; markup as it is."""
-    return value if isinstance(value, Html) else Html(escape(value))
-
-
 def join(parts: Iterable[str], between: str = "") -> Html:
-    """Markup and text one after the other."""
-    return Html(html(between).join(html(part) for part in parts))
+    """Markup and text one after the other, with markup or text between."""
+    return html(between).join(parts)
 
 
 def element(tag: str, *content: str, **attributes: str) -> Html:
     """An element; the attribute `class` is written `css`, an underscore in a name stands for a hyphen."""
     names = {name: "class" if name == "css" else name.replace("_", "-") for name in attributes}
-    written = "".join(f' {names[name]}="{escape(value)}"' for name, value in attributes.items())
+    written = "".join(f' {names[name]}="{html(value)}"' for name, value in attributes.items())
     return Html(f"<{tag}{written}>{join(content)}</{tag}>")
 
 
@@ -56,7 +57,7 @@ def table(
 
     The items of a body belong together; a mapping has them under headings.
     """
-    every = list(_with_spreads(columns))
+    every = list(with_spreads(columns))
     titles = element("tr", *(element("th", column.title, scope="col", css=column.css) for column in every))
     parts = [element("thead", titles)]
     for heading, items in bodies.items() if isinstance(bodies, Mapping) else (("", items) for items in bodies):
@@ -68,13 +69,31 @@ def table(
     return element("div", element("table", *parts, css=css), css="wide")
 
 
+def packed(content: object) -> Html:
+    """What JSON can say, compressed: for what nobody sees before asking for it. The page's script unpacks it.
+
+    What is packed in markup already is compressed with that, and not twice.
+    """
+    if isinstance(content, str):
+        content = _PACKED.sub(lambda inner: _json_script(gzip.decompress(b64decode(inner[1])).decode()), content)
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return element("script", b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode(), type="application/gzip")
+
+
+def _json_script(text: str) -> str:
+    # So that a browser does not take what is said in it for the end of the element.
+    return f'<script type="application/json">{text.replace("<", _LESS)}</script>'
+
+
 def folded(summary: str, rows: int, content: Html) -> Html:
-    """Content under a summary that opens and closes it; it starts closed where it has many rows."""
-    start = {"open": "open"} if rows <= _OPEN_UP_TO else {}
-    return element("details", element("summary", summary), content, **start)
+    """Content under a summary that opens and closes it; it starts closed, and is packed, where it has many rows."""
+    if rows <= _OPEN_UP_TO:
+        return element("details", element("summary", summary), content, open="open")
+    return element("details", element("summary", summary), packed(content))
 
 
-def _with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
+def with_spreads(columns: Iterable[Column[Item]]) -> Iterator[Column[Item]]:
+    """The columns that a table has, those of spreads among them."""
     for column in columns:
         yield column
         if column.spread is not None:

@@ -1,75 +1,72 @@
 """The report: one HTML page that needs no network, made from the results of a campaign alone."""
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
 from netbench.report import figures, tables
-from netbench.report.chart import Chart, plotly_js
+from netbench.report.chart import Chart
 from netbench.report.delay_and_order import delay_sections, order_sections
 from netbench.report.directions_section import directions_section
 from netbench.report.environment_section import environment_section
+from netbench.report.findings import Finding, findings
 from netbench.report.formats import count
 from netbench.report.frame_mixes import frame_mixes_section
-from netbench.report.glossary import definitions
 from netbench.report.markup import Html, element, html, join
+from netbench.report.page_template import Content, filled_in
 from netbench.report.places import places_sections
-from netbench.report.platforms_section import in_order, platforms_section
+from netbench.report.platforms_section import platforms_section
 from netbench.report.published import PublishedPaper, schlosser2011
 from netbench.report.rfc2544_section import rfc2544_section
 from netbench.report.searches import searches_section
 from netbench.report.sections import Section, View, by_title, chosen, drawn_apart, note, section, views
 from netbench.report.shared_host import shared_host_sections
+from netbench.report.shown import Shown
 from netbench.report.software_delay_section import software_delay_sections
 from netbench.report.steadiness_section import steadiness_section
 from netbench.report.steadiness_words import steadiness_warnings
-from netbench.report.styles import Style, emulation_note, styles
+from netbench.report.styles import Style, emulation_note
 from netbench.report.tester_section import failed_selftest, tester_line, tester_section
 from netbench.report.uut_sections import counters_section, cpu_section, facts_section
 from netbench.results.atomic import file_written_atomically
 from netbench.statistics.drift import Steadiness, steadiness_of
-from netbench.statistics.groups import Group, group_trials, grouped
-from netbench.statistics.limits import with_limits
+from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import uuts_with_guest
+from netbench.statistics.outliers import outliers_of
 from netbench.statistics.uut_counters import Counted
+
+# Profiles whose reports show the paper's figures and tables too.
+OF_PAPER = "schlosser2011"
+# Sections that a campaign need not have, by their ids.
+_OPTIONAL = {
+    "isolation": "interference (no neighbour)",
+    "delay": "delay",
+    "order": "order of frames",
+    "steadiness": "steadiness along time (one repetition)",
+    "cpu": "CPU time of guests",
+    "counters": "counters inside UUTs",
+    "searches": "highest loads (no search)",
+}
 
 
 def write_report(results: CampaignResults, out: Path) -> None:
     """Write the page, whole or not at all; UsageError or TestbedError where `out` cannot be written."""
     content = _content(results)  # first, so that no trial is in memory any more when the page is written
     with file_written_atomically(out) as file:
-        for part in _filled_in(content):  # never the whole page in memory, in which one sign makes all take two bytes
+        for part in filled_in(content):
             file.write(part.encode(errors="backslashreplace"))  # a path need not be UTF-8
 
 
 def report_page(results: CampaignResults) -> str:
     """The page as text: results, finished or not, as they stand."""
-    return "".join(_filled_in(_content(results)))
-
-
-def _filled_in(content: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """The template with its places filled in, part by part."""
-    text = files("netbench.report").joinpath("template.html").read_text(encoding="utf-8")
-    done = 0
-    for place in Template.pattern.finditer(text):
-        yield text[done : place.start()]
-        done = place.end()
-        if place["named"] == "plotly_js":
-            yield plotly_js()
-        elif place["named"]:
-            yield from content[place["named"]]
-        else:
-            yield Template.delimiter
-    yield text[done:]
+    return "".join(filled_in(_content(results)))
 
 
 @contextmanager
@@ -85,21 +82,17 @@ def _no_collection() -> Iterator[None]:
 
 
 @_no_collection()
-def _content(results: CampaignResults) -> dict[str, Iterable[str]]:
-    """What the template leaves open, but for plotly.js: each in parts."""
+def _content(results: CampaignResults) -> Content:
     counted = Counted()
     for one, times in results.added_up:
         counted.add(one, times)
     results = results.in_memory
     finding = [trial for trial in results.trials if trial.spec.finds_maximum]
-    results = replace(results, planned_trials=results.planned_trials - len(finding))
-    results = replace(results, trials=tuple(results.wanted_trials))
-    groups = with_limits(group_trials(results))
+    shown = Shown.of(replace(results, planned_trials=results.planned_trials - len(finding)))
+    results, groups, looks = shown.results, shown.groups, shown.looks
+    found = findings(results, groups)
     counted.guests |= uuts_with_guest(results.trials)
     steady = replace(results, trials=tuple(trial for trial in results.trials if not trial.spec.benchmark))
-    uuts = in_order([*results.uuts, *(group.uut for group in groups)], results.facts)
-    groups = tuple(sorted(groups, key=lambda group: uuts.index(group.uut)))
-    looks = styles(uuts, results.settings)
     steadiness = () if results.searches else steadiness_of(groups)
     results = replace(results, warnings=(*results.warnings, *steadiness_warnings(steadiness)))
     searched = list(searches_section(results, looks))
@@ -110,22 +103,35 @@ def _content(results: CampaignResults) -> dict[str, Iterable[str]]:
         *(() if results.searches else searched),
         *platforms_section(results, looks),
         _verdicts(results, looks, finding),
-        section("warnings", "Warnings", tables.warning_list(results.warnings) if results.warnings else note("None.")),
+        *((section("warnings", "Warnings", tables.warning_list(results.warnings)),) if results.warnings else ()),
         tester_section(results),
         *facts_section(results.facts, looks),
         environment_section(results.manifest),
-        section(
-            "reading", "How to read this", definitions(neighbours=any(trial.neighbours for trial in results.trials))
-        ),
     ]
-    return {
-        "title": [html(f"{results.topology} × {results.profile}")],
-        "version": [html(_text(results.manifest.get("netbench")))],
-        "byline": [_byline(results.manifest)],
-        "verdict": [_verdict_line(results)],
-        "contents": [element("a", one.link, href=f"#{one.anchor}") for one in sections],
-        "sections": [part for one in sections for part in (one.html, "\n")][:-1],
-    }
+    there = {one.anchor for one in sections}
+    return Content(
+        title=f"{results.topology} × {results.profile}",
+        version=_text(results.manifest.get("netbench")),
+        byline=_byline(results.manifest),
+        findings=[_finding(one, there) for one in found],
+        verdict=_verdict_line(results),
+        contents=[element("a", one.link, href=f"#{one.anchor}") for one in sections],
+        sections=[*(one.html for one in sections), *_absent(there, results)],
+    )
+
+
+def _finding(one: Finding, there: Collection[str]) -> Html:
+    """A sentence, and a link to what it is read from."""
+    said = join((element("strong", one.topic), ": ", one.text))
+    if one.chart not in there:
+        return said
+    return join((said, " ", element("a", "Show", href=f"#{one.chart}", aria_label=f"Show: {one.topic}")))
+
+
+def _absent(there: Collection[str], results: CampaignResults) -> Iterator[Html]:
+    """A line with what is not on the page, as there is nothing to be shown of it."""
+    if results.trials and (missing := [words for anchor, words in _OPTIONAL.items() if anchor not in there]):
+        yield element("p", f"Not on this page, as nothing was measured of it: {', '.join(missing)}.", css="absent")
 
 
 def _result_sections(
@@ -135,40 +141,43 @@ def _result_sections(
     counted: Counted,
     steadiness: Sequence[Steadiness],
 ) -> Iterable[Section]:
-    choice, paper = views(groups), schlosser2011()
+    choice = views(groups)
+    paper = schlosser2011() if results.profile.startswith(OF_PAPER) else None
     yield section(
         "throughput",
         "Offered load and throughput",
         note(
-            "As Figure 3 of the paper. A line below the dotted diagonal loses frames; a line that ends early could not"
-            " be offered more. Hollow marks are single suspicious trials and crosses single invalid ones, part of no"
-            " mean; hollow ones with a dot are outliers, which are."
+            f"{'As Figure 3 of the paper. ' if paper else ''}A line below the dotted diagonal loses frames; one that"
+            f" ends early could not be offered more.{_marks_explained(groups)}"
         ),
-        chosen(choice, _figure("throughput", looks, figures.offered_against_throughput)),
-        _found_by(paper, 3),
+        _scale_switch(),
+        chosen(choice, _figure("throughput", looks, figures.throughput_on_scales)),
+        *_found_by(paper, 3),
         link="Throughput",
+        is_open=True,
     )
     yield section(
         "maximum",
         "Most throughput by scenario" if _one_number_each(groups) else "Most throughput by number of sources",
         note(
-            "As Figure 4 of the paper. The highest mean throughput at any load, all sources added up, from valid trials"
-            " only. It is not always reached at the highest load. A load counts only where at least two thirds of its"
-            f" repetitions were valid at the first attempt{_left_out(groups)}. ≥: something else than the UUT was the"
-            " limit."
+            f"{'As Figure 4 of the paper. ' if paper else ''}The highest mean throughput at any load, all sources added"
+            " up, from valid trials only. A load counts where at least two thirds of its repetitions were valid at the"
+            f" first attempt{_left_out(groups)}. ≥: not saturated, something else than the UUT was the limit."
         ),
         _maxima(groups, looks),
         *tables.lower_bounds(groups, looks),
-        _found_by(paper, 4),
+        *_found_by(paper, 4),
         link="Most throughput",
+        is_open=True,
     )
     yield section(
         "loss",
         "Loss",
         note("The scale is logarithmic. The grey band at the bottom is zero, the lines in it set apart."),
         chosen(choice, _figure("loss", looks, figures.loss_against_offered)),
+        is_open=True,
     )
-    yield from shared_host_sections(groups, looks, results)
+    yield from shared_host_sections(groups, looks, results, paper)
     yield from places_sections(choice, looks, results.trials, counted.guests)
     yield from delay_sections(choice, looks, results.trials)
     yield from software_delay_sections(choice, looks)
@@ -176,10 +185,7 @@ def _result_sections(
     yield section(
         "results",
         "Results",
-        note(
-            "Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."
-            " In queues: the most frames that were still under way when sending ended."
-        ),
+        note("Means of the valid trials ± 95 % interval; bandwidths are L1, all sources added up."),
         chosen(choice, lambda view: tables.results_table(view.groups, looks)),
         *tables.skipped_loads(results.ended_sweeps, looks),
     )
@@ -190,9 +196,28 @@ def _result_sections(
     yield from counters_section(counted.sums, looks)
 
 
-def _found_by(paper: PublishedPaper, figure: int) -> Html:
-    """What a paper says of its figure, to be unfolded."""
-    return element("details", element("summary", "What the paper found"), note(paper.on_figure(figure)))
+def _scale_switch() -> Html:
+    """Buttons for the scales of throughput."""
+    buttons = [
+        element("button", scale, type="button", data_scale=scale, aria_pressed="false") for scale in figures.SCALES
+    ]
+    return element("div", *buttons, css="choice", role="group", aria_label="Scale of loads and throughput")
+
+
+def _marks_explained(groups: Sequence[Group]) -> str:
+    """What single marks are, where there are any."""
+    told = ""
+    if any(group.suspicious or group.invalid for group in groups):
+        told += " Hollow marks are single suspicious trials and crosses single invalid ones, part of no mean."
+    if any((found := outliers_of(group)) and found.marked for group in groups):
+        told += " Hollow marks with a dot are outliers, which are part of it."
+    return told
+
+
+def _found_by(paper: PublishedPaper | None, figure: int) -> Iterator[Html]:
+    """What a paper says of its figure, to be unfolded; nothing without one."""
+    if paper:
+        yield element("details", element("summary", "What the paper found"), note(paper.on_figure(figure)))
 
 
 def _left_out(groups: Sequence[Group]) -> str:
@@ -224,7 +249,9 @@ def _maxima(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
 
 
 def _figure(
-    name: str, looks: Mapping[str, Style], draw: Callable[[Sequence[Group], Mapping[str, Style]], Chart]
+    name: str,
+    looks: Mapping[str, Style],
+    draw: Callable[[Sequence[Group], Mapping[str, Style]], Chart | Mapping[str, Chart]],
 ) -> Callable[[View], Html]:
     return lambda view: drawn_apart(view.groups, _uut, looks, draw, f"{name}-{view.name}")
 
@@ -275,12 +302,12 @@ def _verdict_line(results: CampaignResults) -> Html:
     return element("div", element("strong", text), element("p", *remarks), css=css)
 
 
-def _byline(manifest: Mapping[str, object]) -> Html:
+def _byline(manifest: Mapping[str, object]) -> str:
     commit, dash, dirty = str(manifest.get("git_revision") or "").partition("-")
     version = f"netbench {_text(manifest.get('netbench'))}" + (f" ({commit[:12]}{dash}{dirty})" if commit else "")
     finished = manifest.get("finished")
     until = f"finished {_moment(finished)}" if finished else "not finished"
-    return html(f"Started {_moment(manifest.get('started'))}, {until}; measured by {version}")
+    return f"Started {_moment(manifest.get('started'))}, {until}; measured by {version}"
 
 
 def _verdicts(results: CampaignResults, looks: Mapping[str, Style], finding: Sequence[TrialResult]) -> Section:

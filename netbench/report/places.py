@@ -8,12 +8,12 @@ from netbench.model.trial import TrialResult
 from netbench.model.units import Load
 from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
-from netbench.report.loss_by_place import RECEIVED, SENT, loss_by_place, side_colour, sides_legend
+from netbench.report.loss_by_place import loss_by_place
 from netbench.report.markup import Column, Html, element, join, table
 from netbench.report.panels import groups_by_uut
 from netbench.report.published import schlosser2011
 from netbench.report.sections import Option, Section, View, chosen, drawn, note, picked, reference, section
-from netbench.report.styles import Style
+from netbench.report.styles import Style, label
 from netbench.report.tables import uut_label
 from netbench.statistics.groups import Group, grouped
 from netbench.statistics.lost_frames import (
@@ -28,6 +28,7 @@ from netbench.statistics.lost_frames import (
     paper_finding,
 )
 
+_ARRIVED, _LOST = "var(--p3)", "var(--p0)"
 _SIDES_OF_GUEST = (Side.BEFORE, Side.INSIDE, Side.AFTER, Side.UNKNOWN)
 _ANSWERS = {Answer.CONFIRMED: "confirmed", Answer.REFUTED: "refuted", Answer.OPEN: "open", None: "not tested"}
 
@@ -114,10 +115,7 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
         element("div", *(_of_uut(group, outcome, looks) for group, outcome in members), css="outcomes")
         for members in measurements.values()
     ]
-    sides = {
-        drop.side for members in measurements.values() for _, outcome in members if outcome for drop in outcome.drops
-    }
-    return join((picked(name, "Frame size and load per source", options, parts, start), sides_legend(sides)))
+    return picked(name, "Frame size and load per source", options, parts, start)
 
 
 def _measurements(groups: Iterable[Group]) -> dict[tuple[FrameSize, Load], list[Group]]:
@@ -141,12 +139,13 @@ def _of_uut(group: Group, outcome: GroupOutcome | None, looks: Mapping[str, Styl
 
 
 def _waterfall(outcome: Outcome) -> Html:
-    rows = [_row("sent", outcome.sent, outcome, (0, outcome.sent), SENT)]
+    rows = [_row("sent", outcome.sent, outcome, (0, outcome.sent), _ARRIVED)]
     left = outcome.sent
     for drop in outcome.drops:
-        rows.append(_row(drop.place.name, drop.frames, outcome, (left - drop.frames, left), side_colour(drop.side)))
+        side = "" if drop.side in (Side.HOST, Side.UNKNOWN) else f", {drop.side.value}"
+        rows.append(_row(f"lost: {drop.place.name}{side}", drop.frames, outcome, (left - drop.frames, left), _LOST))
         left -= drop.frames
-    rows.append(_row("received", outcome.received, outcome, (0, outcome.received), RECEIVED))
+    rows.append(_row("received", outcome.received, outcome, (0, outcome.received), _ARRIVED))
     return element("table", element("tbody", *rows), css="waterfall")
 
 
@@ -184,11 +183,11 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
     for uut in looks:
         own = [trial for trial in trials if trial.spec.uut == uut]
         if own:
-            bodies.append(_lost_frames(uut_label(uut, looks), own, looks[uut]))
+            bodies.append(_lost_frames(uut_label(uut, looks), own))
         for neighbour, seen in _of_neighbours(own).items():
             if any(trial.streams for trial in seen):
                 label = join((uut_label(uut, looks), f", {neighbour}"))
-                bodies.append(_lost_frames(label, seen, looks[uut]))
+                bodies.append(_lost_frames(label, seen))
     columns: tuple[Column[tuple[str, ...]], ...] = (
         Column("UUT, neighbour", lambda cells: cells[0]),
         Column("Frames were lost at", lambda cells: cells[1]),
@@ -200,7 +199,7 @@ def _lost_frames_table(trials: Iterable[TrialResult], looks: Mapping[str, Style]
     return table(columns, bodies, css="lost")
 
 
-def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> list[tuple[str, ...]]:
+def _lost_frames(guest: Html, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
     """The cells of a guest's rows."""
     valid = [trial for trial in trials if trial.verdict is Verdict.VALID]
     suspicious = [trial for trial in trials if trial.verdict is Verdict.SUSPICIOUS]
@@ -216,7 +215,7 @@ def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> li
             guest,
             place.name,
             frames(in_valid[place]) if valid else UNKNOWN,
-            _bar(in_valid[place] / lost, style) if lost else UNKNOWN,
+            _bar(in_valid[place] / lost) if lost else UNKNOWN,
             percent(in_valid[place] / offered) if offered else UNKNOWN,
             frames(in_suspicious[place]) if suspicious else UNKNOWN,
         )
@@ -224,8 +223,8 @@ def _lost_frames(guest: Html, trials: Sequence[TrialResult], style: Style) -> li
     ]
 
 
-def _bar(share: float, style: Style) -> Html:
-    width = f"width:{100 * min(1.0, max(0.0, share)):.2f}%;background:{style.colour}"
+def _bar(share: float) -> Html:
+    width = f"width:{100 * min(1.0, max(0.0, share)):.2f}%"
     track = element("span", element("span", style=width), css="track")
     return join((track, f"{100 * share:.1f} %"))
 
@@ -234,7 +233,9 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
     """The finding, what the counts say of it in one sentence, and a table with a row per UUT."""
     found = "The paper found that most lost packets never get as far as the guest (end of its section 4). "
     yield reference(found, schlosser2011())
-    yield element("p", element("strong", finding_sentence(finding)), css="finding")
+    yield element(
+        "p", element("strong", finding_sentence(finding, {uut for uut in looks if looks[uut].emulated})), css="finding"
+    )
     columns: tuple[Column[tuple[str, Outcome]], ...] = (
         Column("UUT", lambda own: uut_label(own[0], looks)),
         Column("Valid trials", lambda own: f"{own[1].trials:,}", "number"),
@@ -251,13 +252,16 @@ def _finding_content(finding: PaperFinding, looks: Mapping[str, Style]) -> Itera
     )
 
 
-def finding_sentence(finding: PaperFinding) -> str:
-    """What was counted and what it means for the finding, with the UUTs for which it means something else."""
+def finding_sentence(finding: PaperFinding, emulated: Collection[str] = ()) -> str:
+    """What was counted, of which guests and under which conditions, and what it means for the finding.
+
+    `emulated` are the UUTs whose CPU is. UUTs for which it means something else are named.
+    """
     together = finding.together
-    where = f"{count(together.trials, 'valid trial')} of {count(len(finding.by_uut), 'UUT')} with a guest"
+    guests = ", ".join(label(uut, emulated) for uut in finding.by_uut)
     said = answer(together)
     if said is None:
-        return f"No frame was lost in {where}: the finding is not tested."
+        return f"No frame was lost in {count(together.trials, 'valid trial')} of {guests}: the finding is not tested."
     words = {
         Side.BEFORE: "were lost before they entered the guest",
         Side.INSIDE: "inside",
@@ -270,8 +274,19 @@ def finding_sentence(finding: PaperFinding) -> str:
         if side is Side.BEFORE or together.on(side)
     )
     exceptions = [uut for uut, own in finding.by_uut.items() if answer(own) not in (said, None)]
+    imitated = [uut for uut in finding.by_uut if uut in emulated]
+    condition = (
+        "with no CPU emulated"
+        if not imitated
+        else "with their CPUs emulated"
+        if len(imitated) == len(finding.by_uut)
+        else f"with the CPU of {', '.join(imitated)} emulated"
+    )
     but = f" (not so: {', '.join(exceptions)})" if exceptions else ""
-    return f"Of {frames(together.lost)} frames lost in {where}, {shares}. This {said.value} the finding{but}."
+    return (
+        f"Of {frames(together.lost)} frames lost in {count(together.trials, 'valid trial')} of {guests}, {shares}:"
+        f" {condition}, this {said.value} the finding for these guests{but}."
+    )
 
 
 def _without_guest(finding: PaperFinding) -> str:

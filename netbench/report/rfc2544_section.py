@@ -1,7 +1,6 @@
 """The tests of RFC 2544 beside that of throughput, in the tables and graphs that its section 26 asks for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from html import escape
 from statistics import fmean
 from typing import TypeVar
 
@@ -11,10 +10,10 @@ from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Re
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.units import l1_bits, line_rate_fps
 from netbench.model.verdict import WarningKind
-from netbench.report.chart import Chart
+from netbench.report.chart import Chart, Guide
 from netbench.report.formats import UNKNOWN, count, frames, kfps, microseconds, percent
 from netbench.report.markup import Column, Html, element, table
-from netbench.report.panels import GREY, HOVER, Panels, Point, size_titles
+from netbench.report.panels import Panels, Point, size_titles
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import uut_label
@@ -113,6 +112,7 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
         element("h3", "Not as RFC 2544 has it"),
         element("ul", *(element("li", one) for one in otherwise)) if otherwise else note("Nothing."),
         link="RFC 2544",
+        is_open=True,
     )
 
 
@@ -143,30 +143,26 @@ def throughput_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
     link_bps = by_size[0][1].line_rate_fps * l1_bits(least)
     sizes = sorted({*range(int(least), int(most), _CURVE_STEP), *(mean_bytes(one.frame_size) for one, _ in by_size)})
     line_rates = {size: line_rate_fps(link_bps, size) / 1000 for size in sizes}
-    panels.add(
-        "",
-        {
-            "type": "scatter",
-            "x": sizes,
-            "y": [line_rates[size] for size in sizes],
-            "mode": "lines",
-            "line": {"color": GREY, "dash": "dot", "width": 2},
-            "name": "theoretical rate of the link",
-            "hovertext": [f"theoretical: {line_rates[size]:,.1f} kfps at {size:,.6g} bytes" for size in sizes],
-            "hovertemplate": HOVER,
-        },
-    )
+    tops = [*line_rates.values(), *((one.lower_fps or 0.0) / 1000 for one, _ in rows)]
+    far_apart = _are_far_apart(rows)
+    bottoms = [
+        value for value in (min(line_rates.values()), *((one.lower_fps or 0.0) / 1000 for one, _ in rows)) if value
+    ]
+    panels.scale("", [0, 1.05 * most], [min(bottoms) / 1.5 if far_apart else 0.0, 1.05 * max(tops)])
+    panels.panel("").y.logarithmic = far_apart
+    panels.guide("", Guide(tuple((size, line_rates[size]) for size in sizes), "theoretical rate of the link"))
     for uut, own in grouped(by_size, lambda row: row[0].uut).items():
         points = [
-            Point(_exactly(mean_bytes(one.frame_size)), _exactly(one.lower_fps / 1000), _hover(one, looks))
+            Point(
+                _exactly(mean_bytes(one.frame_size)),
+                _exactly(one.lower_fps / 1000),
+                _hover(one, looks),
+                {"uut": one.uut, "frame_size": size_text(one.frame_size), "throughput_fps": one.lower_fps},
+            )
             for one, _ in own
             if one.lower_fps is not None
         ]
-        panels.line("", uut, points, most)
-    if _are_far_apart(rows):
-        panels.figure.axis("y", 0).update(type="log", dtick=1)
-    else:
-        panels.figure.axis("y", 0).update(rangemode="tozero")
+        panels.line("", uut, points, ends=False)
     panels.legend()
     return panels.figure
 
@@ -183,9 +179,15 @@ def loss_graph(rows: Sequence[Row], looks: Mapping[str, Style]) -> Chart:
         for one, tests in members:
             known = [(at, at.loss_ratio) for at in reversed(tests.losses) if at.loss_ratio is not None]
             points = [
-                Point(_exactly(100 * at.share), _exactly(100 * loss), _loss_hover(one, at, looks)) for at, loss in known
+                Point(
+                    _exactly(100 * at.share),
+                    _exactly(100 * loss),
+                    _loss_hover(one, at, looks),
+                    {"uut": one.uut, "frame_size": size_text(size), "share": at.share, "loss_ratio": loss},
+                )
+                for at, loss in known
             ]
-            panels.line(size, one.uut, points, 100)
+            panels.line(size, one.uut, points, ends=False)
     panels.legend()
     return panels.figure
 
@@ -206,11 +208,11 @@ def _exactly(value: float) -> Interval:
 
 def _hover(one: SearchResult, looks: Mapping[str, Style]) -> str:
     mark = "≥ " if one.state is SearchState.AT_LEAST else ""
-    return f"{escape(looks[one.uut].label)}: {mark}{kfps(one.lower_fps)} kfps at {size_text(one.frame_size, ' bytes')}"
+    return f"{looks[one.uut].label}: {mark}{kfps(one.lower_fps)} kfps at {size_text(one.frame_size, ' bytes')}"
 
 
 def _loss_hover(one: SearchResult, at: LossAtLoad, looks: Mapping[str, Style]) -> str:
-    return f"{escape(looks[one.uut].label)}: {percent(at.loss_ratio)} lost of {kfps(at.offered_fps)} kfps"
+    return f"{looks[one.uut].label}: {percent(at.loss_ratio)} lost of {kfps(at.offered_fps)} kfps"
 
 
 def _table(

@@ -1,18 +1,17 @@
 """What searches found: the highest load of each UUT that a goal allows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import rising, size_text
 from netbench.model.search import LoadedDelay, OneOfSeveral, SearchResult, SearchState
 from netbench.model.units import l1_bits
-from netbench.report.axes import end_of_axis, uneven_error_bars
-from netbench.report.chart import Chart
+from netbench.report.axes import end_of_axis
+from netbench.report.chart import Chart, Numbers
 from netbench.report.formats import UNKNOWN, count, kfps, mbps, microseconds, percent
 from netbench.report.markup import Column, Html, element, table
-from netbench.report.panels import INK, Bar, Panels, size_titles
+from netbench.report.panels import Bar, Panels, size_titles
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.styles import Style
 from netbench.report.tables import stream_label, uut_label
@@ -105,6 +104,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         *_streams(rows, looks),
         *_delays(rows, looks),
         link="Highest loads",
+        is_open=bool(results.searches),
     )
 
 
@@ -126,14 +126,13 @@ def highest_loads(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> C
     goals = list(dict.fromkeys(one.goal for one in rows))
     by_size = grouped(sorted(rows, key=lambda one: rising(one.frame_size), reverse=True), lambda one: one.frame_size)
     panels = Panels(size_titles(by_size), (one.uut for one in rows), looks, "", "Highest load [kfps of each stream]")
+    panels.categories(goals)
     for size, members in by_size.items():
         tops = [max(one.lower_fps or 0.0, one.upper_fps or 0.0) / 1000 for one in members]
         panels.scale(size, None, [0, end_of_axis((), tops)])
         for uut, own in grouped(members, lambda one: one.uut).items():
             found = [[one for one in own if one.goal == goal] for goal in goals]
-            bars = [_bar(same, looks[uut]) for same in found]
-            panels.bars(size, uut, goals, bars, uneven_error_bars(INK, map(_reach, found)))
-    panels.arrange_bars(goals)
+            panels.bars(size, uut, [_bar(same, looks[uut]) for same in found])
     return panels.figure
 
 
@@ -142,16 +141,26 @@ def _bar(same: Sequence[SearchResult], style: Style) -> Bar:
         return Bar(None, "", "")
     lowest = min(same, key=lambda one: one.lower_fps or 0.0)
     mark = "≥ " if lowest.state is SearchState.AT_LEAST else ""
-    hover = "<br>".join(f"{escape(style.label)}, {one.goal}: {bounds_text(one)} {escape(remark(one))}" for one in same)
-    return Bar((lowest.lower_fps or 0.0) / 1000, f"{mark}{kfps(lowest.lower_fps)}", hover)
+    hover = "\n".join(f"{style.label}, {one.goal}: {bounds_text(one)} {remark(one)}" for one in same)
+    numbers: Numbers = {
+        "uut": lowest.uut,
+        "scenario": lowest.scenario,
+        "streams": len(lowest.streams),
+        "frame_size": size_text(lowest.frame_size),
+        "goal": lowest.goal,
+        "lower_fps": lowest.lower_fps,
+        "upper_fps": max((one.upper_fps for one in same if one.upper_fps is not None), default=None),
+        "state": lowest.state.value,
+        "searches": len(same),
+    }
+    return Bar((lowest.lower_fps or 0.0) / 1000, f"{mark}{kfps(lowest.lower_fps)}", hover, numbers, _ends(same))
 
 
-def _reach(same: Sequence[SearchResult]) -> tuple[float, float] | None:
-    """How far the bounds are above the bar, in thousands of frames/s; None where one has no upper bound."""
-    if not same or any(one.upper_fps is None or one.state is SearchState.AT_LEAST for one in same):
+def _ends(same: Sequence[SearchResult]) -> tuple[float, float] | None:
+    """From the bar to the upper bound, in thousands of frames/s; None where one has no upper bound."""
+    if any(one.upper_fps is None or one.state is SearchState.AT_LEAST for one in same):
         return None
-    lowest = min(one.lower_fps or 0.0 for one in same)
-    return (max(one.upper_fps or 0.0 for one in same) - lowest) / 1000, 0.0
+    return min(one.lower_fps or 0.0 for one in same) / 1000, max(one.upper_fps or 0.0 for one in same) / 1000
 
 
 def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:

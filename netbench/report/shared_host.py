@@ -11,7 +11,7 @@ from netbench.model.scenario import Network, Stress
 from netbench.report.figures import baselines_named, curves_of_loss, curves_of_throughput, relative_maximum
 from netbench.report.formats import count
 from netbench.report.markup import Html, element, join
-from netbench.report.published import PublishedPaper, PublishedTable, schlosser2011
+from netbench.report.published import PublishedPaper, PublishedTable
 from netbench.report.sections import Section, by_title, drawn_apart, note, reference, section
 from netbench.report.shared_host_tables import (
     background_table,
@@ -40,33 +40,38 @@ OfVictim = TypeVar("OfVictim", RelativeMaximum, Background, Curve)
 
 
 def shared_host_sections(
-    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults
+    groups: Sequence[Group], looks: Mapping[str, Style], results: CampaignResults, paper: PublishedPaper | None
 ) -> Iterable[Section]:
-    """The sections there is data for; none where no UUT had a neighbour."""
+    """The sections there is data for; none where no UUT had a neighbour, and the figures of a `paper` where given."""
     maxima = relative_maxima(groups)
-    paper = schlosser2011()
-    if forwarding := [one for one in maxima if one.best.forwarding]:
-        yield _figure_5(forwarding, looks, paper)
-    if computing := [one for one in maxima if _computes(one.best)]:
-        yield _table_1(computing, looks, paper)
-    if backgrounds := background(groups):
-        yield _tables_2_and_3(backgrounds, looks, paper, results)
-    if found := curves(groups):
-        yield _curves(found, looks)
     if maxima:
         yield section(
             "isolation",
-            "Isolation",
+            "Interference: what neighbours leave to a UUT",
             note(
-                "The isolation index: the most throughput beside a neighbour ÷ the most without, the baseline"
-                f" ({baselines_named(maxima)}). 1 is undisturbed, 0 is nothing left. Below each index its 95 %"
+                f"The most throughput beside a neighbour, in percent of the most without ({baselines_named(maxima)}):"
+                " bars that end at the dotted line are undisturbed."
+            ),
+            _by_sources(maxima, lambda own, sources: _relative(own, looks, f"isolation-{sources}")),
+            element("h3", "Where each UUT was disturbed most"),
+            note(
+                "The isolation index is the same ratio: 1 is undisturbed, 0 is nothing left. Below each index its 95 %"
                 " interval; “not significant” where that holds 1."
             ),
-            element("h3", "Where each UUT was disturbed most"),
             worst_table(worst_isolation(maxima), looks),
             element("h3", "Victim × neighbour"),
             matrix_table(matrix(groups), looks),
+            link="Interference",
+            is_open=True,
         )
+    if found := curves(groups):
+        yield _curves(found, looks)
+    if paper and (forwarding := [one for one in maxima if one.best.forwarding]):
+        yield _figure_5(forwarding, looks, paper)
+    if paper and (computing := [one for one in maxima if _computes(one.best)]):
+        yield _table_1(computing, looks, paper)
+    if backgrounds := background(groups):
+        yield _second_guest_itself(backgrounds, looks, paper, results)
     if fair := fairness(groups):
         yield section(
             "fairness",
@@ -80,9 +85,6 @@ def shared_host_sections(
 
 
 def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
-    def draw(own: Sequence[RelativeMaximum], sources: int) -> Html:
-        return drawn_apart(own, _victim, looks, relative_maximum, f"relative-maximum-{sources}")
-
     return section(
         "second-guest-forwards",
         "A second guest forwarding small packets",
@@ -90,10 +92,14 @@ def _figure_5(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pap
             "As Figure 5 of the paper: the most throughput while a neighbour forwards, relative to the most in"
             f" {baselines_named(maxima)}, from valid trials only. Bars that end at the dotted line are undisturbed."
         ),
-        _by_sources(maxima, draw),
+        _by_sources(maxima, lambda own, sources: _relative(own, looks, f"relative-maximum-{sources}")),
         note("What the paper found: ", paper.on_figure(5)),
         link="Second guest forwarding",
     )
+
+
+def _relative(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], name: str) -> Html:
+    return drawn_apart(maxima, _victim, looks, relative_maximum, name)
 
 
 def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], paper: PublishedPaper) -> Section:
@@ -116,15 +122,19 @@ def _table_1(maxima: Sequence[RelativeMaximum], looks: Mapping[str, Style], pape
     )
 
 
-def _tables_2_and_3(
-    backgrounds: Sequence[Background], looks: Mapping[str, Style], paper: PublishedPaper, results: CampaignResults
+def _second_guest_itself(
+    backgrounds: Sequence[Background],
+    looks: Mapping[str, Style],
+    paper: PublishedPaper | None,
+    results: CampaignResults,
 ) -> Section:
     def of_sources(own: Sequence[Background], sources: int) -> Html:
         parts = []
         for scenario, members in grouped(own, lambda one: one.scenario).items():
             doing = ", ".join(dict.fromkeys(activity for one in members for activity in one.activities))
             table = background_table(members, looks, "Measured here, Mbit/s (L1)")
-            parts.append((f"{scenario}: {doing}", _beside(table, paper, _published(members, paper), sources)))
+            beside = _beside(table, paper, _published(members, paper), sources) if paper else table
+            parts.append((f"{scenario}: {doing}", beside))
         return by_title(parts)
 
     refer = (element("h3", "What the shares refer to"), maxima_table(results.maxima, looks)) if results.maxima else ()
@@ -132,11 +142,11 @@ def _tables_2_and_3(
         "second-guest-itself",
         "The second guest itself",
         note(
-            "As Tables 2 and 3 of the paper: what the neighbours were offered (in) and what they forwarded (out),"
-            " averaged over all loads of the UUT, ± 95 % interval. Rows are the frame sizes of the UUT."
+            f"{'As Tables 2 and 3 of the paper: what' if paper else 'What'} the neighbours were offered (in) and what"
+            " they forwarded (out), averaged over all loads of the UUT, ± 95 % interval. Rows are its frame sizes."
         ),
         _by_sources(backgrounds, of_sources),
-        reference("The paper: ", paper),
+        *((reference("The paper: ", paper),) if paper else ()),
         *refer,
     )
 

@@ -30,8 +30,7 @@ from netbench.statistics.interference import Matrix, RelativeMaximum
 from netbench.statistics.intervals import Interval, RatioOfMeans, statement
 from netbench.statistics.sharing import Background, Fairness
 
-_LOST, _GAINED = "213, 94, 0", "0, 114, 178"  # Okabe and Ito's vermillion and blue
-_STRONGEST = 0.8  # how opaque the colour of a cell is that lost everything
+_STRONGEST = 45.0  # percent of ink in the colour of a cell that lost everything
 _UNKNOWN = element("td", UNKNOWN, css="number")
 
 
@@ -92,7 +91,12 @@ def matrix_table(matrix: Matrix, looks: Mapping[str, Style]) -> Html:
 
 def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) -> Html:
     """Of each UUT its lowest isolation index, and where it was found."""
-    columns: tuple[Column[RelativeMaximum], ...] = (
+    return table(isolation_columns(looks), [worst])
+
+
+def isolation_columns(looks: Mapping[str, Style]) -> tuple[Column[RelativeMaximum], ...]:
+    """What is told of a maximum beside a neighbour."""
+    return (
         Column("UUT", lambda one: uut_label(one.victim.uut, looks)),
         Column("Isolation index", lambda one: element("b", bounded(index(one.isolation_index), one.ratio)), "number"),
         Column("95 % interval", lambda one: index_limits(one.ratio) or UNKNOWN, "number"),
@@ -100,7 +104,6 @@ def worst_table(worst: Iterable[RelativeMaximum], looks: Mapping[str, Style]) ->
         Column("Frame size", lambda one: _size(one.victim), "number"),
         Column("Change of its most throughput", lambda one: statement(one.ratio)),
     )
-    return table(columns, [worst])
 
 
 def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> Html:
@@ -185,10 +188,10 @@ def _rate(interval: Interval | None) -> Html:
 def _matrix_cell(one: RelativeMaximum | None) -> Html:
     if one is None or one.isolation_index is None:
         return element("td", UNKNOWN, title="" if one is None else statement(one.ratio))
-    lost = 1 - one.isolation_index
-    colour = f"rgba({_LOST if lost > 0 else _GAINED}, {_STRONGEST * min(1.0, abs(lost)):.3f})"
+    lost = _STRONGEST * min(1.0, max(0.0, 1 - one.isolation_index))
+    colour = f"color-mix(in srgb, var(--ink) {lost:.1f}%, transparent)"
     if one.ratio.unknown is not None:
-        words = one.ratio.unknown.value
+        words = one.ratio.why_unknown
     else:
         words = index_limits(one.ratio) if one.ratio.significant or one.ratio.bound else "not significant"
     title = f"{statement(one.ratio)}; relative to {one.baseline}"

@@ -1,8 +1,7 @@
 """The section of the report about time: what UUTs forwarded from trial to trial, boots marked; drift and outliers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import fmean
 
@@ -10,10 +9,10 @@ from netbench.model.campaign import WarmUpTrial
 from netbench.model.frame_mix import frames_text, size_text
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Verdict
-from netbench.report.chart import Chart, Trace
+from netbench.report.chart import Chart, Guide, Look, Mark, Numbers
 from netbench.report.formats import change, count, kfps, mean
 from netbench.report.markup import Column, Html, element, folded, table
-from netbench.report.panels import GREY, HOVER, Panels
+from netbench.report.panels import Panels
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.steadiness_words import (
     boots_words,
@@ -31,6 +30,7 @@ from netbench.statistics.totals import TrialTotals
 
 _MOST_POINTS = 1000  # in a panel: more trials are drawn as means of so many one after the other
 _MOST_BOOTS = 60  # of which the beginnings are drawn
+_POINT = 6.0  # pixels
 _LEAST_REACH = 1.0  # percent: what scatters less is not blown up
 _S_OF = {"minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 
@@ -82,8 +82,9 @@ def residuals_in_time(found: Sequence[Steadiness], looks: Mapping[str, Style]) -
         panels.rule(one.uut, 0)
         boots = [trials[0].trial.started_ns for trials in grouped(own, lambda r: r.trial.boot).values()]
         if 1 < len(boots) <= _MOST_BOOTS:
-            panels.add(one.uut, _lines([(at - first_ns) / 1e9 / seconds for at in boots], reach))
-        panels.add(one.uut, _points(own, looks[one.uut], first_ns, seconds, outliers))
+            panels.guide(one.uut, _lines([(at - first_ns) / 1e9 / seconds for at in boots], reach))
+        look = replace(looks[one.uut].look, size=_POINT)
+        panels.points(one.uut, looks[one.uut].label, look, _points(own, look, first_ns, seconds, outliers))
     return panels.figure
 
 
@@ -98,26 +99,27 @@ def _marked_keys(one: Steadiness) -> Iterator[str]:
         yield from (r.trial.spec.key for r, marked in zip(own, marks, strict=True) if marked)
 
 
-def _points(own: Sequence[Residual], style: Style, first_ns: int, seconds: float, outliers: set[str]) -> Trace:
+def _points(own: Sequence[Residual], look: Look, first_ns: int, seconds: float, outliers: set[str]) -> list[Mark]:
     together = -(-len(own) // _MOST_POINTS)
     rest = iter(own)
     batches = list(iter(lambda: list(islice(rest, together)), []))
     marked = [together == 1 and batch[0].trial.spec.key in outliers for batch in batches]
-    return {
-        "type": "scatter",
-        "x": [fmean(r.trial.started_ns - first_ns for r in batch) / 1e9 / seconds for batch in batches],
-        "y": [100 * fmean(r.relative for r in batch) for batch in batches],
-        "mode": "markers",
-        "marker": {
-            "symbol": [f"{style.symbol}-open" if one else style.symbol for one in marked],
-            "size": [9 if one else 5 for one in marked],
-            "color": style.colour,
-        },
-        "hovertext": [_hover(batch, one) for batch, one in zip(batches, marked, strict=True)],
-        "hovertemplate": HOVER,
-        "name": escape(style.label),
-        "showlegend": False,
-    }
+    marks = []
+    for batch, outlier in zip(batches, marked, strict=True):
+        since = fmean(r.trial.started_ns - first_ns for r in batch) / 1e9
+        relative = fmean(r.relative for r in batch)
+        numbers: Numbers = {
+            "uut": batch[0].trial.spec.uut,
+            "since_first_s": since,
+            "relative_to_cell": relative,
+            "trials": len(batch),
+            "trial": batch[0].trial.spec.index if len(batch) == 1 else None,
+            "boot": batch[0].trial.boot,
+            "outlier": "yes" if outlier else "no",
+        }
+        symbol = f"{look.symbol}-open" if outlier else ""
+        marks.append(Mark(since / seconds, 100 * relative, _hover(batch, outlier), numbers, symbol=symbol))
+    return marks
 
 
 def _hover(batch: Sequence[Residual], outlier: bool) -> str:
@@ -125,24 +127,16 @@ def _hover(batch: Sequence[Residual], outlier: bool) -> str:
     if len(batch) > 1:
         return f"mean of {len(batch)} trials: {change(fmean(one.relative for one in batch))}"
     lines = (
-        f"<b>{change(batch[0].relative)}</b>{', outlier' if outlier else ''}",
+        f"{change(batch[0].relative)}{', outlier' if outlier else ''}",
         f"{frames_text(spec.frame_size)}, {spec.load}, {spec.scenario}",
         f"repetition {spec.repetition}, trial {batch[0].place} of boot {boot}",
     )
-    return "<br>".join(map(str, (lines[0], *map(escape, lines[1:]))))
+    return "\n".join(lines)
 
 
-def _lines(times: Sequence[float], reach: float) -> Trace:
+def _lines(times: Sequence[float], reach: float) -> Guide:
     """A dotted line from bottom to top at each time."""
-    return {
-        "type": "scatter",
-        "x": [x for at in times for x in (at, at, None)],
-        "y": [y for _ in times for y in (-reach, reach, None)],
-        "mode": "lines",
-        "line": {"color": GREY, "dash": "dot", "width": 1},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    return Guide(tuple(point for at in times for point in ((at, -reach), (at, reach), None)), "start of a boot")
 
 
 def _table(found: Sequence[Steadiness], looks: Mapping[str, Style]) -> Html:

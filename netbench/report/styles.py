@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from netbench.model.virtualisation import Setting
+from netbench.report.chart import Look
+from netbench.report.palette import UUTS
 
 MARK = "(emulated)"
 _MEANING = "these numbers describe the emulator, not the VMM"
 LEGEND = f"{MARK}: the CPU is emulated; {_MEANING}"
 
-# Okabe and Ito's colours, distinguishable with any colour vision; their yellow is too pale on white.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagram")
 _DASHES = ("solid", "dash", "dashdot", "longdash")
 _PATTERNS = ("", "/", "\\", "x")
@@ -32,6 +32,11 @@ class Style:
     size: float  # of its markers, in pixels: larger for those drawn first, so that equals show as rings
     setting: Setting  # UUTs of different ones are in no figure together
 
+    @property
+    def look(self) -> Look:
+        """The same for what draws it."""
+        return Look(self.colour, self.symbol, self.dash, self.pattern, self.size)
+
 
 def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[str, Style]:
     """A style for each UUT, in order; used-up colours come again with another dash and pattern.
@@ -46,10 +51,10 @@ def styles(uuts: Iterable[str], settings: Mapping[str, Setting] = {}) -> dict[st
             uut,
             label(uut, emulated),
             uut in emulated,
-            _COLOURS[place % len(_COLOURS)],
+            UUTS[place % len(UUTS)],
             _SYMBOLS[place % len(_SYMBOLS)],
-            _DASHES[place // len(_COLOURS) % len(_DASHES)],
-            _PATTERNS[place // len(_COLOURS) % len(_PATTERNS)],
+            _DASHES[place // len(UUTS) % len(_DASHES)],
+            _PATTERNS[place // len(UUTS) % len(_PATTERNS)],
             min(_LARGEST_MARKER, SMALLEST_MARKER + 1.5 * (len(names) - 1 - place)),
             where[uut],
         )

@@ -22,11 +22,14 @@ Item = TypeVar("Item")
 
 
 def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
-    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first.
+    """Means of the valid trials with their 95 % intervals, a block per frame size, the largest first."""
+    columns = results_columns(looks)
+    return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
-    In queues: the most frames that were under way when sending ended.
-    """
-    columns: tuple[Column[Group], ...] = (
+
+def results_columns(looks: Mapping[str, Style]) -> tuple[Column[Group], ...]:
+    """What is told of each group. In queues: the most frames that were under way when sending ended."""
+    return (
         Column("UUT", lambda group: uut_label(group.uut, looks)),
         Column("Load per source", lambda group: str(group.load)),
         Column("Intended Mbit/s", _intended, "number"),
@@ -44,7 +47,6 @@ def results_table(groups: Sequence[Group], looks: Mapping[str, Style]) -> Html:
         Column("Suspicious", lambda group: _marked_count(len(group.suspicious), Verdict.SUSPICIOUS), "number"),
         Column("Invalid", lambda group: _marked_count(len(group.invalid), Verdict.INVALID), "number"),
     )
-    return table(columns, by_size_title(groups), "results", lambda group: "" if group.valid else "nothing-valid")
 
 
 def skipped_loads(ended: Sequence[EndedSweep], looks: Mapping[str, Style]) -> Iterator[Html]:
@@ -73,15 +75,15 @@ def lower_bounds(groups: Sequence[Group], looks: Mapping[str, Style]) -> Iterato
         Column("Most throughput", most_words),
     )
     if limited := [group for group in groups if group.limited_by]:
-        yield element("h3", "Lower bounds")
-        yield note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")
-        yield table(columns, [limited])
+        said = note("These UUTs forwarded all that they were offered. What they forward at most nobody has measured.")
+        summary = f"Lower bounds: {count(len(limited), 'maximum that is', 'maxima that are')} not saturated"
+        yield element("details", element("summary", summary), said, table(columns, [limited]))
 
 
 def most_words(group: Group) -> str:
-    """`≥ 97.0 Mbit/s, limited by the load asked`, or just the number where the UUT was the limit."""
+    """`≥ 97.0 Mbit/s, not saturated: limited by the load asked`, or just the number where the UUT was the limit."""
     most = f"{mbps(mean(group.throughput_mbps))} Mbit/s"
-    return f"≥ {most}, limited by {group.limited_by}" if group.limited_by else most
+    return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,11 @@ def warning_list(warnings: Iterable[Warning]) -> Html:
     """Each warning of the campaign with what it means."""
     items = [element("li", element("b", warning.kind.value), ": ", warning.text) for warning in warnings]
     return element("ul", *items, css="warnings")
+
+
+def size_column() -> Column[Group]:
+    """The frame size, for a table that has no blocks of them."""
+    return Column("Frame size", lambda group: size_text(group.frame_size, " B"), "number")
 
 
 def mean_column(

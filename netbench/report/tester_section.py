@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
-from importlib.resources import files
-from string import Template
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import l1_mbps
@@ -12,7 +10,8 @@ from netbench.model.selftest_record import Ceiling, Check, SelftestRecord
 from netbench.model.tester import HostIdentity, Identity, LinkIdentity
 from netbench.model.verdict import ReasonKind
 from netbench.report.formats import UNKNOWN, count, kfps, mbps
-from netbench.report.markup import Column, Html, element, html, join, table
+from netbench.report.markup import Column, Html, element, join, table
+from netbench.report.page_template import Content, filled_in
 from netbench.report.sections import Section, note, section
 from netbench.results.manifest import identities_of, selftest_of
 
@@ -126,18 +125,16 @@ def selftest_sentence(record: SelftestRecord) -> str:
 
 def selftest_page(record: SelftestRecord) -> str:
     """One self-contained HTML page about a self-test."""
-    checks = section("checks", "Truth and measurement", _checks(record), *_ceilings(record))
-    template = Template(files("netbench.report").joinpath("template.html").read_text(encoding="utf-8"))
+    checks = section("checks", "Truth and measurement", _checks(record), *_ceilings(record), is_open=True)
     css = "verdict" if record.passed else "verdict invalid"
-    return template.substitute(
-        title=html(f"Self-test of {record.topology}"),
-        version=html(version("netbench")),
-        byline=html(f"Measured {_moment(record)}; source {record.generator}; testbed {record.fingerprint}"),
+    content = Content(
+        title=f"Self-test of {record.topology}",
+        version=version("netbench"),
+        byline=f"Measured {_moment(record)}; source {record.generator}; testbed {record.fingerprint}",
         verdict=element("div", element("strong", selftest_sentence(record)), css=css),
-        contents=Html(),
-        plotly_js=Html(),
-        sections=checks.html,
+        sections=[checks.html],
     )
+    return "".join(filled_in(content))
 
 
 def _checks(record: SelftestRecord) -> Html:

@@ -15,20 +15,30 @@ _ROLES = {"repeated": "dropped (in another counter too)"}
 
 
 def facts_section(facts: Mapping[str, Mapping[str, str]], looks: Mapping[str, Style]) -> Iterable[Section]:
-    """What each UUT said of itself: a row per fact, a column per UUT that told any; nothing where none did."""
+    """What each UUT said of itself: a row per fact, a column per UUT that told any; nothing where none did.
+
+    What all of several told alike is there once.
+    """
     uuts = [uut for uut in looks if facts.get(uut)]
-    names = dict.fromkeys(fact for uut in uuts for fact in facts[uut])
+    every = list(dict.fromkeys(fact for uut in uuts for fact in facts[uut]))
+    alike = [name for name in every if len(uuts) > 1 and len({facts[uut].get(name) for uut in uuts}) == 1]
+    names = [name for name in every if name not in alike]
 
     def told(uut: str) -> Callable[[str], str]:
         return lambda fact: facts[uut].get(fact, UNKNOWN)
 
-    if names:
+    if every:
         name: Column[str] = Column("Fact", lambda fact: fact.replace("_", " "))
+        of_all: Column[str] = Column(f"All {len(uuts)}", lambda fact: facts[uuts[0]][fact])
         yield section(
             "uuts",
             "Units under test",
             note("What each said of itself when it was ready."),
-            table((name, *(Column(looks[uut].label, told(uut)) for uut in uuts)), [names], css="facts"),
+            *((table((name, of_all), [alike], css="facts"),) if alike else ()),
+            *(
+                (table((name, *(Column(looks[uut].label, told(uut)) for uut in uuts)), [names], css="facts"),)
+                * bool(names)
+            ),
         )
 
 

@@ -96,30 +96,51 @@ def baselines(best: Iterable[Group]) -> dict[Victim, Group]:
 def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     """The relative maxima of every victim and scenario but its baseline, in the order of the groups.
 
-    What has no baseline, or no maximum, is left out. Where the lower of the two maxima is at another load than the
-    higher one because that load does not count there, there is nothing to compare: the ratio is unknown. Likewise where
-    neither of the two was the limit of the UUT, as with_limits() has it; where one was not, the ratio is a bound.
+    What has no baseline, or no maximum, is left out. Where the load of either maximum does not count on the other side,
+    there may be nothing to compare, as compared() has it. Where neither of the two was the limit of the UUT, as
+    with_limits() has it, the ratio is unknown; where one was not, it is a bound.
     """
     everything = tuple(groups)
     best = best_groups(everything)
     bases = baselines(best)
-    uncounted = {(one.victim, one.scenario, one.load) for one in everything if not one.counts_as_maximum}
     found = []
     for group in best:
         base = bases.get(group.victim)
-        most, most_of_base = group.throughput_fps, base.throughput_fps if base else None
-        if base is None or group is base or most is None or most_of_base is None:
-            continue
-        ratio = ratio_of_maxima(
-            most,
-            most_of_base,
-            base_load_counts=(group.victim, group.scenario, base.load) not in uncounted,
-            new_load_counts=(group.victim, base.scenario, group.load) not in uncounted,
-            base_is_limit=not base.limited_by,
-            new_is_limit=not group.limited_by,
-        )
-        found.append(RelativeMaximum(group, base, ratio))
+        if base is not None and group is not base and (ratio := compared(group, base, everything)) is not None:
+            found.append(RelativeMaximum(group, base, ratio))
     return tuple(found)
+
+
+def compared(new: Group, base: Group, groups: Iterable[Group]) -> RatioOfMeans | None:
+    """One maximum ÷ another of frames of the same size, which may be of another UUT or scenario; None without a mean.
+
+    Symmetric: the higher one has to be at a load that counts on the side of the lower one too, whichever that is, or
+    one that nobody tried there though its own limit had been found. `groups` are those of the campaign.
+    """
+    most, most_of_base = new.throughput_fps, base.throughput_fps
+    if most is None or most_of_base is None:
+        return None
+    counts = {_place(one): one.counts_as_maximum for one in groups}
+
+    def tried(load_of: Group, side: Group) -> bool:
+        return counts.get((*_side(side), load_of.load), not side.limited_by)
+
+    return ratio_of_maxima(
+        most,
+        most_of_base,
+        base_load_counts=tried(base, new),
+        new_load_counts=tried(new, base),
+        base_is_limit=not base.limited_by,
+        new_is_limit=not new.limited_by,
+    )
+
+
+def _side(group: Group) -> tuple[Victim, str]:
+    return group.victim, group.scenario
+
+
+def _place(group: Group) -> tuple[Victim, str, Load]:
+    return *_side(group), group.load
 
 
 def ratio_of_maxima(

@@ -71,6 +71,20 @@ def counting_error(events: int) -> float:
     return float(gammaincinv(events + 1, (1 + CONFIDENCE) / 2)) - events
 
 
+def repetitions_for(interval: Interval, wanted: float) -> int:
+    """With how many repetitions the half width would be so much of the mean, or less, if they scatter as those do.
+
+    3 where a single one tells no scatter, 50 where it would take more, and never fewer than there are.
+    """
+    if interval.half_width is None:
+        return 3
+    spread = interval.half_width * sqrt(interval.n) / _student_t(interval.n - 1)
+    enough = (
+        n for n in range(max(2, interval.n), 50) if _student_t(n - 1) * spread / sqrt(n) <= wanted * interval.mean
+    )
+    return next(enough, 50)
+
+
 class Unknown(Enum):
     """Why a ratio has no interval. The value is what people read."""
 
@@ -80,6 +94,7 @@ class Unknown(Enum):
     NOT_MEASURED = "too few valid trials at the load of the baseline's maximum"
     BASE_NOT_MEASURED = "too few valid trials in the baseline at the load of this maximum"
     BOTH_AT_LEAST = "neither was offered as much as it could not forward"
+    TOO_FEW = "cannot be told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +113,13 @@ class RatioOfMeans:
     n_base: int
     unknown: Unknown | None = None
     bound: Literal["", "≤", "≥"] = ""
+
+    @property
+    def why_unknown(self) -> str:
+        """Why there are no limits, as people read it; empty where there are some."""
+        if self.unknown is Unknown.TOO_FEW:
+            return f"{self.unknown.value} with n = {min(self.n_new, self.n_base)}"
+        return self.unknown.value if self.unknown else ""
 
     @property
     def change(self) -> float | None:
@@ -141,7 +163,7 @@ def ratio_of_means(new: Sequence[float], base: Sequence[float]) -> RatioOfMeans:
 
 
 def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
-    """One mean ÷ another that is independent of it, from their 95 % intervals.
+    """One mean ÷ another that is independent of it, from their 95 % intervals; neither mean is less than 0.
 
     The 95 % interval is Fieller's: all r for which |mean(new) − r · mean(base)| is at most its own half width (Fieller
     1954, "Some problems in interval estimation"; Franz 2007, "Ratios: A short guide to confidence limits and proper
@@ -162,7 +184,10 @@ def ratio_of_intervals(new: Interval, base: Interval) -> RatioOfMeans:
     if g >= 1:
         return RatioOfMeans(ratio, None, None, new.n, base.n, Unknown.BASE_MAY_BE_ZERO)
     reach = sqrt((1 - g) * of_new**2 + (ratio * of_base) ** 2)
-    return RatioOfMeans(ratio, (ratio - reach) / (1 - g), (ratio + reach) / (1 - g), new.n, base.n)
+    low, high = (ratio - reach) / (1 - g), (ratio + reach) / (1 - g)
+    if low <= 0 and high >= 1:
+        return RatioOfMeans(ratio, None, None, new.n, base.n, Unknown.TOO_FEW)
+    return RatioOfMeans(ratio, max(0.0, low), high, new.n, base.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +214,11 @@ def statement(ratio: RatioOfMeans) -> str:
     """What may be said about a relative change.
 
     `−18.2 % (−21.0 … −15.3 %)`; `no significant change: one above 3.1 % can be excluded`;
-    `unknown: one repetition (−18.2 % measured)`.
+    `unknown: one repetition (−18.2 % measured)`; `cannot be told with n = 2 (−18.2 % measured)`.
     """
     if ratio.unknown is not None:
         measured = "" if ratio.change is None else f" ({_signed(ratio.change, _decimals(ratio.change))} % measured)"
-        return f"unknown: {ratio.unknown.value}{measured}"
+        return f"{'' if ratio.unknown is Unknown.TOO_FEW else 'unknown: '}{ratio.why_unknown}{measured}"
     if ratio.bound and ratio.change is not None:
         which = "the baseline" if ratio.bound == "≤" else "this maximum"
         return f"{ratio.bound} {_signed(ratio.change, _decimals(ratio.change))} %: {which} is at least what was offered"

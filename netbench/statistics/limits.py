@@ -11,7 +11,7 @@ from netbench.statistics.groups import Group, best_groups, grouped
 THE_LOAD_ASKED = "the load asked"
 THE_SOURCE = "the source"
 # Of a load of which no more than this is lost nobody can tell that a higher one would not have been forwarded too.
-_LOST = 0.005
+LOST = 0.005
 # A source that its link kept waiting for so much of the time offered what the path takes; as for saturated trials.
 _HELD_UP_PART = 0.25
 _MOST = 0.5
@@ -33,7 +33,7 @@ def limit_of(best: Group, same: Sequence[Group]) -> str:
     """
     higher = sorted((one for one in same if _height(one) > _height(best)), key=_height)
     counted = [best, *(one for one in higher if one.counts_as_maximum)]
-    if any(map(_was_too_much, counted)):
+    if any(map(would_not_take_more, counted)):
         return ""
     for one in higher:
         if not one.counts_as_maximum:
@@ -46,9 +46,9 @@ def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
     return group.uut, group.scenario, group.sources, group.frame_size
 
 
-def _was_too_much(group: Group) -> bool:
+def would_not_take_more(group: Group) -> bool:
     """Whether a load was more than the UUT, with its links, could forward."""
-    if group.loss_ratio is not None and group.loss_ratio.mean > _LOST:
+    if group.loss_ratio is not None and group.loss_ratio.mean > LOST:
         return True
     return group.saturated > _MOST * len(group.valid) or _held_up(group)
 

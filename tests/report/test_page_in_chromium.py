@@ -1,5 +1,7 @@
-"""The report in a real browser, without a network: are the charts drawn, is the console quiet?"""
+"""The report in a real browser, without a network: is everything drawn, readable and saved, is the console quiet?"""
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -8,14 +10,16 @@ from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.figures import throughput_on_scales
 from netbench.report.page import write_report
-from netbench.statistics.groups import best_groups, group_trials
-from netbench.statistics.lost_frames import group_outcome
+from netbench.report.sections import views
+from netbench.report.shown import Shown
 from tests.unit.interference_factory import paper_campaign
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, stream_counts, trial
 
@@ -23,68 +27,85 @@ pytestmark = pytest.mark.chromium
 
 Browse = Callable[..., subprocess.CompletedProcess[str]]
 
-# Added to a copy of the page: what a reader would see, before and after choosing the second view.
+# Added to a copy of the page: what a reader would see, before and after choosing, and what they would save.
 PROBE = """
 <pre id="probe"></pre>
 <script>
-const many = selector => document.querySelectorAll(selector).length;
-const shown = () => [...document.querySelectorAll(".view")].filter(part => part.offsetHeight)
-  .map(part => part.dataset.view);
-const widths = () => [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight)
-  .map(chart => Math.abs(chart.querySelector(".main-svg").getBoundingClientRect().width - chart.offsetWidth));
-// Notes about emulation that are wholly inside their chart and below its panels.
-const notes = () => [...document.querySelectorAll(".js-plotly-plot .annotation")].filter(note => {
-  if (!note.textContent.includes("emulated")) return false;
-  const chart = note.closest(".js-plotly-plot");
-  const [inner, outer] = [note, chart].map(part => part.getBoundingClientRect());
-  const panels = [...chart.querySelectorAll(".plot, [class$='title']")].map(part => part.getBoundingClientRect());
-  return inner.width > 0 && inner.left >= outer.left && inner.right <= outer.right && inner.bottom <= outer.bottom
-    && panels.every(panel => panel.bottom <= inner.top);
-}).length;
-// Pairs of texts in the same visible chart that lie on each other.
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const visible = selector => all(selector).filter(one => one.getBoundingClientRect().height && one.checkVisibility());
+// Pairs of texts in the same figure that lie on each other, and those that stick out of the page.
 const overlaps = () => {
   const found = [];
-  for (const chart of document.querySelectorAll(".js-plotly-plot")) {
-    if (!chart.offsetHeight) continue;
-    const texts = [...chart.querySelectorAll(
-      ".xtick text, .ytick text, [class^='g-x'] text, [class^='g-y'] text, .annotation, .legendtext")];
-    const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width);
-    boxes.forEach(([text, one], place) => boxes.slice(place + 1).forEach(([other, two]) => {
-      const wide = Math.min(one.right, two.right) - Math.max(one.left, two.left);
-      const high = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
-      if (wide > 1 && high > 1) found.push(`${chart.id}: ${text} / ${other}`);
-    }));
+  for (const figure of visible(".figure")) {
+    const boxes = all(".panel text, .legend span", figure).filter(one => one.checkVisibility())
+      .map(one => [one.textContent, one.getBoundingClientRect()]).filter(([text, box]) => text && box.width);
+    boxes.forEach(([text, one], place) => {
+      if (one.right > innerWidth || one.left < 0) found.push(`${figure.id}: ${text} is outside`);
+      boxes.slice(place + 1).forEach(([other, two]) => {
+        const wide = Math.min(one.right, two.right) - Math.max(one.left, two.left);
+        const high = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
+        if (wide > 1.5 && high > 3) found.push(`${figure.id}: ${text} / ${other}`);
+      });
+    });
   }
   return found;
 };
-// Charts that something below them on the page covers.
-const covered = () => [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight
-  && chart.querySelector(".main-svg").getBoundingClientRect().bottom
-    > chart.closest(".figure").getBoundingClientRect().bottom + 1).length;
-addEventListener("load", () => {
+const luminance = colour => {
+  const [r, g, b] = colour.match(/[0-9.]+/g).map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const paper = element => {
+  for (let part = element; part; part = part.parentElement) {
+    const colour = getComputedStyle(part).backgroundColor;
+    if (/^rgb\\(/.test(colour)) return colour;
+  }
+};
+// Texts that are hard to read on what is behind them.
+const texts = "h1, h2, h3, p, li, td, th, button, summary, a, dd, figcaption, .legend span";
+const faint = () => visible(texts).filter(one => {
+  const [text, behind] = [getComputedStyle(one).color, paper(one)].map(luminance);
+  return (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05) < 4.5;
+}).map(one => one.textContent.slice(0, 40));
+const settled = () => new Promise(done => setTimeout(done, 300));
+addEventListener("load", async () => {
   const seen = {
-    charts: many(".js-plotly-plot .main-svg:first-child"),
-    visible: [...document.querySelectorAll(".js-plotly-plot")].filter(chart => chart.offsetHeight).length,
-    points: many("[id^=figure-throughput] .points path") + many("[id^=figure-loss] .points path"),
-    bars: many(".barlayer .point path"),
-    bands: many(".scatterlayer .errorbar .yerror") + many(".barlayer .errorbar .yerror"),
-    notes: notes(),
+    panels: visible(".panel").length,
+    marks: visible('[id^="figure-throughput"] [data-n], [id^="figure-loss"] [data-n]').length,
+    untold: visible(".panel").filter(one => !one.ariaLabel.includes(": ")).length,
     pageWidth: document.documentElement.scrollWidth,
     overlaps: overlaps(),
-    covered: covered(),
-    columns: new Set([...document.querySelectorAll("[id^=figure-throughput-view-0] .gridlayer")]
-      .map(grid => Math.round(grid.getBoundingClientRect().left))).size,
-    before: shown(),
+    faint: faint(),
+    columns: new Set(visible('[id^="figure-throughput"] .panel')
+      .map(one => Math.round(one.getBoundingClientRect().left))).size,
+    scales: [...new Set(visible('.scale:not([data-scale=""])').map(one => one.dataset.scale))],
+    background: getComputedStyle(document.body).backgroundColor,
   };
-  document.querySelector('.choice button[data-view="view-1"]')?.click();
-  seen.after = shown();
+  const saved = {};
+  URL.createObjectURL = () => "data:,";
+  window.Blob = class { constructor([text], {type}) { saved[type] = text; } };
+  HTMLAnchorElement.prototype.click = function () { saved.names = [...saved.names ?? [], this.download]; };
+  for (const kind of ["svg", "csv"]) document.querySelector(`[id^="figure-throughput"] [data-save="${kind}"]`)?.click();
+  await settled();
+  seen.names = saved.names;
+  seen.svg = saved["image/svg+xml"];
+  seen.csv = saved["text/csv"];
+  const mark = document.querySelector("[data-n]");
+  mark?.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+  document.querySelector('.choice [data-scale="logarithmic"]')?.click();
+  [...document.querySelectorAll(".choice [data-view]")][1]?.click();
+  await settled();
+  seen.tip = document.getElementById("tip").textContent;
   for (const list of document.querySelectorAll("select[data-pick]")) {
+    list.closest("details")?.setAttribute("open", "");
     list.selectedIndex = list.options.length - 1;
     list.dispatchEvent(new Event("change", {bubbles: true}));
   }
-  seen.picked = [...document.querySelectorAll(".picked")].filter(part => part.offsetHeight)
-    .map(part => part.dataset.value);
-  seen.misfit = Math.max(0, ...widths());
+  await settled();
+  seen.after = [...new Set(visible(".view").map(one => one.dataset.view))];
+  seen.scalesAfter = [...new Set(visible(".scale").map(one => one.dataset.scale).filter(Boolean))];
+  seen.picked = visible(".picked").map(one => one.dataset.value);
+  seen.overlapsAfter = overlaps();
   document.getElementById("probe").textContent = JSON.stringify(seen);
 });
 </script>
@@ -115,7 +136,7 @@ def browse(tmp_path: Path) -> Browse:
                 "--enable-logging=stderr",
                 "--v=0",
                 "--virtual-time-budget=20000",
-                "--window-size=1366,4000",
+                "--window-size=1300,4000",
                 *arguments,
                 page.as_uri(),
             ],
@@ -128,80 +149,82 @@ def browse(tmp_path: Path) -> Browse:
     return run
 
 
-def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path, width: int = 1366) -> dict[str, Any]:
+def seen_in(browse: Browse, results: CampaignResults, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     """Open the report of some results with the probe in it; its console must be quiet."""
     page = tmp_path / "probed.html"
     write_report(results, page)
     page.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE + "</body>"), encoding="utf-8")
-    result = browse(page, "--dump-dom", f"--window-size={width},4000")
+    result = browse(page, "--dump-dom", *arguments)
     assert [line for line in result.stderr.splitlines() if "CONSOLE" in line] == []
-    probe = re.search(r'<pre id="probe">(.+?)</pre>', result.stdout)
+    probe = re.search(r'<pre id="probe">(.+?)</pre>', result.stdout, re.S)
     assert probe is not None
     seen: dict[str, Any] = json.loads(unescape(probe[1]))
+    assert seen["faint"] == []
+    assert seen["untold"] == 0
     return seen
 
 
-def splits(results: CampaignResults) -> int:
-    """How many loss curves are split by place: one per scenario, number of sources and UUT that lost anything."""
-    groups = group_trials(results)
-    lost = [group for group in groups if (own := group_outcome(group, guest=True)) is not None and own.drops]
-    return len({(group.scenario, group.sources, group.uut) for group in lost})
-
-
-def test_every_mean_and_every_doubtful_trial_is_drawn(browse: Browse, tmp_path: Path) -> None:
+def test_every_mark_is_drawn_told_and_saved_and_choices_apply_to_the_whole_page(browse: Browse, tmp_path: Path) -> None:
     results = comparison(sources=(1, 2), repetitions=2)
-    groups = group_trials(results)
-    means = sum(1 for group in groups if group.valid)
-    doubtful = [one for group in groups for one in (*group.suspicious, *group.invalid)]
-    assert doubtful
+    shown = Shown.of(results)
+    first, second = views(shown.groups)
+    chart = throughput_on_scales(first.groups, shown.looks)["Mbit/s"]
     seen = seen_in(browse, results, tmp_path)
-    # Two figures for each number of sources, one for the maxima, one along time.
-    assert seen["charts"] == 2 * 2 + 1 + 1 + splits(results)
-    assert seen["points"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
-    assert seen["bars"] == len(best_groups(groups))
-    assert seen["bands"] > means
-    assert seen["pageWidth"] <= 1366
-
-
-def test_choosing_a_number_of_sources_applies_to_the_whole_page(browse: Browse, tmp_path: Path) -> None:
-    seen = seen_in(browse, comparison(sizes=(64,), sources=(1, 2, 3), repetitions=1), tmp_path)
-    assert seen["before"] == ["view-0"] * 5
-    assert seen["after"] == ["view-1"] * 5
+    assert seen["panels"] == 4 + 4 + 4  # throughput, the most of it, loss; one for each frame size
+    doubtful = [one for group in first.groups for one in (*group.suspicious, *group.invalid)]
+    assert doubtful
+    means = sum(1 for group in first.groups if group.valid)
+    assert seen["marks"] == 2 * (means + sum(1 for one in doubtful if one.throughput_fps is not None))
+    assert seen["names"] == ["throughput-1-source.svg", "throughput-1-source.csv"]
+    columns, *rows = csv.reader(io.StringIO(seen["csv"]))
+    names, numbers = chart.table
+    assert columns == names
+    assert [[_number(cell) for cell in row] for row in rows] == numbers
+    drawing = ElementTree.fromstring(seen["svg"])
+    assert "var(" not in seen["svg"]
+    assert len([one for one in drawing.iter() if one.get("data-n")]) == len(rows)
+    assert seen["tip"].startswith("raw, 1,500-byte frames, ")
+    assert (seen["scales"], seen["scalesAfter"]) == (["Mbit/s"], ["logarithmic"])
+    assert seen["after"] == [second.name]
     assert seen["picked"] == ["64-max", "xen"]
-    assert seen["misfit"] <= 1
+    assert seen["pageWidth"] <= 1300
 
 
-@pytest.mark.parametrize("width", [1366, 500])
-def test_every_chart_of_emulated_uuts_has_a_whole_note_in_it(browse: Browse, tmp_path: Path, width: int) -> None:
-    seen = seen_in(browse, guests(), tmp_path, width)
-    assert seen["notes"] == 3 + 3  # of delay, of the loss curve of the UUT picked, and along time
-    assert seen["visible"] == seen["notes"] + 4  # those of the UUT that is not emulated
-    assert seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path, width)["notes"] == 0
+def _number(cell: str) -> str | float | None:
+    """A cell of a CSV file as what it was."""
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        return cell
 
 
-@pytest.mark.parametrize(("width", "columns"), [(1366, 2), (500, 1)])
+@pytest.mark.parametrize(("width", "columns"), [(420, 1), (1300, 2), (2000, 4)])
 def test_the_whole_paper_fits_any_width_without_texts_on_each_other(
     browse: Browse, tmp_path: Path, width: int, columns: int
 ) -> None:
-    results = paper_campaign(emulated=("kvm", "xen"), mishaps=False)
-    seen = seen_in(browse, results, tmp_path, width)
-    # Two figures for each of seven scenarios, the maxima by scenario, Figure 5, two figures of curves and one along
-    # time; each of them twice: of emulated UUTs and of the others.
-    assert seen["charts"] == 2 * (2 * 7 + 1 + 1 + 2 + 1) + splits(results)
-    assert seen["overlaps"] == []
-    assert seen["covered"] == 0
+    results = paper_campaign(emulated=("kvm", "xen"), mishaps=False, repetitions=2)
+    seen = seen_in(browse, results, tmp_path, f"--window-size={width},4000")
+    assert seen["overlaps"] + seen["overlapsAfter"] == []
     assert seen["columns"] == columns
-    assert seen["pageWidth"] <= width
+    # Headless Chromium has no window of less than 500 pixels.
+    assert seen["pageWidth"] <= max(width, 500)
 
 
-def test_a_single_repetition_has_no_error_bars(browse: Browse, tmp_path: Path) -> None:
-    seen = seen_in(browse, comparison(sizes=(64,), sources=(1,), repetitions=1), tmp_path)
-    assert seen["points"] > 0
-    assert seen["bands"] == 0
+def test_a_dark_page_is_as_readable(browse: Browse, tmp_path: Path) -> None:
+    seen = seen_in(browse, guests(), tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert seen["background"] == "rgb(22, 25, 28)"
+    assert 'fill="#ffffff"' in seen["svg"], "what is saved is for paper"
+
+
+def test_it_prints_on_few_pages(browse: Browse, tmp_path: Path) -> None:
+    page, printed = tmp_path / "page.html", tmp_path / "page.pdf"
+    write_report(comparison(sizes=(64, 1500), sources=(1,), repetitions=2), page)
+    browse(page, f"--print-to-pdf={printed}", "--no-pdf-header-footer")
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) <= 3
 
 
 @pytest.mark.parametrize(
-    ("results", "charts"),
+    ("results", "panels"),
     [
         (campaign(planned=12, manifest={**MANIFEST, "finished": None, "after": None}), 0),
         (campaign([trial(stream_counts(), reasons=(Reason(ReasonKind.LINK_DOWN, "", "down"),))]), 3),
@@ -210,13 +233,15 @@ def test_a_single_repetition_has_no_error_bars(browse: Browse, tmp_path: Path) -
     ids=["no trials", "only an invalid trial", "nothing counted"],
 )
 def test_poor_campaigns_give_a_quiet_page(
-    browse: Browse, tmp_path: Path, results: CampaignResults, charts: int
+    browse: Browse, tmp_path: Path, results: CampaignResults, panels: int
 ) -> None:
-    assert seen_in(browse, results, tmp_path)["charts"] == charts
+    assert seen_in(browse, results, tmp_path)["panels"] == panels
 
 
 def test_names_with_markup_do_not_reach_the_page_as_markup(browse: Browse, tmp_path: Path) -> None:
     name = "</script><script>console.log('ran')</script><b>&amp;"
     reasons = (Reason(ReasonKind.FOREIGN_FRAMES, name, name),)
     trials = [trial(stream_counts(name), uut=name), trial(stream_counts(name), uut=name, reasons=reasons)]
-    assert seen_in(browse, campaign(trials, uuts=(name,)), tmp_path)["charts"] == 3
+    seen = seen_in(browse, campaign(trials, uuts=(name,)), tmp_path)
+    assert seen["panels"] == 3
+    assert seen["tip"].startswith(name)

@@ -1,30 +1,76 @@
-"""The charts of the report, each as plotly's own objects, which refuse what plotly.js does not know."""
+"""The figures of a page, as a reader and a download have them."""
 
-from collections.abc import Callable
-from typing import ParamSpec
+import gzip
+import json
+import re
+from base64 import b64decode
+from dataclasses import dataclass
+from typing import Any
 
-import plotly.graph_objects as go
+from netbench.report.chart import Chart, Form, Series
 
-from netbench.report import delay_and_order, figures
-from netbench.report import loss_by_place as by_place
-from netbench.report.chart import Chart
-
-Asked = ParamSpec("Asked")
-
-
-def checked(draw: Callable[Asked, Chart]) -> Callable[Asked, go.Figure]:
-    def of(*args: Asked.args, **kwargs: Asked.kwargs) -> go.Figure:
-        chart = draw(*args, **kwargs)
-        return go.Figure(chart.data, chart.layout)
-
-    return of
+_PACKED = '<script type="application/(gzip|json)">([^<]*)</script>'
+_FIGURE = r'<figure class="figure" id="figure-([^"]*)">(.*?)</figure>'
 
 
-offered_against_throughput = checked(figures.offered_against_throughput)
-loss_against_offered = checked(figures.loss_against_offered)
-most_throughput = checked(figures.most_throughput)
-relative_maximum = checked(figures.relative_maximum)
-curves_of_throughput = checked(figures.curves_of_throughput)
-curves_of_loss = checked(figures.curves_of_loss)
-delay_against_offered = checked(delay_and_order.delay_against_offered)
-loss_by_place = checked(by_place.loss_by_place)
+@dataclass(frozen=True)
+class OnPage:
+    """A figure: the numbers of its marks, what pointing at each tells, and its markup on each scale."""
+
+    name: str
+    rows: list[dict[str, Any]]
+    tips: list[str]
+    markup: dict[str, str]
+    note: str
+
+    @property
+    def uuts(self) -> set[object]:
+        return {row["uut"] for row in self.rows}
+
+
+def unpacked(kind: str, text: str) -> Any:
+    return json.loads(text if kind == "json" else gzip.decompress(b64decode(text)))
+
+
+def with_all_views(source: str) -> str:
+    """A page as it is once each of its views, and each entry of its lists, has been chosen, and all is unfolded."""
+    for _ in range(3):  # lists are in views, and long ones of theirs folded
+        source = re.sub(
+            f'(<div class="(?:view|picked)"[^>]*>|</summary>){_PACKED}',
+            lambda view: view[1] + unpacked(*view.groups()[1:]),
+            source,
+        )
+    return source
+
+
+def figures_on(source: str) -> list[OnPage]:
+    found = []
+    for name, content in re.findall(_FIGURE, with_all_views(source), re.S):
+        packed = re.search(_PACKED, content)
+        caption = re.search(r"<figcaption>(.*?)</figcaption>", content, re.S)
+        scale = re.search(r'data-scale="([^"]*)"', content)
+        assert packed is not None
+        assert caption is not None
+        assert scale is not None
+        more = unpacked(*packed.groups())
+        rows = [dict(zip(more["columns"], row, strict=True)) for row in more["rows"]]
+        markup = {scale[1]: content[: caption.start()], **more["scales"]}
+        found.append(OnPage(name, rows, more["tips"], markup, caption[1]))
+    return found
+
+
+def of_form(chart: Chart, *forms: Form) -> list[Series]:
+    """The series of these forms, panel by panel."""
+    return [series for panel in chart.panels for series in panel.series if series.form in forms]
+
+
+def lines(chart: Chart) -> list[Series]:
+    return of_form(chart, Form.LINE)
+
+
+def points(chart: Chart) -> list[Series]:
+    return of_form(chart, Form.POINTS)
+
+
+def bars(chart: Chart) -> list[Series]:
+    return of_form(chart, Form.BARS)

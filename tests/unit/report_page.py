@@ -8,6 +8,7 @@ from rich.console import Console
 from netbench.cli.summary import summary_table
 from netbench.model.campaign import CampaignResults
 from netbench.report.page import report_page
+from tests.unit.charts import with_all_views
 
 # Sections of a page about guests that share a host.
 OF_SHARED_HOSTS = {
@@ -22,10 +23,11 @@ _VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """The visible text of a page, checked for well-formed nesting; scripts and styles left aside."""
+    """The text of a page in all its views, checked for well-formed nesting; scripts and styles left aside."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
+        source = with_all_views(source)
         self.source = source
         self.open: list[str] = []
         self.pieces: list[str] = []

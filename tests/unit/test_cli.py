@@ -479,7 +479,7 @@ def test_a_path_that_is_no_text_is_told_anyway(tmp_path):
 
 def test_help_comes_quickly():
     """Nothing heavy is loaded for it."""
-    heavy = "numpy scipy plotly pyroute2 pydantic rich.progress"
+    heavy = "numpy scipy jinja2 pyroute2 pydantic rich.progress"
     script = f"""
 import sys
 from netbench.cli import main as cli

@@ -1,15 +1,12 @@
-"""The page about a comparison: one file, offline, with figures that plotly takes."""
+"""The page about a comparison: one file, offline, with its figures."""
 
-import json
-import re
 from dataclasses import replace
-
-import plotly.graph_objects
 
 from netbench.report.comparison_page import Compared, comparison_page
 from netbench.report.styles import MARK
 from netbench.results.comparability import Differs
 from netbench.statistics.comparison import Campaign, compare
+from tests.unit.charts import figures_on
 from tests.unit.comparison_factory import made_up
 from tests.unit.report_page import Page
 from tests.unit.results_factory import MANIFEST
@@ -25,17 +22,6 @@ def page(*campaigns, differs=(), names=("old <one>", "new", "newer", "newest")):
     return Page(comparison_page(campaigns[0], compared))
 
 
-def charts(made):
-    """The charts of a page, once plotly has checked them."""
-    found = []
-    decoder = json.JSONDecoder()
-    for place in re.finditer(r'Plotly\.newPlot\("([^"]+)",', made.source):
-        data, end = decoder.raw_decode(made.source, place.end())
-        layout, _ = decoder.raw_decode(made.source, end + 1)
-        found.append(plotly.graph_objects.Figure(data, layout))
-    return found
-
-
 def at(day, results):
     return replace(results, manifest={**MANIFEST, "started": f"2025-03-0{day}T01:00:00+00:00"})
 
@@ -49,8 +35,8 @@ def test_two_campaigns_and_what_else_differs():
     assert "Along time" not in made.text
     assert made.loaded == ["data:,"]
     assert {link.removeprefix("#") for link in made.links} <= set(made.ids)
-    (bars,) = charts(made)
-    assert [(trace.name, list(trace.x)) for trace in bars.data] == [("old &lt;one&gt;", ["raw"]), ("new", ["raw"])]
+    (bars,) = figures_on(made.source)
+    assert [(row["campaign"], row["uut"]) for row in bars.rows] == [("old <one>", "raw"), ("new", "raw")]
 
 
 def test_more_than_two_have_a_trend_along_the_starts_of_the_campaigns_in_the_order_of_these():
@@ -58,23 +44,23 @@ def test_more_than_two_have_a_trend_along_the_starts_of_the_campaigns_in_the_ord
         at(3, made_up(77_000, seed=3)), at(1, made_up(80_000, seed=1)), at(2, made_up(79_000, seed=2)), names="cab"
     )
     assert "Along time" in made.text
-    _, most, *by_load = charts(made)
+    _, most, *by_load = figures_on(made.source)
     assert len(by_load) == 3
-    (line,) = [trace for trace in most.data if trace.x and trace.x[0] is not None]
-    assert [round(one / 86_400_000) - round(line.x[0] / 86_400_000) for one in line.x] == [0, 1, 2]
-    assert line.y[0] > line.y[1] > line.y[2]
-    assert len(line.error_y.array) == 3
-    assert most.layout.xaxis.type == "date"
+    assert [row["started"] for row in most.rows] == [f"2025-03-0{day}T01:00:00Z" for day in (1, 2, 3)]
+    throughputs = [row["throughput_mbps"] for row in most.rows]
+    assert throughputs == sorted(throughputs, reverse=True)
+    assert all(row["throughput_mbps_ci95"] for row in most.rows)
+    assert ">2025-03-0" in most.markup[""], "labels of the axis"
 
 
 def test_emulated_uuts_are_marked_and_in_no_figure_with_others():
     facts = {"raw": {"kernel": "6.1"}, "kvm": {"emulated": "no KVM"}}
     both = [replace(made_up(seed=seed, uuts=("raw", "kvm")), facts=facts) for seed in (1, 2)]
     made = page(*both)
-    own, imitated = charts(made)
-    assert {name for trace in own.data for name in trace.x} == {"raw"}
-    assert {name for trace in imitated.data for name in trace.x} == {f"kvm {MARK}"}
-    assert any("CPU emulated" in note.text for note in imitated.layout.annotations)
+    own, imitated = figures_on(made.source)
+    assert (own.uuts, imitated.uuts) == ({"raw"}, {"kvm"})
+    assert f">kvm {MARK}<" in imitated.markup[""]
+    assert "CPU emulated" in imitated.note
 
 
 def test_campaigns_without_a_known_start_are_said_to_have_none():

@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.results.export import export
 from netbench.results.rows import GROUP_COLUMNS, STREAM_COLUMNS, stream_rows
+from tests.unit.interference_factory import small_campaign
 from tests.unit.results_factory import campaign, comparison, stream_counts, trial
 
 RESULTS = campaign([trial(stream_counts(sent=990, received=None, intended_fps=None, intended_frames=None), load="max")])
@@ -118,3 +120,17 @@ def test_full_standard_output_is_one_clear_error(monkeypatch: pytest.MonkeyPatch
 def test_places_that_cannot_be_written_to(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         export(RESULTS, "csv", False, tmp_path / name)
+
+
+def test_what_the_documentation_does_with_pandas_works(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("pandas", reason="needs pandas: pip install pandas")
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    results = small_campaign()
+    for form in ("csv", "json"):
+        export(results, form, False, tmp_path / f"trials.{form}")
+    monkeypatch.chdir(tmp_path)
+    exec(snippet, {})
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["kvm", "cpu-heavy", "64", "1000fps", "0.471072", "0.00095", "2"] in lines
+    assert len(lines) == 2 + 5, "a row for each UUT and scenario, none for neighbours"

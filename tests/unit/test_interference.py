@@ -9,9 +9,11 @@ from netbench.model.counts import StreamCounts
 from netbench.model.scenario import Stress
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.formats import index_limits
 from netbench.statistics.groups import Group, Victim, group_trials
 from netbench.statistics.interference import curves, matrix, relative_maxima, worst_isolation
-from netbench.statistics.intervals import Interval, Unknown, ratio_of_means, statement
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown, ratio_of_means, statement
+from netbench.statistics.limits import with_limits
 from netbench.statistics.sharing import background, cpu_use, fairness, jain_index
 from tests.unit.results_factory import Neighbour, beside, campaign, neighbour, stream_counts, trial, victim
 
@@ -123,6 +125,34 @@ def test_a_maximum_that_was_not_measured_at_the_load_of_the_baselines_is_unknown
     assert statement(heavy.ratio) == "unknown: too few valid trials at the load of the baseline's maximum"
     assert worst_isolation([heavy]) == ()
     assert (other.ratio.ratio, other.ratio.unknown) == (None, Unknown.BASE_NOT_MEASURED)
+
+
+def test_a_load_that_one_side_has_not_got_to_yet_says_nothing_and_one_beyond_its_limit_does():
+    def ratio_of(sent: int, received: int) -> tuple[float | None, Unknown | None]:
+        left = [trial(frames(sent, received), scenario="cpu-heavy", repetition=number) for number in (1, 2)]
+        full = [*measured(600, 600), *measured(900, 901, load="2000fps")]
+        (one,) = relative_maxima(with_limits(groups_of(*full, *left)))
+        return one.ratio.ratio, one.ratio.unknown
+
+    assert ratio_of(500, 500) == (None, Unknown.NOT_MEASURED)
+    ratio, unknown = ratio_of(600, 450)
+    assert ratio == pytest.approx(450 / 900.5)
+    assert unknown is None
+
+
+def test_an_index_is_never_below_0_and_one_that_may_be_anything_is_not_told():
+    def index_of(*received: int) -> RatioOfMeans:
+        groups = groups_of(*measured(900, 901), *measured(*received, scenario="cpu-heavy"))
+        (one,) = relative_maxima(groups)
+        return one.ratio
+
+    anything = index_of(100, 700)
+    assert (anything.low, anything.high, anything.significant) == (None, None, None)
+    assert statement(anything).startswith("cannot be told with n = 2 (−")
+    assert index_limits(anything) == ""
+    little = index_of(0, 60)
+    assert (little.low, little.significant) == (0.0, True)
+    assert index_limits(little).startswith("0.000 … ")
 
 
 def test_the_worst_isolation_of_each_uut():

@@ -8,7 +8,7 @@ import pytest
 from netbench.model.counts import PointCount
 from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind
-from netbench.report.loss_by_place import place_colours, side_colour
+from netbench.report.loss_by_place import loss_by_place, place_looks
 from netbench.report.page import report_page
 from netbench.report.places import finding_sentence
 from netbench.report.styles import styles
@@ -30,7 +30,6 @@ from netbench.statistics.lost_frames import (
     uuts_with_guest,
 )
 from netbench.statistics.uut_counters import Counted, UutCounter
-from tests.unit.charts import loss_by_place
 from tests.unit.points import count, loss
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import campaign, guests, neighbour, stream_counts, trial, victim
@@ -173,10 +172,12 @@ def test_the_sentence_has_the_numbers_and_names_who_does_not_agree() -> None:
         lossy(("bridge", 500), uut="raw", counters=()),
     ]
     finding = paper_finding(trials, ["raw", "kvm", "xen"], ["kvm", "xen"])
+    counted = "Of 1,000 frames lost in 2 valid trials of kvm, xen, 91.0 % were lost before they entered the guest"
     assert finding_sentence(finding) == (
-        "Of 1,000 frames lost in 2 valid trials of 2 UUTs with a guest, 91.0 % were lost before they entered"
-        " the guest, 9.0 % inside. This confirms the finding (not so: xen)."
+        f"{counted}, 9.0 % inside: with no CPU emulated, this confirms the finding for these guests (not so: xen)."
     )
+    assert "with the CPU of kvm emulated, this confirms" in finding_sentence(finding, ["kvm"])
+    assert "with their CPUs emulated, this confirms" in finding_sentence(finding, ["kvm", "xen", "raw"])
     text = page_of(campaign(trials, uuts=("raw", "kvm", "xen"))).text
     assert "xen 1 100 10.0 % 90.0 % 0 % 0 % guest IP layer (InDiscards) refuted" in text
     assert "The finding is not about UUTs on whose path no guest counts frames: raw." in text
@@ -200,13 +201,12 @@ def test_a_waterfall_goes_from_sent_to_received_place_by_place() -> None:
     text = Page(source).text
     steps = (
         "sent 2,000 100 %",
-        "ingress tap (tx_dropped) 600 30.0 %",
-        "guest IP layer (InDiscards) 100 5.0 %",
+        "lost: ingress tap (tx_dropped), before the guest 600 30.0 %",
+        "lost: guest IP layer (InDiscards), inside the guest 100 5.0 %",
         "received 1,300 65.0 %",
         "2 valid trials, added up; left out: 1 suspicious.",
     )
     assert " ".join(steps) in text
-    assert "before the guest inside the guest received" in text
 
 
 def test_unexplained_frames_are_a_place_of_their_own_though_no_trial_is_valid() -> None:
@@ -218,46 +218,35 @@ def test_unexplained_frames_are_a_place_of_their_own_though_no_trial_is_valid() 
     own = group_outcome(group, guest=True)
     assert own is not None
     figure = loss_by_place([own], styles(["kvm"]))
-    assert [(trace.name, list(trace.y)) for trace in figure.data] == [
+    (panel,) = figure.panels
+    assert [(series.name, [mark.y for mark in series.marks]) for series in panel.series] == [
         (f"{BEFORE}: before the guest", [10.0]),
         (UNEXPLAINED.name, [4.0]),
     ]
-    assert {trace.marker.symbol[0] for trace in figure.data} == {"circle-open"}
+    assert [series.look.pattern for series in panel.series] == ["", "/"]
+    assert panel.x.categories == ("0.672 ?",), "of suspicious trials alone"
 
 
-def test_areas_of_the_loss_curve_add_up_to_the_loss() -> None:
+def test_the_parts_of_each_bar_add_up_to_the_loss() -> None:
     groups = [group for group in group_trials(guests()) if group.uut == "virtio"]
     outcomes = [own for group in groups if (own := group_outcome(group, guest=True))]
     figure = loss_by_place(outcomes, styles(["virtio"]))
-    for axis in {trace.xaxis for trace in figure.data}:
-        areas = [trace for trace in figure.data if trace.xaxis == axis]
-        heights = [sum(column) for column in zip(*(area.y for area in areas), strict=True)]
-        offered = list(areas[0].x)
-        assert offered == sorted(offered)
-        sizes = {"x": 1518, "x2": 512, "x3": 64}
-        of_size = [own for own in outcomes if own.group.frame_size == sizes[axis]]
+    for panel, size in zip(figure.panels, (1518, 512, 64), strict=True):
+        of_size = [own for own in outcomes if own.group.frame_size == size]
+        assert len(panel.x.categories) == len(of_size), "the loads that were measured, and nothing between them"
+        heights = [sum(mark.y for mark in panel.marks if mark.x == place) for place in range(len(of_size))]
         assert heights == pytest.approx([100 * own.lost / own.sent for own in of_size])
 
 
-def test_many_places_leave_the_loss_curve_its_height() -> None:
-    def drawn(places: int) -> int:
-        (group,) = group_trials(campaign([lossy(*((f"{BEFORE}, by rule {number}", 1) for number in range(places)))]))
-        own = group_outcome(group, guest=True)
-        assert own is not None
-        layout = loss_by_place([own], styles(["kvm"])).layout
-        assert layout.margin.t >= 20 * places / 2, "two columns, a line for each two places"
-        return int(layout.height - layout.margin.t - layout.margin.b)
-
-    assert drawn(2) == drawn(30)
-
-
-def test_places_on_one_side_are_shades_of_its_colour() -> None:
+def test_places_are_the_darker_the_nearer_to_the_source_and_hatched_where_nobody_knows_them() -> None:
     drops = [Drop(place(name), Side.BEFORE, 1) for name in ("bridge", "ingress tap")]
-    drops.append(Drop(place(INSIDE), Side.INSIDE, 1))
-    colours = place_colours(drops)
-    assert colours[place("bridge")] == side_colour(Side.BEFORE)
-    assert colours[place(INSIDE)] == side_colour(Side.INSIDE)
-    assert len(set(colours.values())) == 3
+    drops += [Drop(place(INSIDE), Side.INSIDE, 1), Drop(UNEXPLAINED, Side.UNKNOWN, 1)]
+    assert [(look.colour, look.pattern) for look in place_looks(drops).values()] == [
+        ("var(--p0)", ""),
+        ("var(--p1)", ""),
+        ("var(--p2)", ""),
+        ("var(--p3)", "/"),
+    ]
 
 
 SHARED = (

@@ -10,12 +10,18 @@ from netbench.model.trial import TrialResult
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.report import formats
 from netbench.report.axes import LossScale
+from netbench.report.figures import (
+    loss_against_offered,
+    most_throughput,
+    offered_against_throughput,
+    throughput_on_scales,
+)
 from netbench.report.page import report_page, write_report
 from netbench.report.published import schlosser2011
 from netbench.report.styles import styles
 from netbench.statistics.groups import group_trials
 from netbench.statistics.intervals import Interval, ratio_of_means
-from tests.unit.charts import loss_against_offered, most_throughput, offered_against_throughput
+from tests.unit.charts import bars, lines, points
 from tests.unit.points import count
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
 from tests.unit.results_factory import MANIFEST, campaign, comparison, guests, neighbour, stream_counts, trial
@@ -57,10 +63,10 @@ def test_what_is_saturated_is_valid_and_marked_and_what_is_skipped_is_not_missin
     assert "saturated – 2 times" in page.text
     assert "raw dedicated 1 64 B 2000fps 4000fps, max 4" in page.text
     figure = offered_against_throughput(group_trials(results), styles(["raw"]))
-    (line,) = [one for one in figure.data if one.legendgroup == "raw" and one.showlegend is False]
-    assert [width > 0 for width in line.marker.line.width] == [False, True]
-    assert line.x[1] == pytest.approx(1490 * 84 * 8 / 1e6), "at what was offered, on average"
-    assert "saturated: less offered than intended" in [one.name for one in figure.data]
+    (line,) = lines(figure)
+    assert [mark.ringed for mark in line.marks] == [False, True]
+    assert line.marks[1].x == pytest.approx(1490 * 84 * 8 / 1e6), "at what was offered, on average"
+    assert "saturated: less offered than intended" in [entry.name for entry in figure.legend]
     text = printed(results)
     assert "2 saturated" in text
     assert "saturated, which counts for the load that was offered: 2 trials" in text
@@ -115,11 +121,11 @@ def test_a_campaign_of_invalid_trials_shows_them_and_averages_nothing() -> None:
     assert "0 of 2 trials valid, 0 suspicious, 2 invalid" in page_of(results).text
     groups = group_trials(results)
     figure = offered_against_throughput(groups, styles(["raw"]))
-    (marks,) = [trace for trace in figure.data if trace.mode == "markers" and trace.x[0] is not None]
-    assert list(marks.x) == [pytest.approx(1000 * 84 * 8 / 1e6)]
-    assert list(marks.y) == [pytest.approx(900 * 84 * 8 / 1e6)]
-    (bar,) = most_throughput(groups, styles(["raw"])).data
-    assert bar.text == ("no valid trial",)
+    (marked,) = points(figure)
+    (mark,) = marked.marks
+    assert [mark.x, mark.y] == pytest.approx([1000 * 84 * 8 / 1e6, 900 * 84 * 8 / 1e6])
+    (bar,) = bars(most_throughput(groups, styles(["raw"])))
+    assert [mark.text for mark in bar.marks] == ["no valid trial"]
 
 
 def test_attempts_thrown_away_are_told_and_what_they_leave_is_no_maximum() -> None:
@@ -130,8 +136,8 @@ def test_attempts_thrown_away_are_told_and_what_they_leave_is_no_maximum() -> No
     assert "Attempts thrown away Invalid attempts" in text
     assert "raw 64 B 1000fps 1 1 2 all egress NIC was down" in text
     assert "at the first attempt; 1 measurement with valid trials did not." in text
-    (bar,) = most_throughput(group_trials(results), styles(["raw"])).data
-    assert bar.text == ("too few valid trials",)
+    (bar,) = bars(most_throughput(group_trials(results), styles(["raw"])))
+    assert [mark.text for mark in bar.marks] == ["too few valid trials"]
     assert "thrown away Invalid" not in page_of(campaign([trial(stream_counts())])).text
 
 
@@ -145,6 +151,7 @@ def test_differences_of_the_environment_are_named() -> None:
     source = report_page(campaign([trial(stream_counts())]))
     assert "2 settings changed during the campaign: cpu.governor, sysctls.net.core.rmem_max." in source
     assert len(re.findall(r'<tr class="changed">', source)) == 2
+    assert source.count("6.1.0-31-amd64") == 1, "what is the same before and after"
     unchanged = page_of(campaign(manifest={**MANIFEST, "after": MANIFEST["before"]})).text
     assert "No setting changed during the campaign." in unchanged
     unfinished = page_of(campaign(manifest={**MANIFEST, "after": None})).text
@@ -159,33 +166,46 @@ def test_a_line_is_made_of_valid_trials_and_the_others_are_marked() -> None:
     ]
     figure = offered_against_throughput(group_trials(campaign(trials)), styles(["raw"]))
     unit = 84 * 8 / 1e6
-    (line,) = [trace for trace in figure.data if trace.hovertext and "lines" in trace.mode]
-    assert list(line.y) == [pytest.approx(990 * unit)]
-    assert list(line.error_y.array) == [pytest.approx(12.7062 * 10 * unit, rel=1e-4)]
-    (marks,) = [trace for trace in figure.data if trace.hovertext and trace.mode == "markers"]
-    assert list(marks.y) == [pytest.approx(500 * unit)]
-    assert marks.marker.symbol == "circle-open"
-    assert "foreign-frames: 3 frames of others" in marks.hovertext[0]
+    ((mean,),) = [line.marks for line in lines(figure)]
+    assert mean.y == pytest.approx(990 * unit)
+    assert mean.high == pytest.approx((990 + 12.7062 * 10) * unit, rel=1e-4)
+    assert mean.numbers["throughput_mbps"] == mean.y
+    ((mark,),) = [series.marks for series in points(figure)]
+    assert mark.y == pytest.approx(500 * unit)
+    assert mark.symbol == "circle-open"
+    assert "foreign-frames: 3 frames of others" in mark.hover
+    assert mark.numbers["verdict"] == "suspicious"
 
 
 def test_panels_have_the_largest_frames_first_and_equal_axes() -> None:
     groups = group_trials(comparison(uuts=("raw",), sources=(1,), repetitions=1))
     figure = offered_against_throughput(groups, styles(["raw"]))
-    titles = [annotation.text for annotation in figure.layout.annotations]
-    assert titles == [
+    assert [panel.title for panel in figure.panels] == [
         "(a) 1,500-byte frames",
         "(b) 1,000-byte frames",
         "(c) 500-byte frames",
         "(d) 64-byte frames",
     ]
-    for number in ("", "2", "3", "4"):
-        assert figure.layout[f"xaxis{number}"].range == figure.layout[f"yaxis{number}"].range
+    assert all((panel.x.low, panel.x.high) == (panel.y.low, panel.y.high) for panel in figure.panels)
+
+
+def test_every_scale_of_throughput_shows_the_same_marks() -> None:
+    groups = group_trials(comparison(sizes=(64,), sources=(1,), repetitions=2))
+    scales = throughput_on_scales(groups, styles(["raw", "kvm", "openvz", "xen"]))
+    (numbers, *others) = [chart.table for chart in scales.values()]
+    assert others == [numbers, numbers]
+    assert {"offered_mbps", "throughput_mbps_ci95", "throughput_fps"} <= set(numbers[0])
+    for (mbps, kfps, logarithm), series in zip(
+        zip(*(lines(chart) for chart in scales.values()), strict=True), lines(scales["Mbit/s"]), strict=True
+    ):
+        assert [mark.y for mark in mbps.marks] == [mark.y for mark in logarithm.marks]
+        assert [mark.y for mark in kfps.marks] == pytest.approx([mark.y / (84 * 8) * 1e3 for mark in series.marks])
 
 
 def test_loss_of_zero_has_a_place_of_its_own_below_every_other_loss() -> None:
     scale = LossScale.over([0.0, 0.00002, 0.5])
-    heights, labels = scale.ticks()
-    assert labels == ["0", "0.001", "0.01", "0.1", "1", "10", "100"]
+    heights, labels = zip(*scale.ticks(), strict=True)
+    assert list(labels) == ["0", "0.001", "0.01", "0.1", "1", "10", "100"]
     assert scale.height(0.0, 0.5) == pytest.approx(heights[0])
     assert scale.bottom < scale.height(0.0, 0.5) < scale.border
     assert scale.border < scale.height(0.00002, 0.5) < scale.height(0.5, 0.5) < scale.height(1.0, 0.5) == 0
@@ -194,21 +214,18 @@ def test_loss_of_zero_has_a_place_of_its_own_below_every_other_loss() -> None:
 
 def test_error_bars_of_loss_stay_between_zero_and_everything() -> None:
     scale = LossScale.over([0.5])
-    reach = scale.reach(Interval(0.5, 2.0, 2), row=0.5)
-    assert reach is not None
-    up, down = reach
-    assert 0.5 * 10**up == pytest.approx(1.0)
-    assert scale.height(0.5, 0.5) - down == pytest.approx(scale.height(0.0, 0.5))
-    assert scale.reach(Interval(0.5, None, 1), row=0.5) is None
+    ends = scale.ends(Interval(0.5, 2.0, 2), row=0.5)
+    assert list(ends or ()) == pytest.approx([scale.height(0.0, 0.5), 0.0])
+    assert scale.ends(Interval(0.5, None, 1), row=0.5) is None
 
 
 def test_the_error_bar_of_no_loss_ends_at_the_limit_that_it_is_below() -> None:
     """Of none lost of 3,000,000 frames, at 10⁻⁶, which no other loss makes a decade of the scale."""
     trials = [trial(stream_counts(sent=10**6, received=10**6), repetition=number) for number in (1, 2, 3)]
     figure = loss_against_offered(group_trials(campaign(trials)), styles(["raw"]))
-    [line] = [trace for trace in figure.data if trace.hovertext]
-    assert line.y[0] + line.error_y.array[0] == pytest.approx(-6, abs=0.001)
-    assert "loss 0 % < 0.0001 of offered" in line.hovertext[0]
+    ((mark,),) = [line.marks for line in lines(figure)]
+    assert mark.high == pytest.approx(-6, abs=0.001)
+    assert "loss 0 % < 0.0001 of offered" in mark.hover
 
 
 @pytest.mark.parametrize(
@@ -236,6 +253,12 @@ def test_numbers_have_separators_units_and_honest_unknowns() -> None:
     assert formats.mbps_interval(Interval(400.04, 0.002, 9)) == "400.0 ± 0.00200"
     assert formats.percent_interval(Interval(0.07, 0.01, 9)) == "7.000 % ± 1.000"
     assert formats.percent_interval(Interval(0.0, 0.000101, 9)) == "0 % < 0.011"
+    # What cannot be less than nothing, or more than all, has no interval that is.
+    assert formats.percent_interval(Interval(0.07, 0.1, 2)) == "7.000 % (0 … 17.000)"
+    assert formats.percent_interval(Interval(0.9, 0.2, 2)) == "90.000 % (70.000 … 100)"
+    assert formats.mbps_interval(Interval(15.3, 20.0, 2)) == "15.3 (0.0 … 35.3)"
+    assert formats.index_spread(Interval(0.9, 0.2, 2)) == "0.700 … 1.000"
+    assert formats.cpu_spread(Interval(0.1, 0.2, 2)) == "0.0 … 30.0"
     assert [formats.percent_limit(ratio) for ratio in (1e-8, 0.0099, 0.0100001, 1.5)] == ["1e-06", "0.99", "1.1", "100"]
     assert [formats.count(number, "trial") for number in (1, 1000)] == ["1 trial", "1,000 trials"]
     assert [formats.change(change) for change in (-0.182, None)] == ["−18.2 %", "–"]
@@ -253,9 +276,8 @@ def test_a_uut_keeps_its_colour_in_every_figure_and_none_looks_like_another() ->
     looks = styles(["raw", "kvm", "openvz", "xen"])
     colours = {name: look.colour for name, look in looks.items()}
     for draw in (offered_against_throughput, loss_against_offered):
-        lines = [trace for trace in draw(groups, looks).data if trace.hovertext and trace.line.color]
-        assert {trace.legendgroup: trace.line.color for trace in lines} == colours
-    assert {bar.legendgroup: bar.marker.color for bar in most_throughput(groups, looks).data} == colours
+        assert {line.name: line.look.colour for line in lines(draw(groups, looks))} == colours
+    assert {bar.name: bar.look.colour for bar in bars(most_throughput(groups, looks))} == colours
     many = styles([f"uut{number}" for number in range(20)]).values()
     assert len({(look.colour, look.dash) for look in many}) == len({(look.colour, look.pattern) for look in many}) == 20
 
@@ -278,6 +300,9 @@ def test_a_page_about_guests_marks_them_everywhere_and_tells_their_facts() -> No
     assert f"virtio, e1000, vmxnet3: {NOTE}" in page.text
     assert {"uuts", "cpu", "counters"} <= set(page.ids)
     assert "Fact raw virtio (emulated) e1000 (emulated) vmxnet3 (emulated)" in page.text
+    alike = {"raw": {"kernel": "6.1", "cpus": "1"}, "kvm": {"kernel": "6.1", "cpus": "2"}}
+    told = page_of(campaign([trial(stream_counts())], uuts=("raw", "kvm"), facts=alike)).text
+    assert "Fact All 2 kernel 6.1 Fact raw kvm cpus 1 2" in told
     assert "guest kernel – 6.1.0-56-amd64 6.1.0-56-amd64 6.1.0-56-amd64" in page.text
     assert "vhost – off: no /dev/vhost-net – –" in page.text
     assert "vmxnet3 (emulated) 1,518 B 32000fps 1 3 all the guest did not come up within 60 s" in page.text
@@ -291,8 +316,8 @@ def test_cpu_time_is_told_in_percent_of_one_cpu() -> None:
     trials.append(trial(stream_counts(), uut="raw"))
     text = page_of(campaign(trials, uuts=("raw", "kvm"))).text
     assert "1 measurement UUT Load per source" in text
-    # t(0.975; 1) = 12.7062 times s / √2 = 5 percentage points.
-    assert "kvm 1000fps 0.672 30.0 % ± 63.5 150.0 % ± 0.0 2" in text
+    # t(0.975; 1) = 12.7062 times s / √2 = 5 percentage points, of which a share of 30 % has but 30 to lose.
+    assert "kvm 1000fps 0.672 30.0 % 0.0 … 93.5 150.0 % ± 0.0 2" in text
 
 
 def test_counters_inside_a_uut_are_summed_over_its_valid_trials() -> None:

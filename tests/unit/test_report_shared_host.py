@@ -4,19 +4,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import plotly.graph_objects as go
 import pytest
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.model.virtualisation import Setting
-from netbench.report.chart import plotly_js
-from netbench.report.published import schlosser2011
-from netbench.report.sections import views
-from netbench.report.styles import Style, styles
-from netbench.statistics.groups import Group, group_trials
-from netbench.statistics.interference import curves, relative_maxima
-from tests.unit.charts import (
+from netbench.report.chart import Chart
+from netbench.report.figures import (
     curves_of_loss,
     curves_of_throughput,
     loss_against_offered,
@@ -24,6 +18,14 @@ from tests.unit.charts import (
     offered_against_throughput,
     relative_maximum,
 )
+from netbench.report.page import report_page
+from netbench.report.published import schlosser2011
+from netbench.report.sections import views
+from netbench.report.styles import Style, styles
+from netbench.report.svg import notes
+from netbench.statistics.groups import Group, group_trials
+from netbench.statistics.interference import curves, relative_maxima
+from tests.unit.charts import bars, lines
 from tests.unit.interference_factory import CAPACITY, computing, forwarding, paper_campaign, small_campaign, twice
 from tests.unit.points import count, loss
 from tests.unit.report_page import OF_SHARED_HOSTS, Page, page_of, printed
@@ -120,14 +122,14 @@ def test_relative_changes_say_whether_they_are_significant(small_page: Page) -> 
 def test_the_matrix_has_a_colour_the_stronger_the_more_was_lost(small_page: Page) -> None:
     source = small_page.source
     matrix = source[source.index('<table class="matrix">') :]
-    cells = re.findall(r'<td style="background:rgba\(([^)]*)\)" title="[^"]*">([^<]*)<small>([^<]*)</small>', matrix)
+    shade = r"background:color-mix\(in srgb, var\(--ink\) ([0-9.]+)%, transparent\)"
+    cells = re.findall(rf'<td style="{shade}" title="[^"]*">([^<]*)<small>([^<]*)</small>', matrix)
     assert [(index, words) for _, index, words in cells] == [
         ("1.000", "not significant"),
         ("0.778", "0.760 … 0.796"),
         ("0.501", "0.485 … 0.516"),
     ]
-    opacities = [float(colour.rpartition(",")[2]) for colour, _, _ in cells]
-    assert opacities == [0, pytest.approx(0.8 * 0.222, abs=0.001), pytest.approx(0.8 * 0.499, abs=0.001)]
+    assert [float(percent) for percent, _, _ in cells] == [0, 10.0, 22.5], "45 % of what was lost"
 
 
 def test_losses_and_counters_are_told_of_the_guest_they_belong_to() -> None:
@@ -167,35 +169,33 @@ def test_a_maximum_that_could_not_be_found_leaves_a_page_of_the_rest() -> None:
 def test_figure_5_has_a_panel_per_scenario_and_a_bar_per_uut_and_size(whole: CampaignResults) -> None:
     maxima = [one for one in relative_maxima(group_trials(whole)) if one.scenario.startswith("network")]
     figure = relative_maximum(maxima, styles(whole.uuts, whole.settings))
-    titles = [annotation.text for annotation in figure.layout.annotations if annotation.text.startswith("(")]
-    assert titles == ["(a) network-25", "(b) network-50", "(c) network-95"]
-    bars = [trace for trace in figure.data if isinstance(trace, go.Bar)]
-    assert len(bars) == 3 * len(CAPACITY)
-    assert all(list(trace.x) == ["1,500", "1,000", "500", "64"] for trace in bars)
-    assert sum(bool(trace.showlegend) for trace in bars) == len(CAPACITY)
-    assert {shape.y0 for shape in figure.layout.shapes} == {100}
+    assert [panel.title for panel in figure.panels] == ["(a) network-25", "(b) network-50", "(c) network-95"]
+    assert len(bars(figure)) == 3 * len(CAPACITY)
+    assert {panel.x.categories for panel in figure.panels} == {("1,500", "1,000", "500", "64")}
+    assert [entry.name for entry in figure.legend] == ["raw", "kvm (emulated)", "openvz", "xen"]
+    assert {y for panel in figure.panels for guide in panel.guides for _, y in filter(None, guide.points)} == {100}
     (worst,) = [one for one in maxima if one.scenario == "network-95" and one.victim.uut == "kvm"][:1]
-    drawn = next(trace for trace in bars if trace.legendgroup == "kvm" and trace.xaxis == "x3")
-    place = ["1,500", "1,000", "500", "64"].index(f"{worst.victim.frame_size:,}")
+    (drawn,) = [series for series in figure.panels[2].series if series.name == "kvm (emulated)"]
+    mark = drawn.marks[["1,500", "1,000", "500", "64"].index(f"{worst.victim.frame_size:,}")]
     assert worst.ratio.ratio is not None
     assert worst.ratio.low is not None
-    assert drawn.y[place] == pytest.approx(100 * worst.ratio.ratio)
-    assert drawn.error_y.arrayminus[place] == pytest.approx(100 * (worst.ratio.ratio - worst.ratio.low))
+    assert mark.y == pytest.approx(100 * worst.ratio.ratio)
+    assert mark.low == pytest.approx(100 * worst.ratio.low)
+    assert mark.numbers["ratio"] == worst.ratio.ratio
 
 
 def test_curves_start_where_the_neighbours_are_idle_and_rise_with_their_load(whole: CampaignResults) -> None:
     found = curves(group_trials(whole))
     for draw in (curves_of_throughput, curves_of_loss):
-        figure = draw(found, styles(whole.uuts))
-        lines = [trace for trace in figure.data if trace.hovertext]
-        assert len(lines) == 4 * len(CAPACITY)
-        for one in lines:
-            assert one.x[0] == 0
-            assert len(one.x) == 4
-            assert list(one.x) == sorted(one.x)
-    throughput = [trace for trace in curves_of_throughput(found, styles(whole.uuts)).data if trace.hovertext]
-    of_openvz = next(one for one in throughput if one.legendgroup == "openvz" and one.xaxis == "x4")
-    assert list(of_openvz.y) == sorted(of_openvz.y, reverse=True)
+        drawn = lines(draw(found, styles(whole.uuts)))
+        assert len(drawn) == 4 * len(CAPACITY)
+        for one in drawn:
+            offered = [mark.x for mark in one.marks]
+            assert (offered[0], len(offered)) == (0, 4)
+            assert offered == sorted(offered)
+    last = curves_of_throughput(found, styles(whole.uuts)).panels[3]
+    (heights,) = [[mark.y for mark in one.marks] for one in last.series if one.name == "openvz"]
+    assert heights == sorted(heights, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -211,31 +211,23 @@ def test_curves_start_where_the_neighbours_are_idle_and_rise_with_their_load(who
     ],
 )
 def test_figures_say_which_uuts_are_emulated(
-    whole: CampaignResults, draw: Callable[[Sequence[Group], Mapping[str, Style]], go.Figure]
+    whole: CampaignResults, draw: Callable[[Sequence[Group], Mapping[str, Style]], Chart]
 ) -> None:
     groups, looks = group_trials(whole), styles(whole.uuts, dict.fromkeys(("kvm", "xen"), Setting(emulators=1)))
-    for shown, notes in ((whole.uuts, [f"kvm, xen: {NOTE}"]), (("raw", "xen"), [f"xen: {NOTE}"]), (("raw",), [])):
+    for shown, note in ((whole.uuts, f"kvm, xen: {NOTE}"), (("raw", "xen"), f"xen: {NOTE}"), (("raw",), "")):
         figure = draw([group for group in groups if group.uut in shown], looks)
-        texts = [annotation.text.replace("<br>", " ") for annotation in figure.layout.annotations]
-        assert [text for text in texts if "emulat" in text] == notes
-        legend = {trace.legendgroup: trace.name for trace in figure.data if trace.showlegend is not False}
-        named = {uut: f"{uut} (emulated)" if uut in ("kvm", "xen") else uut for uut in shown}
-        assert {uut: legend[uut] for uut in shown} == named
+        assert figure.note == note
+        assert not note or note in notes(figure), "whoever draws it has it below"
+        named = [f"{uut} (emulated)" if uut in ("kvm", "xen") else uut for uut in shown]
+        assert set(named) <= {entry.name for entry in figure.legend}
 
 
 def test_the_most_throughput_of_scenarios_with_one_number_of_sources_is_one_figure(
     whole: CampaignResults, whole_page: Page
 ) -> None:
     figure = most_throughput(group_trials(whole), styles(whole.uuts), by_scenario=True)
-    assert figure.layout.xaxis.categoryarray == (
-        "dedicated",
-        "shared-<br>idle",
-        "cpu-<br>light",
-        "cpu-<br>heavy",
-        "network-<br>25",
-        "network-<br>50",
-        "network-<br>95",
-    )
+    scenarios = ("dedicated", "shared-idle", "cpu-light", "cpu-heavy", "network-25", "network-50", "network-95")
+    assert {panel.x.categories for panel in figure.panels} == {scenarios}
     assert [name for name in whole_page.ids if name.startswith("figure-maximum")] == [
         "figure-maximum-scenarios-0",  # of those whose CPU is their machine's
         "figure-maximum-scenarios-1",  # kvm, whose is emulated
@@ -268,6 +260,6 @@ def test_several_numbers_of_sources_are_kept_apart() -> None:
     assert "Table 1 of the paper ," not in page_of(campaign(busy + two[:2])).text
 
 
-def test_a_whole_campaign_makes_a_page_of_a_few_megabytes(whole: CampaignResults, whole_page: Page) -> None:
+def test_the_whole_paper_makes_a_page_of_less_than_a_megabyte(whole: CampaignResults, whole_page: Page) -> None:
     assert len(whole.trials) == 4 * 4 * 7 * 4 * 3
-    assert len(whole_page.source) - len(plotly_js()) < 3_000_000
+    assert len(report_page(whole).encode()) < 1_000_000

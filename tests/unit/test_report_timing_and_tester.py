@@ -9,12 +9,13 @@ from netbench.model.distributions import ClockOffset, LossRuns, Spread
 from netbench.model.selftest_record import SelftestRecord
 from netbench.model.tester import HostIdentity, Identities, Identity, StreamEnds
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.delay_and_order import delay_against_offered
 from netbench.report.styles import styles
 from netbench.report.tester_section import selftest_page
 from netbench.statistics.delay_percentiles import delay_of, greatest_time, least_time, mean_time, refusals
 from netbench.statistics.frame_order import Order, order_of
 from netbench.statistics.groups import group_trials
-from tests.unit.charts import delay_against_offered
+from tests.unit.charts import lines
 from tests.unit.report_page import Page, page_of
 from tests.unit.results_factory import MANIFEST, campaign, spread, stream_counts, trial
 
@@ -58,11 +59,10 @@ def test_percentiles_of_valid_trials_are_averaged_and_extremes_kept() -> None:
     assert greatest_time(group, lambda counts: counts.delay, lambda delay: delay.largest_ns) == 90_000
     text = page_of(campaign(trials)).text
     assert "raw 1000fps 1.3 10.0 40.0 40.0" in text
-    lines = [trace for trace in delay_against_offered([group], styles(["raw"])).data if trace.hovertext]
-    assert [(list(one.y), one.line.dash) for one in lines] == [
-        ([pytest.approx(0.04)], "solid"),
-        ([pytest.approx(0.040003, rel=1e-9)], "dot"),
-    ]
+    drawn = lines(delay_against_offered([group], styles(["raw"])))
+    assert [one.look.dash for one in drawn] == ["solid", "dot"]
+    assert [mark.y for one in drawn for mark in one.marks] == pytest.approx([0.04, 0.040003], rel=1e-9)
+    assert drawn[0].marks[0].numbers["delay_p999_us"] == pytest.approx(40.003)
 
 
 def test_the_bound_of_the_clocks_stands_beside_the_delay() -> None:

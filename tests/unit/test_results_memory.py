@@ -54,8 +54,7 @@ def bytes_a_trial(work: Callable[[CampaignResults], object], campaigns: dict[int
     return (many - few) / (MANY - FEW)
 
 
-def test_a_report_holds_little_of_each_trial(campaigns, tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "plotly_js", str)  # as large as all trials of so few
+def test_a_report_holds_little_of_each_trial(campaigns, tmp_path):
     assert (
         bytes_a_trial(lambda results: page.write_report(results, tmp_path / "report.html"), campaigns)
         < MOST_IN_A_REPORT

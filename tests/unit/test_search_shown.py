@@ -11,6 +11,7 @@ from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
+from netbench.report.findings import findings
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -107,3 +108,16 @@ def test_the_report_has_bounds_and_delays_under_load() -> None:
     assert "nothing measured: uut-failed: dead" in text
     assert "50 % of NDR" in text
     assert "Highest loads" not in page_of(campaign([trial(stream_counts())])).text
+
+
+def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
+    other = replace(FOUND, uut="vm", lower_fps=49_500.0, upper_fps=50_000.0)
+    results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
+    (found,) = [one for one in findings(results) if one.chart == "searches"]
+    assert found.text == (
+        "The highest load of 64-byte frames in dedicated that meets NDR: raw 99.6 … 100.0 kfps; vm 49.5 … 50.0 kfps,"
+        " 0.50 times (0.49 … 0.50) that of raw (each stream)."
+    )
+    assert findings(replace(results, searches=(FAILED,)))[0].text == (
+        "No search has found a highest load (vm, NDR: nothing measured: uut-failed: dead)."
+    )

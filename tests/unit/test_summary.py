@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from netbench.cli.summary import findings_text
 from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.findings import findings
 from tests.unit.interference_factory import paper_campaign, small_campaign
 from tests.unit.points import loss
 from tests.unit.report_page import printed
@@ -114,3 +116,10 @@ def test_it_names_where_most_frames_of_a_uut_were_lost() -> None:
     text = " ".join(printed(campaign(trials, uuts=("kvm",))).split())
     assert "most lost of kvm: ingress tap (tx_dropped), 75.0 % of 400" in text
     assert "most lost" not in printed(campaign([trial(stream_counts())]))
+
+
+def test_the_terminal_begins_with_the_findings_of_the_report() -> None:
+    results = small_campaign()
+    lines = findings_text(results).plain.splitlines()
+    assert [line.removeprefix("• ") for line in lines] == list(map(str, findings(results)))
+    assert all(line.startswith("• ") for line in lines)

@@ -1,0 +1,372 @@
+"""What a campaign found, in five sentences at most: the page and the terminal begin with the same ones.
+
+Who forwards how much relative to the baseline, where loss begins, where frames are lost, which neighbour costs most,
+and what cannot be said. Only UUTs in the same setting are compared: an emulated CPU says nothing of a real one. The
+baseline is the first UUT of the topology in each setting.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.frame_mix import FrameSize, frames_text, rising
+from netbench.model.scenario import DEDICATED, SHARED_IDLE
+from netbench.model.search import SearchResult, SearchState
+from netbench.model.verdict import Verdict
+from netbench.model.virtualisation import Setting
+from netbench.report.formats import count, frames, mbps, mbps_spread, mean, rough_percent
+from netbench.report.open_questions import open_questions
+from netbench.report.searches import bounds_text, remark
+from netbench.report.styles import label
+from netbench.statistics.groups import Group, best_groups, group_trials, grouped
+from netbench.statistics.interference import RelativeMaximum, compared, relative_maxima
+from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
+from netbench.statistics.limits import LOST, with_limits, would_not_take_more
+from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
+
+_MOST_NAMED = 4  # UUTs in a sentence
+_WORTH_NAMING = 0.1  # of all frames lost: a second place with as many
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence with its numbers, and what it is about in a word or two.
+
+    `chart` is the id of the section of the report that shows the numbers.
+    """
+
+    topic: str
+    text: str
+    chart: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What of a campaign a sentence that compares UUTs is about."""
+
+    scenario: str
+    sources: int
+    frame_size: FrameSize
+
+    def __str__(self) -> str:
+        several = f" from {self.sources} sources" if self.sources > 1 else ""
+        alone = " alone" if self.scenario == DEDICATED else f" in {self.scenario}"
+        return f"{frames_text(self.frame_size)}{several},{alone}"
+
+    def holds(self, group: Group) -> bool:
+        return (group.scenario, group.sources, group.frame_size) == (self.scenario, self.sources, self.frame_size)
+
+
+def findings(results: CampaignResults, groups: Sequence[Group] | None = None) -> tuple[Finding, ...]:
+    """The sentences, in the order in which a reader wants them; one alone where nothing can be said.
+
+    `groups` are those of the results with their limits, where somebody has them already.
+    """
+    groups = with_limits(group_trials(results)) if groups is None else groups
+    said = [
+        *(_highest_loads(results) if results.searches else _most(results, groups)),
+        *(() if results.searches else _first_loss(results, groups)),
+        *_lost(results),
+        *_neighbours(results, groups),
+    ]
+    if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
+        said = []
+    unsaid = [Finding("Open", text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
+    return (*said, *unsaid)
+
+
+def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """The most that each UUT forwards of the smallest frames, undisturbed, in one sentence."""
+    best = best_groups(groups)
+    cell = _cell(best)
+    if cell is None:
+        return
+    own = {group.uut: group for group in best if cell.holds(group)}
+    parts = [_of_setting(uuts, own, groups, results) for uuts in _by_setting(results, own)]
+    yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
+
+
+def _of_setting(
+    uuts: Sequence[str], own: Mapping[str, Group], groups: Sequence[Group], results: CampaignResults
+) -> str:
+    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`."""
+    first, *_ = uuts  # the baseline, even if nothing is known of it
+    there = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
+
+    def name(uut: str) -> str:
+        return label(uut, results.emulated)
+
+    top, *others = there
+    if first not in own:
+        rest = "".join(f", {name(one.uut)} {_amount(one)}" for one in others[:_MOST_NAMED])
+        return (
+            f"{name(top.uut)} forwards {_amount(top)}{rest}; nothing is relative to {name(first)}, the baseline, as it"
+            " has too few valid trials for a maximum"
+        )
+    if not others:
+        return f"{name(top.uut)} forwards {_amount(top)}"
+    base = own[first]
+    relative = [
+        f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, groups), name(first))}"
+        for one in others
+        if one is not base
+    ]
+    lead = f"{name(top.uut)} forwards the most, {_amount(top)}"
+    if top is not base:
+        lead += f", {_part(compared(top, base, groups), name(first))} ({_amount(base)})"
+    left = len(relative) - _MOST_NAMED + 1
+    more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
+    return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
+
+
+def _amount(group: Group) -> str:
+    """The most throughput, with what is to be known of it."""
+    spread = _spread(group.throughput_mbps)
+    most = f"{mbps(mean(group.throughput_mbps))}{spread} Mbit/s"
+    return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+
+
+def _spread(interval: Interval | None) -> str:
+    """` ± 139.0`, to the digits of the mean."""
+    if interval is None or not interval.half_width:
+        return ""
+    if interval.mean >= 1 and interval.half_width < 0.1:
+        return " ± 0.1"  # rounded up
+    spread = mbps_spread(interval)
+    return f" ({spread})" if "…" in spread else f" {spread}"
+
+
+def _part(ratio: RatioOfMeans | None, of: str) -> str:
+    """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
+    if ratio is None or ratio.ratio is None:
+        return f"relative to {of} unknown: {ratio.why_unknown if ratio else 'nothing was received'}"
+    part = f"{_percents(ratio.ratio)} %"
+    if ratio.bound:
+        return f"{ratio.bound} {part} of {of}"
+    if ratio.unknown is Unknown.ONE_REPETITION:
+        return f"{part} of {of} (one repetition, no interval)"
+    if ratio.low is None or ratio.high is None:
+        return f"how that compares to {of} {_cannot(ratio)}"
+    limits = f"({_percents(ratio.low)} … {_percents(ratio.high)} %)"
+    return f"{part} {limits} of {of}" + ("" if ratio.significant else ", no significant difference")
+
+
+def _percents(ratio: float) -> str:
+    """Whole percents; of little a digit more."""
+    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
+
+
+def _cannot(ratio: RatioOfMeans) -> str:
+    words = ratio.why_unknown
+    return words if words.startswith("cannot") else f"cannot be told: {words}"
+
+
+def _repetitions(groups: Iterable[Group]) -> str:
+    """`n = 3`, or `n = 2 … 3`."""
+    numbers = sorted({len(group.valid) for group in groups})
+    return f"n = {numbers[0]}" + (f" … {numbers[-1]}" if len(numbers) > 1 else "")
+
+
+def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """Between which loads of each UUT loss begins, or how much its link takes."""
+    cell = _cell(best_groups(groups))
+    if cell is None:
+        return
+    begins: list[tuple[float, str]] = []
+    never: list[tuple[float, str]] = []
+    for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
+        loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
+        name = label(uut, results.emulated)
+        first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
+        if first is not None:
+            begins.append((_offered(loads[first]), f"{name} {_too_much(loads[: first + 1])}"))
+        elif loads:
+            never.append((_offered(loads[-1]), name))
+    told = [text for _, text in sorted(begins)]
+    left = len(told) - _MOST_NAMED
+    parts = [*told[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])]
+    limit = f"{100 * LOST:g} %"
+    least = ", ".join(name for _, name in never)
+    highest = mbps(max((load for load, _ in never), default=None))
+    if parts and never:
+        parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
+    if parts:
+        yield Finding("Loss", f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
+    elif never:
+        yield Finding(
+            "Loss", f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
+        )
+
+
+def _too_much(loads: Sequence[Group]) -> str:
+    """`from between 100.8 and 302.4 Mbit/s on (30.1 % ± 2.0)`, of rising loads of which the last one is too much."""
+    *below, group = loads
+    at = f"{mbps(_offered(group))} Mbit/s"
+    if group.loss_ratio is None or group.loss_ratio.mean <= LOST:
+        return f"not at {at}, but its link takes no more than that"
+    start = f"from between {mbps(_offered(below[-1]))} and {at} on" if below else f"from {at} or less on"
+    return f"{start} ({_loss(group.loss_ratio)})"
+
+
+def _loss(ratio: Interval) -> str:
+    """`30.1 % ± 2.0`, or its limits where that goes beyond 0 or 100 %."""
+    if not ratio.half_width:
+        return rough_percent(ratio.mean)
+    low, high = ratio.mean - ratio.half_width, ratio.mean + ratio.half_width
+    if low < 0 or high > 1:
+        return f"{rough_percent(ratio.mean)}, {100 * max(0.0, low):.0f} … {100 * min(1.0, high):.0f} %"
+    return f"{rough_percent(ratio.mean)} ± {100 * ratio.half_width:.1f}"
+
+
+def _lost(results: CampaignResults) -> Iterator[Finding]:
+    """Where frames were lost: of all UUTs together, and of those that lost most of theirs elsewhere."""
+    valid = [trial for trial in results.wanted_trials if trial.verdict is Verdict.VALID]
+    if not valid:
+        return
+    by_uut = {uut: lost_frames_by_place(own) for uut, own in grouped(valid, lambda trial: trial.spec.uut).items()}
+    places: Counter[LossPlace] = Counter()
+    for of_uut in by_uut.values():
+        places.update(of_uut)
+    total = places.total()
+    if total <= 0:
+        yield Finding("Where frames are lost", f"No frame was lost in {count(len(valid), 'valid trial')}.", "places")
+        return
+    (first, most), *others = places.most_common(2)
+    shares = [f"{rough_percent(most / total)} were lost at {first.name}"]
+    shares += [
+        f"{rough_percent(number / total)} at {place.name}"
+        for place, number in others
+        if number >= _WORTH_NAMING * total
+    ]
+    apart = []
+    for uut, of_uut in by_uut.items():
+        for place, number in of_uut.most_common(1):
+            if place != first and number > 0:
+                share = rough_percent(number / of_uut.total())
+                apart.append(f"those of {label(uut, results.emulated)} mostly ({share}) at {place.name}")
+    text = f"Of {frames(total)} frames lost in {count(len(valid), 'valid trial')}, {' and '.join(shares)}"
+    yield Finding("Where frames are lost", "; ".join((text, *apart[:_MOST_NAMED])) + ".", "places")
+
+
+def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding]:
+    """Which neighbour takes most of the most throughput, and what it does to the other UUTs."""
+    maxima = relative_maxima(groups)
+    if not maxima:
+        return
+    worse = [one for one in maxima if one.ratio.significant and (one.isolation_index or 1.0) < 1]
+    if worse:
+        worst = min(worse, key=lambda one: one.isolation_index or 0.0)
+        alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
+        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {_left(one.ratio)}" for one in alike)
+        yield Finding(
+            "Neighbours",
+            f"{worst.scenario} costs most: of its most throughput in {worst.baseline}, with"
+            f" {frames_text(worst.victim.frame_size)}, it leaves {left}"
+            f" ({_repetitions(group for one in alike for group in (one.best, one.base))}).",
+            "isolation",
+        )
+        return
+    cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
+    said = [f"{uut}: {_excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
+    yield Finding("Neighbours", f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
+
+
+def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
+    """Whether it is about the same neighbour and frames, and another UUT."""
+    this, other = one.victim, worst.victim
+    return (
+        one.scenario == worst.scenario
+        and (this.sources, this.frame_size) == (other.sources, other.frame_size)
+        and this.uut != other.uut
+    )
+
+
+def _left(ratio: RatioOfMeans) -> str:
+    """`49 % (42 … 57 %)`."""
+    if ratio.ratio is None:
+        return f"an unknown part ({ratio.why_unknown})"
+    part = f"{_percents(ratio.ratio)} %"
+    if ratio.bound:
+        return f"{ratio.bound} {part}"
+    if ratio.low is None or ratio.high is None:
+        return f"what {_cannot(ratio)}"
+    limits = f"{part} ({_percents(ratio.low)} … {_percents(ratio.high)} %)"
+    return limits if ratio.significant else f"{limits}, no significant change"
+
+
+def _excluded(own: Iterable[RelativeMaximum]) -> str:
+    """The largest change that is not excluded, of all neighbours."""
+    limits = [one.ratio.excluded for one in own]
+    known = [limit for limit in limits if limit is not None]
+    if known:
+        return f"a change of more than {100 * max(known):.0f} % can be excluded"
+    return next(iter(dict.fromkeys(_cannot(one.ratio) for one in own if one.ratio.why_unknown)), "none was found")
+
+
+def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
+    """The highest load that each UUT forwards as the first goal has it, relative to the baseline's."""
+    known = [one for one in results.searches if one.lower_fps is not None and one.state is not SearchState.FAILED]
+    if not known:
+        why = [
+            f"{label(one.uut, results.emulated)}, {one.goal}: {remark(one)}" for one in results.searches[:_MOST_NAMED]
+        ]
+        yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
+        return
+    fewest = min(len(one.streams) for one in known)
+    size = min((one.frame_size for one in known), key=rising)
+    goal, scenario = known[0].goal, known[0].scenario
+    own: dict[str, SearchResult] = {}
+    for one in known:
+        if (len(one.streams), one.frame_size, one.goal, one.scenario) == (fewest, size, goal, scenario):
+            own.setdefault(one.uut, one)
+    parts = []
+    for uuts in _by_setting(results, own):
+        base = own.get(uuts[0])
+        for one in sorted((own[uut] for uut in uuts if uut in own), key=lambda one: one.lower_fps or 0.0, reverse=True):
+            text = f"{label(one.uut, results.emulated)} {bounds_text(one)}"
+            parts.append(text if base is None or base is one else f"{text}, {_bounds_ratio(one, base)}")
+    at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
+    yield Finding(
+        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} (each stream).", "searches"
+    )
+
+
+def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:
+    """What the bounds of two searches say of the ratio of their loads."""
+    if not base.lower_fps or not new.lower_fps:
+        return f"nothing relative to {base.uut}"
+    ratio = f"{new.lower_fps / base.lower_fps:.2f} times"
+    if new.upper_fps is None or base.upper_fps is None or SearchState.AT_LEAST in (new.state, base.state):
+        return f"{ratio} the lower bound of {base.uut}"
+    return f"{ratio} ({new.lower_fps / base.upper_fps:.2f} … {new.upper_fps / base.lower_fps:.2f}) that of {base.uut}"
+
+
+def _cell(best: Sequence[Group]) -> _Cell | None:
+    """The least disturbed scenario, the fewest sources, the smallest frames."""
+    scenarios = list(dict.fromkeys(one.scenario for one in best))
+    scenario = next((name for name in (DEDICATED, SHARED_IDLE, *scenarios) if name in scenarios), None)
+    if scenario is None:
+        return None
+    own = [one for one in best if one.scenario == scenario]
+    fewest = min(one.sources for one in own)
+    return _Cell(scenario, fewest, min((one.frame_size for one in own if one.sources == fewest), key=rising))
+
+
+def _by_setting(results: CampaignResults, known: Iterable[str]) -> list[list[str]]:
+    """The UUTs of each setting in which something is known of any, in the order of the topology."""
+    there = set(known)
+    uuts = list(dict.fromkeys((*results.uuts, *known)))
+    found = grouped(uuts, lambda uut: results.settings.get(uut, Setting()))
+    return [own for own in found.values() if there.intersection(own)]
+
+
+def _height(group: Group) -> float:
+    return group.throughput_fps.mean if group.throughput_fps else 0.0
+
+
+def _offered(group: Group) -> float:
+    return group.offered_mbps.mean if group.offered_mbps else 0.0

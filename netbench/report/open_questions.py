@@ -1,0 +1,163 @@
+"""What a campaign leaves open, and what would tell: the last sentence of its findings."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from netbench.model.campaign import CampaignResults
+from netbench.model.verdict import ReasonKind, Verdict
+from netbench.report.formats import count
+from netbench.statistics.groups import Group, best_groups
+from netbench.statistics.interference import relative_maxima
+from netbench.statistics.intervals import RatioOfMeans, Unknown, repetitions_for
+from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
+
+_MOST = 3  # questions in the sentence
+_CLOSE_ENOUGH = 0.1  # an interval of ± so much of a ratio
+_WHAT_HELPS = {
+    ReasonKind.OFFERED_OUT_OF_TOLERANCE: "ask for loads that the source can send, or give it a CPU of its own",
+    ReasonKind.CAPTURE_DROPPED: "take a sink that only counts (--set sink.kind=bpf)",
+    ReasonKind.TESTER_DROPPED: "take a sink that only counts (--set sink.kind=bpf)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Something open and what would tell, and the id of the section that shows it."""
+
+    text: str
+    chart: str
+
+
+def open_questions(
+    results: CampaignResults, groups: Sequence[Group], *, nothing_said: bool
+) -> Iterator[tuple[str, str]]:
+    """The sentence and the id of the section that belongs to it; nothing where nothing is open."""
+    if nothing_said:
+        yield _nothing(results), "verdicts"
+        return
+    found = [
+        *_missing(results),
+        *_not_valid(results),
+        *_lower_bounds(groups),
+        *_too_few(groups),
+        *_emulated(results),
+    ]
+    if found:
+        told = [f"({number}) {one.text}" if len(found) > 1 else one.text for number, one in enumerate(found[:_MOST], 1)]
+        yield f"What cannot be said: {'; '.join(told)}.", found[0].chart
+
+
+def _nothing(results: CampaignResults) -> str:
+    measured = list(results.wanted_trials)
+    if not measured:
+        return f"Nothing can be said yet: no trial has been measured, {results.planned_trials:,} are planned."
+    kinds = _worst_kinds(results)
+    if not kinds:
+        return f"Nothing can be said: none of {count(len(measured), 'trial')} measured has counted frames."
+    kind, trials = kinds[0]
+    helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
+    return (
+        f"Nothing can be said: none of {count(len(measured), 'measured trial')} is valid, most often for {kind.value}"
+        f" ({count(trials, 'trial')}); {helps}."
+    )
+
+
+def _missing(results: CampaignResults) -> Iterator[_Question]:
+    missing = results.planned_trials - len(results.trials) - results.skipped_trials
+    if missing > 0 and not results.searches:
+        yield _Question(
+            f"what {missing:,} of {results.planned_trials:,} planned trials would show; netbench resume makes them",
+            "verdicts",
+        )
+
+
+def _not_valid(results: CampaignResults) -> Iterator[_Question]:
+    wanted = list(results.wanted_trials)
+    left_out = sum(trial.verdict is not Verdict.VALID for trial in wanted)
+    if left_out and not results.searches:
+        (kind, trials), *_ = _worst_kinds(results)
+        helps = _WHAT_HELPS.get(kind, "the verdicts say what was found")
+        which = "is" if left_out == 1 else "are"
+        yield _Question(
+            f"whether {left_out:,} of {count(len(wanted), 'trial')} that {which} not valid would"
+            f" change this (most often {kind.value}, {count(trials, 'trial')}): {helps}",
+            "verdicts",
+        )
+
+
+def _lower_bounds(groups: Sequence[Group]) -> Iterator[_Question]:
+    """Maxima that nobody has found."""
+    limited: dict[str, dict[str, None]] = {}
+    for one in best_groups(groups):
+        if one.limited_by:
+            limited.setdefault(one.limited_by.partition(":")[0], {})[one.uut] = None
+    helps = {
+        THE_LOAD_ASKED: "higher loads would tell (--set loads=…,max)",
+        THE_SOURCE: "a faster source would tell (generator, or more CPUs)",
+    }
+    for limit, uuts in limited.items():
+        how = helps.get(limit, "higher loads that stay valid would tell")
+        yield _Question(
+            f"what {_named(uuts)} can forward beyond what is marked ≥, limited by {limit}: {how}", "maximum"
+        )
+
+
+def _too_few(groups: Sequence[Group]) -> Iterator[_Question]:
+    """Intervals that are not there, or too wide."""
+    valid = [len(group.valid) for group in groups if group.valid]
+    if valid and max(valid) == 1:
+        yield _Question("how far anything scatters, as n = 1: three repetitions or more would tell", "results")
+        return
+    wide = [one for one in relative_maxima(groups) if _is_wide(one.ratio)]
+    if wide:
+        needed = max(_needed(one.best, one.base) for one in wide)
+        uuts = dict.fromkeys(one.victim.uut for one in wide)
+        yield _Question(
+            f"whether a neighbour changes {_named(uuts)} by less than its interval spans: about {needed} repetitions"
+            f" (--set repetitions={needed}) or longer trials would tell",
+            "isolation",
+        )
+
+
+def _is_wide(ratio: RatioOfMeans) -> bool:
+    if ratio.unknown is Unknown.TOO_FEW or ratio.unknown is Unknown.BASE_MAY_BE_ZERO:
+        return True
+    return ratio.excluded is not None and ratio.excluded > _CLOSE_ENOUGH
+
+
+def _needed(*groups: Group) -> int:
+    """Repetitions with which the interval of each mean is close enough."""
+    return max(
+        (
+            repetitions_for(interval, _CLOSE_ENOUGH / 2)
+            for group in groups
+            if (interval := group.throughput_fps) and interval.mean
+        ),
+        default=3,
+    )
+
+
+def _emulated(results: CampaignResults) -> Iterator[_Question]:
+    if emulated := [uut for uut in results.uuts if uut in results.emulated]:
+        yield _Question(
+            f"how fast {_named(emulated)} would be on a real CPU, as it is emulated here: a host with KVM would tell",
+            "uuts",
+        )
+
+
+def _worst_kinds(results: CampaignResults) -> list[tuple[ReasonKind, int]]:
+    """The kinds of reasons against trials, the most frequent first, and how many trials each."""
+    found = Counter(
+        kind
+        for trial in results.wanted_trials
+        for kind in {reason.kind for reason in trial.reasons if reason.kind.verdict is not Verdict.VALID}
+    )
+    return found.most_common()
+
+
+def _named(uuts: Iterable[str]) -> str:
+    names = list(uuts)
+    if len(names) > _MOST + 1:
+        return f"{', '.join(names[:_MOST])} and {len(names) - _MOST} more"
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

@@ -1,0 +1,32 @@
+"""The file that pages are made from, and what is left open in it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from netbench.report import palette
+from netbench.report.markup import Html
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a page says; text of it that is no markup is escaped."""
+
+    title: str
+    version: str
+    byline: str
+    verdict: Html
+    sections: Iterable[Html]
+    contents: Iterable[Html] = ()
+    findings: Iterable[Html] = field(default=())
+
+
+def filled_in(content: Content) -> Iterator[str]:
+    """The page part by part: one in memory whole would take two bytes for each sign, because of a few of them."""
+    loader = PackageLoader("netbench.report", "assets")
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    named = {name: getattr(content, name) for name in Content.__slots__}
+    light = Html(json.dumps(dict(palette.light())))
+    yield from pages.get_template("page.html").generate(named, colours=Html(palette.css()), light=light)

@@ -1,0 +1,168 @@
+"""Figures and tables of a campaign as files for a paper, each from exactly the numbers that its page shows."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from netbench.errors import MissingError
+from netbench.model.campaign import CampaignResults
+from netbench.report import figures
+from netbench.report.chart import Chart
+from netbench.report.delay_and_order import delay_against_offered, has_delay
+from netbench.report.formats import count, mbps, mbps_spread, mean
+from netbench.report.loss_by_place import loss_by_place
+from netbench.report.markup import Column
+from netbench.report.palette import resolved
+from netbench.report.panels import groups_by_uut
+from netbench.report.sections import apart, views
+from netbench.report.shared_host_tables import isolation_columns
+from netbench.report.shown import Shown
+from netbench.report.styles import Style
+from netbench.report.svg import chart_svg
+from netbench.report.tables import mean_column, results_columns, size_column, uut_label
+from netbench.report.text_tables import TableFormat, text_table
+from netbench.results.atomic import write_atomically
+from netbench.statistics.groups import Group, best_groups, grouped
+from netbench.statistics.interference import curves, relative_maxima
+from netbench.statistics.lost_frames import group_outcome, uuts_with_guest
+
+Item = TypeVar("Item")
+
+
+class FigureFormat(StrEnum):
+    """What figures can be written as; the value is also how the name of a file ends."""
+
+    SVG = "svg"
+    PDF = "pdf"
+    PNG = "png"
+    CSV = "csv"
+
+
+def write_publication(
+    results: CampaignResults, figure_formats: Sequence[FigureFormat], tables: Sequence[TableFormat], out: Path
+) -> list[Path]:
+    """Write each figure in each format, and each table, into the directory `out`, made where it is not there.
+
+    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used.
+    """
+    encode = {form: _encoder(form) for form in figure_formats}
+    shown = Shown.of(results)
+    out.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, chart in charts_of(shown):
+        for form in figure_formats:
+            written.append(out / f"{name}.{form.value}")
+            write_atomically(written[-1], encode[form](chart))
+    for table_form in tables:
+        for name, text in tables_of(shown, table_form):
+            written.append(out / f"{name}{table_form.suffix}")
+            write_atomically(written[-1], text.encode())
+    return written
+
+
+def charts_of(shown: Shown) -> Iterator[tuple[str, Chart]]:
+    """The figures of the page by the names that they have there; of several scales the first."""
+    groups, looks = shown.groups, shown.looks
+    choice = views(groups)
+
+    def drawn(
+        items: Sequence[Item],
+        uut_of: Callable[[Item], str],
+        draw: Callable[[Sequence[Item], Mapping[str, Style]], Chart],
+        name: str,
+    ) -> Iterator[tuple[str, Chart]]:
+        for part in apart(items, uut_of, looks, name):
+            if part.items:
+                yield part.name, draw(part.items, looks)
+
+    for view in choice:
+        yield from drawn(view.groups, _uut, figures.offered_against_throughput, f"throughput-{view.name}")
+        yield from drawn(view.groups, _uut, figures.loss_against_offered, f"loss-{view.name}")
+        known = [group for group in view.groups if has_delay(group)]
+        yield from drawn(known, _uut, delay_against_offered, f"delay-{view.name}")
+    scenarios = {group.scenario for group in groups}
+    fewest = min((group.sources for group in groups), default=1)
+    if len(scenarios) > 1:
+        beside = [group for group in groups if group.sources == fewest]
+        yield from drawn(beside, _uut, partial(figures.most_throughput, by_scenario=True), "maximum-scenarios")
+    for place, own in enumerate(grouped(groups, lambda group: group.scenario).values()):
+        if len(scenarios) == 1 or len({group.sources for group in own}) > 1:
+            name = "maximum" if len(scenarios) == 1 else f"maximum-{place}"
+            yield from drawn(own, _uut, figures.most_throughput, name)
+    for sources, maxima in sorted(grouped(relative_maxima(groups), lambda one: one.victim.sources).items()):
+        yield from drawn(maxima, lambda one: one.victim.uut, figures.relative_maximum, f"isolation-{sources}")
+    for sources, own_curves in sorted(grouped(curves(groups), lambda one: one.victim.sources).items()):
+        for place, alike in enumerate(grouped(own_curves, lambda one: one.disturbance).values()):
+            name = f"{sources}-{place}"
+            yield from drawn(alike, lambda one: one.victim.uut, figures.curves_of_throughput, f"curve-{name}")
+            yield from drawn(alike, lambda one: one.victim.uut, figures.curves_of_loss, f"curve-of-loss-{name}")
+    guests = uuts_with_guest(shown.results.trials)
+    for view in choice:
+        outcomes = [
+            [one for group in members if (one := group_outcome(group, guest=uut in guests))]
+            for uut, members in groups_by_uut(view.groups).items()
+        ]
+        lossy = [own for own in outcomes if any(one.drops for one in own)]
+        for place, own_outcomes in enumerate(lossy):
+            yield f"split-{place}-{view.name}", loss_by_place(own_outcomes, looks)
+
+
+def tables_of(shown: Shown, form: TableFormat) -> Iterator[tuple[str, str]]:
+    """The tables of the page that papers want, by the names that their files have."""
+    looks = shown.looks
+    for view in views(shown.groups):
+        columns = (size_column(), *results_columns(looks))
+        caption = f"Means of the valid trials with 95 % intervals, {view.title}; Mbit/s on the wire (L1)"
+        yield f"results-{view.name}", text_table(form, columns, view.groups, caption)
+    most: tuple[Column[Group], ...] = (
+        Column("UUT", lambda group: uut_label(group.uut, looks)),
+        Column("Scenario", lambda group: group.scenario),
+        Column("Sources", lambda group: str(group.sources), "number"),
+        size_column(),
+        Column("≥", lambda group: "≥" if group.limited_by else ""),
+        mean_column("Most throughput Mbit/s", lambda group: group.throughput_mbps, mbps, mbps_spread),
+        Column("At load", lambda group: str(group.load)),
+        Column("Offered Mbit/s", lambda group: mbps(mean(group.offered_mbps)), "number"),
+        Column("n", lambda group: str(len(group.valid)), "number"),
+        Column("Limited by", lambda group: group.limited_by or "the UUT"),
+    )
+    caption = "The highest mean throughput at any load, with 95 % intervals; ≥: not saturated"
+    yield "maximum", text_table(form, most, best_groups(shown.groups), caption)
+    if maxima := relative_maxima(shown.groups):
+        caption = f"What neighbours leave: {count(len(maxima), 'ratio')} to {figures.baselines_named(maxima)}"
+        yield "isolation", text_table(form, isolation_columns(looks), maxima, caption)
+
+
+def _encoder(form: FigureFormat) -> Callable[[Chart], bytes]:
+    if form is FigureFormat.CSV:
+        return _csv
+    if form is FigureFormat.SVG:
+        return lambda chart: resolved(chart_svg(chart)).encode()
+    try:
+        import cairosvg  # noqa: PLC0415 - optional
+    except ImportError:
+        raise MissingError(
+            f"figures as {form.value.upper()} need CairoSVG; add it with: pip install 'netbench[figures]'"
+        ) from None
+    except OSError:  # it is there, and the library that it loads is not
+        raise MissingError(
+            f"figures as {form.value.upper()} need the library libcairo2; add it with: apt-get install libcairo2"
+        ) from None
+    if form is FigureFormat.PDF:
+        return lambda chart: bytes(cairosvg.svg2pdf(resolved(chart_svg(chart)).encode()))
+    return lambda chart: bytes(cairosvg.svg2png(resolved(chart_svg(chart)).encode(), scale=2))
+
+
+def _csv(chart: Chart) -> bytes:
+    text = io.StringIO()
+    names, rows = chart.table
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue().encode()
+
+
+def _uut(group: Group) -> str:
+    return group.uut

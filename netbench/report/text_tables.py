@@ -1,0 +1,92 @@
+"""Tables as Markdown and as LaTeX, of the same columns as those of the page."""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from markupsafe import Markup
+
+from netbench.report.markup import Column, with_spreads
+
+Item = TypeVar("Item")
+
+_OF_MARKDOWN = {"|": "\\|", "\n": " "}
+# What LaTeX takes for something else, or its fonts may not have.
+_OF_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "≥": r"$\ge$",
+    "≤": r"$\le$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "…": r"\dots{}",
+    "–": "--",
+    "µ": r"$\mu$",
+    "÷": r"$\div$",
+    "\n": " ",
+}
+
+
+class TableFormat(StrEnum):
+    """What tables can be written as; the value is what a command line has."""
+
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+
+    @property
+    def suffix(self) -> str:
+        """How the name of a file ends."""
+        return {TableFormat.MARKDOWN: ".md", TableFormat.LATEX: ".tex"}[self]
+
+
+def text_table(form: TableFormat, columns: Iterable[Column[Item]], items: Iterable[Item], caption: str) -> str:
+    """A table with a row per item under a caption; numbers are flush right.
+
+    LaTeX needs the package booktabs, and text that is UTF-8.
+    """
+    every = list(with_spreads(columns))
+    titles = [column.title for column in every]
+    rows = [[_plain(column.cell(item)) for column in every] for item in items]
+    right = [column.css in ("number", "spread") for column in every]
+    draw = {TableFormat.MARKDOWN: _markdown, TableFormat.LATEX: _latex}[form]
+    return draw(titles, rows, right, caption)
+
+
+def _plain(cell: str) -> str:
+    """A cell without its markup."""
+    return cell.striptags() if isinstance(cell, Markup) else cell
+
+
+def _markdown(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
+    lines = [titles, ["---:" if one else "---" for one in right], *rows]
+    told = ("| " + " | ".join(_escaped(cell, _OF_MARKDOWN) for cell in line) + " |" for line in lines)
+    return f"{caption}\n\n" + "\n".join(told) + "\n"
+
+
+def _latex(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], caption: str) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(_escaped(cell, _OF_LATEX) for cell in cells) + r" \\"
+
+    alignment = "".join("r" if one else "l" for one in right)
+    return "\n".join(
+        (
+            r"\begin{table}",
+            rf"\caption{{{_escaped(caption, _OF_LATEX)}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            line(titles),
+            r"\midrule",
+            *map(line, rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        )
+    )
+
+
+def _escaped(text: str, signs: dict[str, str]) -> str:
+    return "".join(signs.get(sign, sign) for sign in text)

@@ -1,0 +1,186 @@
+"""The sentences that a report begins with, from made-up results."""
+
+from dataclasses import replace
+
+import pytest
+
+from netbench.model.verdict import Reason, ReasonKind
+from netbench.report.findings import findings
+from tests.unit.interference_factory import small_campaign
+from tests.unit.results_factory import campaign, comparison, guests, stream_counts, trial
+
+LATE = (Reason(ReasonKind.OFFERED_OUT_OF_TOLERANCE, "s1", "offered 1,800 of 2,000"),)
+
+
+def at(load, *received, uut="raw", scenario="dedicated", reasons=()):
+    """A repetition for each number received at a load in frames/s, of one second."""
+    return [
+        trial(
+            stream_counts(sent=load, received=one, intended_fps=float(load), intended_frames=load),
+            uut=uut,
+            scenario=scenario,
+            load=f"{load}fps",
+            repetition=number,
+            reasons=reasons,
+        )
+        for number, one in enumerate(received, start=1)
+    ]
+
+
+def said(trials, **more):
+    found = findings(campaign(trials, **more))
+    assert len(found) <= 5
+    assert all(one.text.endswith(".") and one.text.count(". ") == 0 for one in found), "one sentence each"
+    return [(one.chart, one.text) for one in found]
+
+
+LOSSY = [*at(100_000, 100_000, 100_000, 100_000), *at(200_000, 150_000, 151_000, 149_000)]
+BETTER = at(200_000, 180_000, 181_000, 179_000, uut="other")
+
+
+def test_who_forwards_how_much_relative_to_the_first_uut_where_loss_begins_and_where_frames_were_lost():
+    (most, text), (loss, begins), (places, lost) = said([*LOSSY, *BETTER], uuts=("raw", "other"))
+    assert (most, loss, places) == ("maximum", "loss", "places")
+    assert text == (
+        "Of 64-byte frames, alone, other forwards the most, 121.0 ± 1.7 Mbit/s, 120 % (117 … 123 %) of raw"
+        " (100.8 ± 1.7 Mbit/s) (n = 3)."
+    )
+    assert begins == (
+        "Of these frames more than 0.5 % is lost by other from 134.4 Mbit/s or less on (10.0 % ± 1.2);"
+        " raw from between 67.2 and 134.4 Mbit/s on (25.0 % ± 1.2)."
+    )
+    assert lost == "Of 210,000 frames lost in 9 valid trials, 100 % were lost at uut."
+
+
+def test_one_uut_has_nothing_to_be_relative_to():
+    (_, text), *_ = said(LOSSY)
+    assert text == "Of 64-byte frames, alone, raw forwards 100.8 ± 1.7 Mbit/s (n = 3)."
+
+
+def test_a_maximum_that_the_load_asked_limits_is_a_lower_bound_and_so_is_what_refers_to_it():
+    (_, text), (_, begins), _, (chart, unsaid) = said(
+        [*at(200_000, 200_000, 200_000), *at(200_000, 180_000, 180_100, uut="other")], uuts=("raw", "other")
+    )
+    assert "raw forwards the most, ≥ 134.4 ± 0.1 Mbit/s, not saturated: limited by the load asked" in text
+    assert "other 121.0 ± 0.4 Mbit/s, ≤ 90 % of raw (n = 2)" in text
+    assert begins.endswith("; raw no more than that, up to 134.4 Mbit/s offered.")
+    assert chart == "maximum"
+    assert unsaid == (
+        "What cannot be said: what raw can forward beyond what is marked ≥, limited by the load asked: higher loads"
+        " would tell (--set loads=…,max)."
+    )
+
+
+def test_where_nothing_is_lost_up_to_which_load_is_said():
+    _, (_, begins), (_, lost), _ = said(at(200_000, 200_000, 200_000))
+    assert begins == "Of these frames no more than 0.5 % is lost by raw, up to 134.4 Mbit/s offered."
+    assert lost == "No frame was lost in 2 valid trials."
+
+
+def test_a_saturated_source_is_said_to_be_the_limit():
+    full = [
+        trial(
+            stream_counts(sent=5000, received=5000, intended_fps=None, intended_frames=None), load="max", repetition=n
+        )
+        for n in (1, 2)
+    ]
+    (_, text), *_, (_, unsaid) = said(full)
+    assert "not saturated: limited by the source" in text
+    assert "a faster source would tell" in unsaid
+
+
+def test_a_link_that_pushes_back_takes_no_more():
+    held = (Reason(ReasonKind.SATURATED, "s1", "held up"),)
+    counts = stream_counts(sent=1500, received=1500, intended_fps=2000.0, intended_frames=2000)
+    (_, text), (_, begins), *_ = said([trial(counts, load="2000fps", repetition=n, reasons=held) for n in (1, 2)])
+    assert "≥" not in text
+    assert "raw not at 1.0 Mbit/s, but its link takes no more than that" in begins
+
+
+def test_of_single_repetitions_nothing_is_said_to_be_certain():
+    (_, text), *_, (chart, unsaid) = said(
+        [*at(200_000, 150_000), *at(200_000, 180_000, uut="other")], uuts=("raw", "other")
+    )
+    assert "120 % of raw (one repetition, no interval) (100.8 Mbit/s) (n = 1)" in text
+    assert "how far anything scatters, as n = 1: three repetitions or more would tell" in unsaid
+    assert chart == "results"
+
+
+def test_two_repetitions_that_scatter_tell_no_ratio_and_how_many_would():
+    heavy = at(200_000, 60_000, 140_000, scenario="cpu-heavy")
+    *_, (chart, costs), (_, unsaid) = said([*at(200_000, 150_000, 151_000), *heavy])
+    assert (chart, costs) == (
+        "isolation",
+        "No neighbour is known to take throughput from a UUT; raw: cannot be told with n = 2.",
+    )
+    assert "whether a neighbour changes raw by less than its interval spans: about 50 repetitions" in unsaid
+
+
+def test_an_invalid_baseline_leaves_numbers_that_are_relative_to_nothing():
+    bad = at(200_000, 150_000, 150_000, reasons=LATE)
+    heavy = [*at(200_000, 180_000, 181_000, uut="other", scenario="cpu-heavy")]
+    (_, text), *_, (_, unsaid) = said([*bad, *BETTER, *heavy], uuts=("raw", "other"))
+    assert text == (
+        "Of 64-byte frames, alone, other forwards 121.0 ± 1.7 Mbit/s; nothing is relative to raw, the baseline, as it"
+        " has too few valid trials for a maximum (n = 3)."
+    )
+    assert "whether 2 of 7 trials that are not valid would change this (most often offered-out-of-tolerance" in unsaid
+
+
+@pytest.mark.parametrize("scenario", ["dedicated", "cpu-heavy"])
+def test_a_ratio_is_of_loads_that_are_valid_on_both_sides_whichever_side_is_not(scenario):
+    """Of the side that has only low loads left nothing follows, neither that it is less nor that it is more."""
+    low_only = [
+        *at(50_000, 50_000, 50_000, 50_000, scenario=scenario),
+        *at(200_000, 150_000, 150_000, 150_000, scenario=scenario, reasons=LATE),
+    ]
+    other = "cpu-heavy" if scenario == "dedicated" else "dedicated"
+    both = [
+        *at(50_000, 50_000, 50_000, 50_000, scenario=other),
+        *at(200_000, 150_000, 151_000, 149_000, scenario=other),
+    ]
+    texts = dict(said([*low_only, *both]))
+    assert texts["isolation"].startswith("No neighbour is known to take throughput from a UUT; raw: cannot be told:")
+    assert "too few valid trials" in texts["isolation"]
+
+
+def test_the_neighbour_that_costs_most_and_what_it_leaves():
+    texts = {one.chart: one.text for one in findings(small_campaign())}
+    assert texts["isolation"] == (
+        "network-50 costs most: of its most throughput in dedicated, with 64-byte frames, it leaves kvm"
+        " 50 % (48 … 52 %) (n = 2)."
+    )
+
+
+def test_without_a_valid_trial_one_sentence_says_so_and_what_helps():
+    assert said(at(200_000, 150_000, 150_000, reasons=LATE)) == [
+        (
+            "verdicts",
+            "Nothing can be said: none of 2 measured trials is valid, most often for offered-out-of-tolerance"
+            " (2 trials); ask for loads that the source can send, or give it a CPU of its own.",
+        )
+    ]
+    assert said([], planned=12) == [
+        ("verdicts", "Nothing can be said yet: no trial has been measured, 12 are planned.")
+    ]
+
+
+def test_emulated_uuts_are_relative_to_those_of_their_own_kind_alone():
+    most, *_, unsaid = findings(guests())
+    assert "e1000 (emulated)" in most.text
+    assert "of raw" not in most.text
+    assert "of virtio (emulated)" in most.text
+    assert unsaid.text.startswith("What cannot be said: (1) what 4 of 148 planned trials would show")
+
+
+def test_many_uuts_make_no_longer_a_sentence():
+    names = tuple(f"uut-{number}" for number in range(9))
+    trials = [one for name in names for one in at(200_000, 150_000, 151_000, uut=name)]
+    (_, text), *_ = said(trials, uuts=names)
+    assert "and 5 more UUTs less" in text
+
+
+def test_a_whole_campaign_has_five_findings_at_most():
+    results = comparison(repetitions=2)
+    assert 3 <= len(findings(results)) <= 5
+    assert findings(replace(results, planned_trials=len(results.trials)))[0] == findings(results)[0]
