@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-# RFC 6985, section 3. What a link takes is less than 16,000 bytes here; and z, its MTU, is written as a number.
+# RFC 6985, section 4. What a link takes is less than 16,000 bytes here; and z, its MTU, is written as a number.
 _LETTERS = {
     "a": 64,
     "b": 128,
@@ -24,7 +24,7 @@ _LETTERS = {
     "i": 9000,
     "j": 16_000,
 }
-_CUSTOM_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # section 4
+_CUSTOM_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # section 5
 _MOST_FRAMES = 1024  # of a genome; the source xdp has as many places (netbench/bpf/programs/source.c)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,39}")
 _TIMES = re.compile(r"(?P<times>\d{1,4})\s*[x×]\s*(?P<size>\d{1,5})")
@@ -72,10 +72,10 @@ class FrameMix:
 
     @property
     def in_letters(self) -> str:
-        """The sequence as RFC 6985 has it reported (sections 3 and 4), which is exact.
+        """The sequence as RFC 6985 has it reported (sections 4 and 5), which is exact.
 
         `IMIX - aaag`, where all sizes are those of its table, else `CUSTOM IMIX - AAB; A = 64, B = 594`. A mix of more
-        than 26 sizes that are not has no letters: its sizes are written down.
+        than 26 sizes that are not has no letters: its sizes are written down, in runs (section 6.1).
         """
         known = {size: letter for letter, size in _LETTERS.items()}
         if set(self.genome) <= set(known):

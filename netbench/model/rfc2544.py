@@ -35,7 +35,7 @@ class LossAtLoad:
 class BackToBack:
     """The longest bursts at `rate_fps` of which nothing was lost, in frames of each stream (section 26.4).
 
-    One from each of the searches of RFC 9004, section 6, with bursts of at most `longest_frames`. `throughput_fps` is
+    One from each of the searches of RFC 9004, section 6.3, with bursts of at most `longest_frames`. `throughput_fps` is
     that of section 26.1. Where shorter bursts could not be sent, `too_long_frames` is the shortest one that lost some.
     """
 
@@ -63,7 +63,7 @@ class BackToBack:
 
     @property
     def implied_buffer_s(self) -> float | None:
-        """Seconds that the mean burst takes to be sent: RFC 9004, section 6, "Implied DUT Buffer Time"."""
+        """Seconds that the mean burst takes to be sent: RFC 9004, section 6.4, "Implied DUT Buffer Time"."""
         mean = self.mean_frames
         return None if mean is None else mean / self.rate_fps
 

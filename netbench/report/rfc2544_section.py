@@ -127,7 +127,7 @@ def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Ht
         if any(tests.losses for _, tests in own):
             yield element("h4", "Frame loss rate (section 26.3)")
             yield drawn_apart(own, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
-        bursts = "Back-to-back frames (section 26.4, RFC 9004)"
+        bursts = "Back-to-back frames (section 26.4, RFC 9004; by halving)"
         yield from _table(own, looks, bursts, lambda tests: tests.back_to_back is not None, _BACK_TO_BACK)
         recovery = "System recovery (section 26.5)"
         yield from _table(own, looks, recovery, lambda tests: tests.recovery is not None, _RECOVERY)
@@ -253,6 +253,13 @@ def _frames(mean: float | None) -> str:
     return UNKNOWN if mean is None else f"{mean:,.1f}"
 
 
+def _known_to(row: Row) -> str:
+    """How far apart the burst that came out whole and the one that did not are at most: the step of RFC 9004."""
+    search, tests = row
+    bursts = tests.back_to_back
+    return f"{max(1, int(search.width * max(bursts.frames))):,}" if bursts and bursts.frames else UNKNOWN
+
+
 def _each(values: Sequence[float], one: Callable[[float], str]) -> str:
     return ", ".join(map(one, values)) or UNKNOWN
 
@@ -287,6 +294,8 @@ _BACK_TO_BACK: tuple[Cell, ...] = (
     ("Largest", _bursts(lambda found: frames(max(found.frames, default=None)))),
     ("Standard deviation", _bursts(lambda found: _frames(found.deviation_frames))),
     ("Searches", _bursts(lambda found: str(len(found.frames)))),
+    ("Known to, frames", lambda row: _known_to(row)),
+    ("Longest tried", _bursts(lambda found: frames(found.longest_frames))),
     ("Implied buffer, µs", _bursts(lambda found: _microseconds(found.implied_buffer_s))),
     ("Corrected buffer, µs", lambda row: buffer_text(row[1])),
     ("In frames", _bursts(lambda found: _frames(found.corrected_buffer_frames))),

@@ -56,6 +56,7 @@ class Throughput:
     line_rate_fps: float
     state: SearchState
     is_smallest: bool  # of the frame sizes of the profile: resets are measured with those only (section 26.6)
+    is_mix: bool = False  # of frame sizes: bursts are not measured with such (RFC 9004, section 3)
 
 
 def measure_tests(
@@ -135,6 +136,9 @@ def _back_to_back(asked: SearchOptions, throughput: Throughput, trials: Trials) 
     found = BackToBack(rate, throughput.fps, max(1, round(rate * wanted.longest)), ())
     if throughput.state is SearchState.AT_MOST:
         yield replace(found, refused=_NO_THROUGHPUT)
+        return
+    if throughput.is_mix:
+        yield replace(found, refused="not with frames of several sizes (RFC 9004, section 3)")
         return
     if throughput.state is SearchState.AT_LEAST:
         # RFC 9004, section 6.1: such sizes are left out.
@@ -252,7 +256,7 @@ def _useful(measure: Callable[[], Measured], most: int = _MOST_USELESS) -> Measu
     raise GivenUpError(why)
 
 
-def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool) -> tuple[int, float]:
+def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool, is_mix: bool) -> tuple[int, float]:
     """How many trials they will take for each search, and how many seconds of traffic, about."""
     trials, seconds = 0, 0.0
     if LATENCY in asked.tests:
@@ -260,7 +264,7 @@ def expected_of_tests(asked: SearchOptions, trial_s: float, *, is_smallest: bool
     if FRAME_LOSS_RATE in asked.tests:
         most, most_s = LossRate(Goal("", 0.0, 0.0), trial_s=trial_s).expected()
         trials, seconds = trials + most, seconds + most_s
-    if BACK_TO_BACK in asked.tests:
+    if BACK_TO_BACK in asked.tests and not is_mix:
         # Each halves what is left, and what is left is short soon.
         halvings = 1 + ceil(log2(1 / asked.width))
         trials += asked.back_to_back.times * halvings
@@ -288,14 +292,15 @@ def deviations(asked: SearchOptions, profile: Profile) -> Iterator[str]:
         yield (
             "latency is measured of every frame, by time stamps that software makes at the source and at the sink, "
             "instead of one tagged frame after 60 s (section 26.2): a trial's value is their mean, from the moment "
-            "that a frame is handed to the source's NIC until it is taken from the sink's"
+            "that a frame is handed to the source's NIC until it is taken from the sink's, which is neither of the two "
+            "definitions of RFC 1242 (section 3.8)"
         )
         yield from _shorter("latency's trials", asked.latency.duration, _LATENCY_S, "section 26.2")
         yield from _fewer("trials of latency", asked.latency.times, _LATENCY_TIMES, "section 26.2")
     if FRAME_LOSS_RATE in asked.tests:
         yield (
-            "frame loss is measured at parts of the highest rate that the sources can be paced at, or that is asked "
-            "for, not of the link's (section 26.3)"
+            "frame loss is measured, and drawn, at parts of the highest rate that the sources can be paced at, or that "
+            "is asked for, not of the link's (section 26.3)"
         )
     if BACK_TO_BACK in asked.tests:
         yield (

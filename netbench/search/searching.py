@@ -7,7 +7,7 @@ from math import inf
 from statistics import fmean
 
 from netbench.errors import UsageError
-from netbench.model.frame_mix import FrameSize, rising
+from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
@@ -116,11 +116,15 @@ class Search(Schedule):
 
         Those that are over say how many trials one takes here.
         """
-        alike = []
+        alike, boot = [], 1
         for cell in self._cells:
             if not self._is_over(cell):
                 trials, traffic_s = self._expected(cell)
-                alike += [self._alike(cell, traffic_s / trials)] * trials
+                one, resets = self._alike(cell, traffic_s / trials), self._resets(cell)
+                alike += [replace(one, boot=boot)] * (trials - resets)
+                # What follows a reset is measured on another boot, with warm-up trials of its own.
+                alike += [replace(one, boot=boot + number) for number in range(1, resets + 1)]
+                boot += resets
         return self.wanted.costs.expected_s(alike)
 
     def _expected(self, cell: _Cell) -> tuple[int, float]:
@@ -130,12 +134,20 @@ class Search(Schedule):
         over = [self._found[one][0] for one in self._trials_before]
         if over:
             trials, traffic_s = round(fmean(one.trials for one in over)), fmean(one.seconds for one in over)
-        more, more_s = expected_of_tests(self._asked, profile.duration, is_smallest=self.is_smallest(cell))
+        more, more_s = expected_of_tests(
+            self._asked,
+            profile.duration,
+            is_smallest=self.is_smallest(cell),
+            is_mix=isinstance(cell.frame_size, FrameMix),
+        )
         afterwards = len(self._asked.delay_at) + (self._asked.overload is not None)
         held_s = self._asked.held_s(profile.duration)
         trials += 1 + afterwards + more + (_TIMES_HELD if held_s else 0)
         traffic_s += afterwards * profile.duration + more_s + _TIMES_HELD * held_s
         return trials, traffic_s
+
+    def _resets(self, cell: _Cell) -> int:
+        return self._asked.reset.times if RESET in self._asked.tests and self.is_smallest(cell) else 0
 
     def is_smallest(self, cell: _Cell) -> bool:
         """Whether its frames are the smallest ones of the profile."""
@@ -278,7 +290,14 @@ class _Walk:
         try:
             line_rate = line_rate_fps(self._link_bps, self._cell.frame_size)
             is_smallest = self._search.is_smallest(self._cell)
-            throughput = Throughput(found.lower_fps or 0.0, highest, line_rate, found.state, is_smallest)
+            throughput = Throughput(
+                found.lower_fps or 0.0,
+                highest,
+                line_rate,
+                found.state,
+                is_smallest,
+                is_mix=isinstance(self._cell.frame_size, FrameMix),
+            )
             measure_tests(self._search._asked, self._search.wanted.profile, throughput, self, keep)
         finally:
             self._trials = searched

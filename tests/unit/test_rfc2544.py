@@ -12,12 +12,14 @@ from netbench.cli.summary import rfc2544_table
 from netbench.model.campaign import CampaignResults
 from netbench.model.counts import Window
 from netbench.model.distributions import Spread
+from netbench.model.pace import Pace
 from netbench.model.rfc2544 import BackToBack, Latency, LossAtLoad, Recovery, Reset, Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Warning, WarningKind
 from netbench.plan.choice import choose
+from netbench.plan.costs import Costs
 from netbench.plan.making import make_schedule
 from netbench.plan.schedule import Schedule
 from netbench.report.rfc2544_section import bursts_text
@@ -43,11 +45,11 @@ SHORT: dict[str, Any] = {
 }
 
 
-def schedule(tests: Mapping[str, Any] = {}, **more: Any) -> Schedule:
+def schedule(tests: Mapping[str, Any] = {}, costs: Costs | None = None, **more: Any) -> Schedule:
     wanted = profile(
         **{"loads": [], "duration": "10s", "schedule": {"kind": "search", **SHORT, **tests}, "frame_sizes": 64, **more}
     )
-    return make_schedule(choose(topology(), wanted))
+    return make_schedule(replace(choose(topology(), wanted), costs=costs or Costs()))
 
 
 def measured(spec: TrialSpec, *reasons: Reason, recovers_s: float = 0.25, away_s: float = 1.5) -> TrialResult:
@@ -164,6 +166,36 @@ def test_the_reset_is_measured_with_the_smallest_frames() -> None:
         1518: False,
         64: True,
     }
+
+
+def test_bursts_are_of_one_frame_size() -> None:
+    search = schedule({"tests": ["back-to-back"]}, frame_sizes=[64, "imix"])
+    both_s = search.expected_s(())
+    followed(search)
+    alone, mixed = (one.tests.back_to_back for one in search.searches if one.tests)
+    assert alone is not None
+    assert mixed is not None
+    assert (len(alone.frames), alone.refused) == (3, "")
+    assert (mixed.frames, mixed.refused) == ((), "not with frames of several sizes (RFC 9004, section 3)")
+    one_s = schedule({"tests": ["back-to-back"]}, frame_sizes=[64]).expected_s(())
+    without_s = schedule({"tests": ["latency"], "latency": {"duration": "1ms", "times": 1}}).expected_s(())
+    assert both_s is not None
+    assert one_s is not None
+    assert without_s is not None
+    assert both_s == pytest.approx(one_s + without_s, abs=2.0), "the mix takes what a search without bursts takes"
+
+
+def test_each_reset_is_followed_by_a_start_and_its_warm_up_trials_in_the_expected_time() -> None:
+    costs = Costs(trial_s=0.0)
+    warm = replace(costs, warm_up_trials=5)
+    slow = replace(costs, guests={"bridge": Pace(bring_up_s=7.0)})
+    for tests, starts in ([], 1), (["reset"], 3):
+        cold_s, warm_s, slow_s = (schedule({"tests": tests}, one).expected_s(()) for one in (costs, warm, slow))
+        assert cold_s is not None
+        assert warm_s is not None
+        assert slow_s is not None
+        assert slow_s - cold_s == pytest.approx(7.0 * starts)
+        assert warm_s - cold_s == pytest.approx(starts * 5 * 10, rel=0.2), "trials of 10 s, about"
 
 
 def test_a_uut_that_stays_away_and_one_that_does_not_recover() -> None:
@@ -351,6 +383,8 @@ def test_the_report_has_each_test_and_every_deviation() -> None:
         "40,000.0",  # µs that 1,600 frames take at 40,000/s
         "25,000.0",  # µs, corrected: × (1 − 15/40)
         "1,000.0",  # frames
+        "Known to, frames",
+        "80,000",  # frames, the longest burst that was tried
         "300.0 ms",
         "1.50 s",
         "trials: 1 s instead of 60 s (section 24)",
