@@ -39,7 +39,7 @@ from netbench.report.comparison_words import (
 from netbench.report.formats import at_least, change, count, mbps, mean, percent
 from netbench.report.steadiness_words import steadiness_warnings
 from netbench.report.styles import LEGEND, label
-from netbench.results.comparability import Differs, what_differs, what_was_asked_differs
+from netbench.results.comparability import Differs, schedule_of, what_differs, what_was_asked_differs
 from netbench.results.directory import ResultDirectory
 from netbench.statistics.comparison import (
     Campaign,
@@ -62,6 +62,7 @@ from netbench.statistics.search_comparison import (
 _SHOWN = 12  # settings that differ, and regressions
 _WIDE = 24  # characters of a difference
 _COMPLETE = "complete"
+_SEARCH = "search"  # a kind of schedule
 
 
 class PrintingConsole(Console):
@@ -126,6 +127,12 @@ def _read(directories: Sequence[Path]) -> list[_Read]:
     for path, name in zip(directories, names, strict=True):
         directory = ResultDirectory(path)
         found.append(_Read(visible(name if unique else str(path)), directory, directory.results(counters=False)))
+    for one in found:
+        if not one.results.searches and schedule_of(one.directory) == _SEARCH:
+            raise UsageError(
+                f"{one.name} was stopped before its first search was over, so that there is nothing to compare yet; go "
+                f"on with `netbench resume {one.directory.path}`"
+            )
     kinds = {bool(one.results.searches) for one in found}
     if len(kinds) > 1:
         searched, other = (next(one for one in found if bool(one.results.searches) is kind) for kind in (True, False))

@@ -64,6 +64,11 @@ def what_was_asked_differs(base: ResultDirectory, new: ResultDirectory) -> tuple
     return tuple(sorted(found, key=lambda one: not one.matters))
 
 
+def schedule_of(directory: ResultDirectory) -> str | None:
+    """The kind of schedule that a campaign had, by profile.yaml; None where that cannot be read."""
+    return _written(directory.profile).get("schedule.kind")
+
+
 def _of_versions(base: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differs]:
     for key, words in (("netbench", "netbench"), ("git_revision", "netbench's commit")):
         before, after = (_text(one.get(key)) for one in (base, new))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from netbench.model.campaign import CampaignResults
+from netbench.model.profile import Profile
 from netbench.model.topology import Topology
 from netbench.model.trial import TrialResult
 from netbench.results.directory import ResultDirectory
@@ -89,18 +90,21 @@ def as_compared(results: CampaignResults, name: str = "new") -> Campaign:
     return Campaign.of(name, results)
 
 
-def stored(path: Path, results: CampaignResults, lab: Topology | None = None, **manifest: object) -> Path:
+def stored(
+    path: Path, results: CampaignResults, lab: Topology | None = None, asked: Profile | None = None, **manifest: object
+) -> Path:
     """The result directory of a campaign; `manifest` has what differs from that of others."""
+    asked = asked or profile()
     told = {
         **MANIFEST,
         "planned_trials": results.planned_trials,
         "uuts": list(results.uuts),
         "scenarios": ["dedicated"],
-        "digests": digests(lab or topology(), profile()),
+        "digests": digests(lab or topology(), asked),
         **manifest,
     }
     directory = ResultDirectory(path)
-    with directory.created(lab or topology(), profile(), told), closing(Store.open(directory.store)) as store:
+    with directory.created(lab or topology(), asked, told), closing(Store.open(directory.store)) as store:
         for index, one in enumerate(results.trials):
             store.add(replace(one, spec=replace(one.spec, index=index)))
         for uut, facts in results.facts.items():

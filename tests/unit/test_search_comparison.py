@@ -12,6 +12,7 @@ from netbench.model.search import SearchResult, SearchState
 from netbench.results.manifest import with_searches
 from netbench.statistics.search_comparison import compare_searches
 from tests.unit.comparison_factory import made_up, stored
+from tests.unit.inputs import profile
 from tests.unit.report_page import Page
 from tests.unit.results_factory import campaign, guests, stream_counts, trial
 
@@ -159,6 +160,20 @@ def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(monkeypatch, caps
         _, out, _ = run(monkeypatch, capsys, base, new, "--html", page)
         for told in (out, Page(page.read_text()).text):
             assert (words in " ".join(told.split())) == (tests is not None)
+
+
+@pytest.mark.parametrize("order", [("base", "early"), ("early", "base"), ("early", "other")])
+def test_a_campaign_that_was_stopped_within_its_first_search_is_told_to_go_on(
+    monkeypatch, capsys, directories, tmp_path, order
+):
+    asked = profile(loads=[], schedule="search")
+    directories("base", found())
+    for name in ("early", "other"):
+        stored(tmp_path / name, made_up(), asked=asked, planned_trials=None)
+    code, _, err = run(monkeypatch, capsys, *(tmp_path / name for name in order))
+    assert code == ExitCode.USAGE
+    assert "early was stopped before its first search was over" in " ".join(err.split())
+    assert f"netbench resume {tmp_path / 'early'}" in " ".join(err.split())
 
 
 def test_nothing_in_common(monkeypatch, capsys, directories):
