@@ -1,6 +1,6 @@
 """What a search found: the highest load at which a UUT still does what a goal asks for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from netbench.model.distributions import Spread
@@ -40,6 +40,44 @@ class LoadedDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class OneOfSeveral:
+    """One stream of several in the same trials, `seconds` in all: what of it was offered, and what was lost of that.
+
+    A goal is about all streams together, and does not tell one that loses from one that does not. `reverse_of` is the
+    stream whose way back it is, if it is any.
+    """
+
+    stream: str
+    reverse_of: str
+    offered_frames: int
+    lost_frames: int
+    seconds: float
+
+    def __add__(self, other: "OneOfSeveral") -> "OneOfSeveral":
+        return replace(
+            self,
+            offered_frames=self.offered_frames + other.offered_frames,
+            lost_frames=self.lost_frames + other.lost_frames,
+            seconds=self.seconds + other.seconds,
+        )
+
+    @property
+    def offered_fps(self) -> float:
+        """In frames/s."""
+        return self.offered_frames / self.seconds if self.seconds else 0.0
+
+    @property
+    def forwarded_fps(self) -> float:
+        """Of what was offered, in frames/s of sending."""
+        return self.offered_fps * (1 - self.loss_ratio)
+
+    @property
+    def loss_ratio(self) -> float:
+        """Lost ÷ offered."""
+        return self.lost_frames / self.offered_frames if self.offered_frames else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The bounds of one goal, of one UUT in one scenario with these streams and frame size.
 
@@ -52,8 +90,9 @@ class SearchResult:
     part of the upper one. `limited_by` says why the upper bound is not the UUT's doing, where it is not; `unstable`
     what in the trials contradicts that there is one limit; `why` how the UUT failed, in all trials or at the upper
     bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
-    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound. One that is
-    `for_maxima` found what loads of neighbours are a share of.
+    of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound. `each` has the
+    streams one by one, where there are several, in all trials at the lower bound that tell something of the UUT. One
+    that is `for_maxima` found what loads of neighbours are a share of.
     """
 
     uut: str
@@ -78,6 +117,7 @@ class SearchResult:
     tests: Rfc2544Tests | None = None
     overload_fps: float | None = None
     for_maxima: bool = False
+    each: tuple[OneOfSeveral, ...] = ()
 
     @property
     def is_failed(self) -> bool:

@@ -8,7 +8,7 @@ from netbench.report.markup import Column, Html, folded, table
 from netbench.report.panels import size_titles
 from netbench.report.sections import Section, View, chosen, note, section
 from netbench.report.styles import Style
-from netbench.report.tables import mean_column, uut_label
+from netbench.report.tables import mean_column, stream_label, uut_label
 from netbench.statistics.delay_percentiles import delay_of, time_of
 from netbench.statistics.directions import Direction, directions
 from netbench.statistics.groups import grouped
@@ -35,7 +35,7 @@ def _table(own: Sequence[Direction], looks: Mapping[str, Style]) -> Html:
     columns: tuple[Column[Direction], ...] = (
         Column("UUT", lambda one: uut_label(one.group.uut, looks)),
         Column("Load per source", lambda one: str(one.group.load)),
-        Column("Stream", lambda one: f"{one.stream}, reverse of {one.reverse_of}" if one.reverse_of else one.stream),
+        Column("Stream", lambda one: stream_label(one.stream, one.reverse_of)),
         mean_column("Offered Mbit/s", lambda one: one.offered_mbps, mbps, mbps_spread),
         mean_column("Throughput Mbit/s", lambda one: one.throughput_mbps, mbps, mbps_spread),
         Column("Throughput kfps", lambda one: kfps(mean(one.throughput_fps)), "number"),

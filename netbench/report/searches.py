@@ -6,7 +6,7 @@ from html import escape
 from netbench.model.campaign import CampaignResults
 from netbench.model.distributions import Spread
 from netbench.model.frame_mix import rising, size_text
-from netbench.model.search import LoadedDelay, SearchResult, SearchState
+from netbench.model.search import LoadedDelay, OneOfSeveral, SearchResult, SearchState
 from netbench.model.units import l1_bits
 from netbench.report.axes import end_of_axis, uneven_error_bars
 from netbench.report.chart import Chart
@@ -15,7 +15,7 @@ from netbench.report.markup import Column, Html, element, table
 from netbench.report.panels import INK, Bar, Panels, size_titles
 from netbench.report.sections import Section, drawn_apart, note, section
 from netbench.report.styles import Style
-from netbench.report.tables import uut_label
+from netbench.report.tables import stream_label, uut_label
 from netbench.statistics.groups import grouped
 
 _METHODS = {
@@ -102,6 +102,7 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
         ),
         *_drawn(rows, looks),
         _by_scenario(rows, columns),
+        *_streams(rows, looks),
         *_delays(rows, looks),
         link="Highest loads",
     )
@@ -151,6 +152,33 @@ def _reach(same: Sequence[SearchResult]) -> tuple[float, float] | None:
         return None
     lowest = min(one.lower_fps or 0.0 for one in same)
     return (max(one.upper_fps or 0.0 for one in same) - lowest) / 1000, 0.0
+
+
+def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
+    """A row per stream of searches with several; nothing where there are none."""
+    each = [(found, one) for found in rows for one in found.each]
+    if not each:
+        return
+    repeated = len({found.repetition for found, _ in each}) > 1
+    search: Column[tuple[SearchResult, OneOfSeveral]] = Column("Search", lambda row: str(row[0].repetition))
+    columns: tuple[Column[tuple[SearchResult, OneOfSeveral]], ...] = (
+        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
+        Column("Scenario", lambda row: row[0].scenario, "words"),
+        Column("Sources", lambda row: str(len(row[0].streams))),
+        Column("Frame size", lambda row: size_text(row[0].frame_size)),
+        *([search] if repeated else []),
+        Column("Goal", lambda row: row[0].goal, "words"),
+        Column("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of), "words"),
+        Column("Offered, kfps", lambda row: kfps(row[1].offered_fps)),
+        Column("Came out, kfps", lambda row: kfps(row[1].forwarded_fps)),
+        Column("Lost", lambda row: percent(row[1].loss_ratio)),
+    )
+    yield element("h3", "Each stream at its highest load")
+    yield note(
+        "What a goal allows may be lost is of all streams together. Here they are one by one, directions too (RFC 2544,"
+        " section 14), in all trials at the lower bound: what is lost of one alone shows here."
+    )
+    yield table(columns, [each])
 
 
 def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:

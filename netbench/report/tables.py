@@ -159,6 +159,11 @@ def uut_label(uut: str, looks: Mapping[str, Style]) -> Html:
     return join((swatch(looks[uut].colour), looks[uut].label))
 
 
+def stream_label(stream: str, reverse_of: str) -> str:
+    """The name of a stream, and whose way back it is, if it is any."""
+    return f"{stream}, reverse of {reverse_of}" if reverse_of else stream
+
+
 def by_size_title(groups: Iterable[Group]) -> dict[str, list[Group]]:
     """Groups by what panels of their frame size are called, the largest first."""
     by_size = groups_by_size(groups)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from netbench.model.counts import StreamCounts
+from netbench.model.search import OneOfSeveral
 from netbench.model.trial import TrialResult
 from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Verdict
@@ -61,7 +62,13 @@ def what_it_tells(result: TrialResult, width: float) -> Measured:
         longest_missing=max((run for one in streams if (run := one.longest_loss_run_frames) is not None), default=None),
         silent_s=max((seconds for one in streams if (seconds := _silent_s(one)) is not None), default=None),
         throughput_fps=_throughput(streams),
+        each=tuple(map(_one_of_several, streams)) if len(streams) > 1 else (),
     )
+
+
+def _one_of_several(counts: StreamCounts) -> OneOfSeveral:
+    lost = max(0, counts.lost_frames or 0)
+    return OneOfSeveral(counts.stream, counts.reverse_of, counts.sent_frames, lost, counts.duration_s)
 
 
 def _intended(counts: StreamCounts, saturated: bool, width: float) -> int:

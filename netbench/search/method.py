@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netbench.model.distributions import Spread
+from netbench.model.search import OneOfSeveral
 
 
 class GivenUpError(Exception):
@@ -54,6 +55,7 @@ class Measured:
     longest_missing: int | None = None  # of one stream, one after the other
     silent_s: float | None = None  # at the end of sending, until when nothing had arrived of a stream
     throughput_fps: float | None = None  # within the measuring window, of each stream
+    each: tuple[OneOfSeveral, ...] = ()  # stream by stream, where there are several
 
     @property
     def loss_ratio(self) -> float:

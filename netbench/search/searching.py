@@ -1,15 +1,17 @@
 """A campaign that searches: for each UUT, scenario, number of streams and frame size, trial after trial."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf
+from operator import add
 from statistics import fmean
 
 from netbench.errors import UsageError
 from netbench.model.frame_mix import FrameMix, FrameSize, rising
 from netbench.model.rfc2544 import Rfc2544Tests
-from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, SearchResult, SearchState
+from netbench.model.search import THE_HIGHEST_ASKED, LoadedDelay, OneOfSeveral, SearchResult, SearchState
 from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind, line_rate_fps
 from netbench.model.verdict import ReasonKind, Warning, WarningKind
@@ -424,6 +426,7 @@ class _Walk:
             delays=tuple(self._delays) if goal == self._method.goals[0] else (),
             tests=self._tests if goal == self._method.goals[0] else None,
             overload_fps=self._overload_fps if goal == self._method.goals[0] else None,
+            each=_added_up(one for one in at_lower if not (one.limited_by or one.failed)),
         )
 
     def _state(self, lower: float | None, upper: float | None, limited_by: str, *, is_done: bool) -> SearchState:
@@ -457,6 +460,12 @@ def _round(fps: float) -> float:
 
 def _is_at(measured: Measured, load: float) -> bool:
     return measured.load_fps == _round(load)
+
+
+def _added_up(trials: Iterable[Measured]) -> tuple[OneOfSeveral, ...]:
+    """Stream by stream, over trials of the same streams."""
+    by_stream = zip(*(one.each for one in trials), strict=True)
+    return tuple(reduce(add, same) for same in by_stream)
 
 
 def _contradiction(trials: Sequence[Measured], goal: Goal, width: float, bounds: Bounds, sources: int) -> str:

@@ -16,13 +16,14 @@ from netbench.model.units import LoadKind
 from netbench.model.verdict import Reason, ReasonKind
 from netbench.plan.choice import choose
 from netbench.plan.making import make_schedule
-from netbench.results.manifest import searches_of
+from netbench.results.manifest import searches_of, with_searches
 from netbench.search.options import SearchOptions
 from netbench.search.simulated import SimulatedUut
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Fate
 from tests.unit.inputs import profile, shared_topology, topology
-from tests.unit.results_factory import stream_counts, trial
+from tests.unit.report_page import page_of
+from tests.unit.results_factory import campaign, stream_counts, trial
 
 SOURCE_FPS = 1_000_000.0
 NDR: dict[str, Any] = {"method": "mlrsearch", "loss": ["0%", "0.5%"], "initial": "200ms", "duration_sum": "5s"}
@@ -377,6 +378,32 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
     assert [(one.uut, one.streams, one.frame_size) for one in search.searches] == [
         (uut, streams, size) for uut in ("bridge", "route") for streams in (("s1",), ("s1", "s2")) for size in (64, 512)
     ]
+
+
+def test_of_several_streams_each_is_told_at_the_limit_of_all():
+    """A goal of 1 % of both is met where the one way loses 2 % and the other nothing, which shows."""
+    search, results = schedule({"loss": "1%"}, topology(2)), {}
+    while (spec := search.next(results)) is not None:
+        fps = spec.load.fps(64, 1e9) or SOURCE_FPS
+        sent = round(fps * spec.duration_s)
+        back = min(sent, round(50_000 * spec.duration_s))
+        streams = [
+            stream_counts(name, sent=sent, received=received, intended_fps=fps, duration_s=spec.duration_s, **more)
+            for name, received, more in (("s1", sent, {}), ("s2", back, {"reverse_of": "s1"}))
+        ]
+        results[spec.key] = replace(trial(*streams, streams=spec.streams), spec=spec)
+    (found,) = search.searches
+    forth, back = found.each
+    assert (forth.stream, forth.reverse_of, forth.lost_frames) == ("s1", "", 0)
+    assert (back.stream, back.reverse_of) == ("s2", "s1")
+    assert back.loss_ratio == pytest.approx(0.02, abs=0.006)
+    assert back.forwarded_fps == pytest.approx(50_000, rel=1e-4)
+    assert forth.forwarded_fps == pytest.approx(found.lower_fps, rel=1e-3)
+    assert searches_of(with_searches({}, [found])) == (found,)
+    text = page_of(replace(campaign([trial(stream_counts(), uut="bridge")]), searches=(found,))).text
+    assert "s2, reverse of s1 51." in " ".join(text.split("Each stream at its highest load")[1].split())
+    followed(alone := schedule({"loss": "1%"}), SimulatedUut(50_000.0))
+    assert alone.searches[0].each == ()
 
 
 def test_delays_are_measured_at_parts_of_what_was_found():
