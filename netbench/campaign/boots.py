@@ -66,7 +66,7 @@ class Boots:
     """What trials are measured with.
 
     `numbers` are those of the starts of UUTs; `ceilings` are the tester's own, by the VM that UUTs are on (None: none),
-    `tcpdump_holds` what they would be with tcpdump as the sink; what is not there is unknown. `lacking` is what this
+    `reference_holds` what they would be with the default sink; what is not there is unknown. `lacking` is what this
     host lacks for some UUTs, by name; `given_up` holds why others, and neighbours of theirs, were; `earlier` what spoke
     against attempts of a run that was stopped, by key of the trial; `captures_full` with whose captures there were more
     than may be kept.
@@ -82,7 +82,7 @@ class Boots:
     given_up: dict[str, list[str]] = field(default_factory=dict)
     earlier: dict[str, list[tuple[Reason, ...]]] = field(default_factory=dict)
     captures_full: list[str] = field(default_factory=list)
-    tcpdump_holds: dict[str | None, Ceilings] = field(default_factory=dict)
+    reference_holds: dict[str | None, Ceilings] = field(default_factory=dict)
 
     def measure(self, uut: UutSpec, next_trial: NextTrial) -> Generator[TrialResult, None, None]:
         """Measure the trials of a planned boot; each result is to be stored before the next one is asked for.
@@ -252,8 +252,8 @@ class Boots:
     def _measured(self, guests: ActiveGuests, spec: TrialSpec, attempt: int, *, keep_captures: bool) -> TrialResult:
         wanted = Recording.as_wanted(self.profile, self.captures)
         place = self.testbeds.place_of(guests.name)
-        tcpdump_holds = self.tcpdump_holds.get(place, Ceilings())
-        recording = replace(wanted, keep=keep_captures, tcpdump_holds=tcpdump_holds)
+        reference_holds = self.reference_holds.get(place, Ceilings())
+        recording = replace(wanted, keep=keep_captures, reference_holds=reference_holds)
         measured = run_trial(guests.setup(spec), spec, recording, attempt)
         result = _with_ceilings(measured, self.ceilings.get(place, Ceilings()))
         if _why(result, ReasonKind.GENERATOR_FAILED):

@@ -322,8 +322,8 @@ def _look_up_ceilings(testbed: Testbed, selftest: SelftestRecord | None, boots: 
     """Have trials on a testbed judged by the campaign's self-test, where it is one of this testbed."""
     profile, place = boots.profile, testbed.topology.places[0]
     like_this = testbed.topology, profile.generator, testbed.sends(), testbed.receives()
-    with_tcpdump = latest_record(fingerprint(*like_this, SinkSpec()))
-    boots.tcpdump_holds[place] = with_tcpdump.known_ceilings if with_tcpdump else Ceilings()
+    by_default = latest_record(fingerprint(*like_this, SinkSpec()))
+    boots.reference_holds[place] = by_default.known_ceilings if by_default else Ceilings()
     if selftest is None or not selftest.ceilings:
         return  # which was said of all
     if selftest.fingerprint == fingerprint(*like_this, profile.sink):

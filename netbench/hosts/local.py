@@ -129,7 +129,7 @@ def marked_processes(run_id: str) -> Iterator[tuple[int, str]]:
             continue  # ended meanwhile, or not ours to read
 
 
-def end_marked_processes(run_id: str, patience_s: float = 2.0) -> list[str]:
+def end_marked_processes(run_id: str, limit_s: float = 2.0) -> list[str]:
     """Kill them and wait until they are gone; the command lines of those ended."""
     ended = []
     for pid, words in list(marked_processes(run_id)):
@@ -138,5 +138,5 @@ def end_marked_processes(run_id: str, patience_s: float = 2.0) -> list[str]:
             ended.append(words)
         except ProcessLookupError:
             continue
-    wait_until(lambda: not any(marked_processes(run_id)), patience_s, 0.01)
+    wait_until(lambda: not any(marked_processes(run_id)), limit_s, 0.01)
     return ended

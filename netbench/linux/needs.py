@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Feature:
     requires: tuple[str, ...]
     option: str  # of the kernel's configuration
     module: str  # that holds it, where it may be one
-    probe: Callable[[Bench], str]
+    probe: Callable[[Probes], str]
     optional: bool = False
     otherwise: str = ""  # what does without it
     dispensable: bool = False

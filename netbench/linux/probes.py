@@ -43,7 +43,7 @@ class ProbeError(Exception):
     """A feature is not there; the text says what was seen."""
 
 
-class Bench:
+class Probes:
     """Where features are tried: a namespace with the veth pair `nbp0` – `nbp1`, once those probes ran."""
 
     def __init__(self, stack: ExitStack, which: _Which) -> None:
@@ -228,10 +228,10 @@ class Bench:
             raise ProbeError((words.splitlines() or [f"{tool} exited with {done.returncode}"])[0])
 
 
-def attempt(probe: Callable[[Bench], str], bench: Bench) -> str:
+def attempt(probe: Callable[[Probes], str], probes: Probes) -> str:
     """What the probe did. Raises ProbeError when the feature is not there."""
     try:
-        return probe(bench)
+        return probe(probes)
     except (OSError, NetlinkError, subprocess.TimeoutExpired) as error:
         raise ProbeError(_reason(error)) from error
 

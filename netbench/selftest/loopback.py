@@ -11,7 +11,7 @@ from netbench.model.trial import TrialResult, TrialSpec
 from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind, Verdict
 from netbench.plan.schedule import Schedule, Wanted
-from netbench.selftest.sink_watch import Watch, judge_hindrance, this_process
+from netbench.selftest.sink_watch import Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import judge_own_delay
 from netbench.selftest.trials import Pattern, Tester, complaints, total
 from netbench.trial.losses import RING_FULL
@@ -80,7 +80,7 @@ def check_loopback(found: list[Ceiling], tester: Tester, active: ActiveGuest) ->
         why = "it runs inside the VM" if watch.program else "this kind of sink has no process of its own"
         yield Check(name=f"{watch.program or 'the sink'} is left alone", passed=None, detail=f"skipped: {why}")
     else:
-        yield judge_hindrance(watch.program, watch.seen, this_process())
+        yield judge_left_alone(watch.program, watch.seen, this_process())
     for sources in sorted({1, tester.streams}):
         for frame_size in FRAME_SIZES:
             pattern = _pattern(sources, frame_size, Load(LoadKind.MAX))

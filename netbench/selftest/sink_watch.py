@@ -49,7 +49,7 @@ class Watch:
             thread.join()
 
 
-def judge_hindrance(program: str, seen: list[Seen], usual: Seen) -> Check:
+def judge_left_alone(program: str, seen: list[Seen], usual: Seen) -> Check:
     """Whether all were left alone; `usual` is this process itself, whose place in the machine they should share."""
 
     def share(odd: Callable[[Seen], bool]) -> float:

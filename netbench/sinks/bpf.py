@@ -12,7 +12,7 @@ from netbench.hosts.base import Host, kernel_of
 from netbench.hosts.clock import SystemClock, read_clocks
 from netbench.linux.needs import ON_VETH, Feature
 from netbench.linux.netns import namespace_path, within
-from netbench.linux.probes import Bench, ProbeError
+from netbench.linux.probes import ProbeError, Probes
 from netbench.model.frame_mix import largest_bytes
 from netbench.model.received import Received
 from netbench.model.tester import Identity, options_text
@@ -30,7 +30,7 @@ _FEATURE = "bpf-sink"
 _WITHOUT = "`sink: auto` and `sink: tcpdump` do without"
 
 
-def _probe(_: Bench) -> str:
+def _probe(_: Probes) -> str:
     """Load the program and attach it wherever it may be wanted."""
     there, refused = [], []
     hooks: tuple[Wanted, ...] = ("xdp", "tcx")

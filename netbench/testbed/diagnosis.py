@@ -10,7 +10,7 @@ from netbench.bpf.libbpf import PACKAGE
 from netbench.errors import ExitCode, MissingError, NetbenchError
 from netbench.images.library import DEFAULT_IMAGE
 from netbench.linux.needs import Facility, Feature, Tool
-from netbench.linux.probes import Bench, ProbeError, attempt, is_loadable
+from netbench.linux.probes import ProbeError, Probes, attempt, is_loadable
 from netbench.testbed.host_checks import (
     Check,
     Status,
@@ -117,11 +117,11 @@ def _check_kernel(
     """Try the features in order; `done` are the checks that they may rest on."""
     checks = []
     with ExitStack() as stack:
-        bench = Bench(stack, which)
+        probes = Probes(stack, which)
         for feature in features:
             unmet = [done[name] for name in feature.requires if done[name].status is not Status.OK]
             needed = not feature.optional or feature.name in needs
-            check = _not_checked(feature, unmet[0]) if unmet else _try(feature, bench, needed, which)
+            check = _not_checked(feature, unmet[0]) if unmet else _try(feature, probes, needed, which)
             done[feature.name] = check
             checks.append(check)
     return checks
@@ -131,9 +131,9 @@ def _not_checked(feature: Feature, unmet: Check) -> Check:
     return Check(feature.name, Status.WARNING, f"not checked: needs {unmet.name}", unmet.remedy, feature.needed_for)
 
 
-def _try(feature: Feature, bench: Bench, needed: bool, which: Which) -> Check:
+def _try(feature: Feature, probes: Probes, needed: bool, which: Which) -> Check:
     try:
-        found = attempt(feature.probe, bench)
+        found = attempt(feature.probe, probes)
     except ProbeError as error:
         lacking = Status.WARNING if feature.dispensable else Status.MISSING
         status = lacking if needed else Status.ABSENT

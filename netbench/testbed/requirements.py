@@ -14,7 +14,7 @@ from netbench.hosts.local import LocalHost, require_tool
 from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.linux.cgroups import find_controller
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 
 N = TypeVar("N", bound=Need)
 
@@ -31,19 +31,19 @@ TOOLS = (
     Tool("stress-ng", "stress-ng", "loads of neighbours that are no guests", optional=True),
 )
 FEATURES = (
-    Feature("netns", "testbeds of network namespaces", ("root",), "CONFIG_NET_NS", "", Bench.netns),
-    Feature("veth", "links between namespaces", IN_NETNS, "CONFIG_VETH", "veth", Bench.veth),
-    Feature("bridge", "UUTs that bridge", ON_VETH, "CONFIG_BRIDGE", "bridge", Bench.bridge),
-    Feature("bridge-nf", "bridges that no host firewall filters", (*ON_VETH, "bridge"), "", "", Bench.bridge_nf),
-    Feature("forwarding", "UUTs that route", IN_NETNS, "CONFIG_SYSCTL", "", Bench.forwarding),
-    Feature("xdp", "generators on XDP sockets", IN_NETNS, "CONFIG_XDP_SOCKETS", "", Bench.xdp, optional=True),
+    Feature("netns", "testbeds of network namespaces", ("root",), "CONFIG_NET_NS", "", Probes.netns),
+    Feature("veth", "links between namespaces", IN_NETNS, "CONFIG_VETH", "veth", Probes.veth),
+    Feature("bridge", "UUTs that bridge", ON_VETH, "CONFIG_BRIDGE", "bridge", Probes.bridge),
+    Feature("bridge-nf", "bridges that no host firewall filters", (*ON_VETH, "bridge"), "", "", Probes.bridge_nf),
+    Feature("forwarding", "UUTs that route", IN_NETNS, "CONFIG_SYSCTL", "", Probes.forwarding),
+    Feature("xdp", "generators on XDP sockets", IN_NETNS, "CONFIG_XDP_SOCKETS", "", Probes.xdp, optional=True),
     Feature(
         "napi",
         "links with `receive: napi`, on which overload is loss as at a NIC",
         (*ON_VETH, "ethtool", "taskset"),
         "threaded NAPI on veth pairs (Linux 5.13)",
         "",
-        Bench.napi,
+        Probes.napi,
         optional=True,
         otherwise="or go on without: such links receive inline, where overload slows the source",
         dispensable=True,

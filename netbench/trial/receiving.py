@@ -19,13 +19,13 @@ _ARM_LIMIT_S = 10.0
 class Recording:
     """Where sinks that write frames down do so, `snap_length` bytes of each, and whether that is kept.
 
-    `tcpdump_holds` is what tcpdumps held when the testbed was tested.
+    `reference_holds` is what the default sink held when the testbed was tested.
     """
 
     directory: Path
     keep: bool = False
     snap_length: int = 64
-    tcpdump_holds: Ceilings = field(default_factory=Ceilings)
+    reference_holds: Ceilings = field(default_factory=Ceilings)
 
     @classmethod
     def as_wanted(cls, profile: Profile, directory: Path) -> "Recording":
@@ -43,7 +43,7 @@ class Recording:
     ) -> Incoming:
         """What the sink of a stream is to receive in a trial; the rest as of Incoming."""
         record = self.directory / f"trial-{trial}-{path.name}"
-        held = self.tcpdump_holds.fps(sinks, traffic.frame_size)
+        held = self.reference_holds.fps(sinks, traffic.frame_size)
         return Incoming(path, traffic, stamps, from_ns, record, self.keep, self.snap_length, sinks, held)
 
 

@@ -20,7 +20,7 @@ from netbench.hosts.composed import Confined
 from netbench.hosts.lines import Tail, end
 from netbench.linux.changes import AddRunDirectory, AddTap, Change
 from netbench.linux.needs import IN_NETNS, Feature, Need, Tool
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.linux.proc import read_process
 from netbench.model.interfaces import PREFIX
 from netbench.model.pace import Pace
@@ -76,7 +76,7 @@ class Ovs(UnitUnderTest):
             IN_NETNS,
             "CONFIG_OPENVSWITCH",
             "openvswitch",
-            Bench.openvswitch,
+            Probes.openvswitch,
             optional=True,
             otherwise="`datapath: netdev` does without",
         ),

@@ -9,7 +9,7 @@ from netbench.errors import MachineGoneError, MissingError, TestbedError
 from netbench.hosts.composed import Confined
 from netbench.linux.changes import Change, GroOn, SteerReceived
 from netbench.linux.needs import IN_A_VM, ON_VETH, Feature, Need
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.model.entitlement import Cpus
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
@@ -74,7 +74,7 @@ class Raw(UnitUnderTest):
             (*ON_VETH, "nft"),
             "CONFIG_NF_FLOW_TABLE",
             "nf_flow_table",
-            Bench.flowtable,
+            Probes.flowtable,
             optional=True,
             otherwise=f"`forward: route` does without; {IN_A_VM}",
         ),
@@ -84,7 +84,7 @@ class Raw(UnitUnderTest):
             ON_VETH,
             "CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED",
             "act_mirred",
-            Bench.redirect,
+            Probes.redirect,
             optional=True,
             otherwise="`forward: bridge` does without",
         ),
@@ -94,7 +94,7 @@ class Raw(UnitUnderTest):
             ON_VETH,
             "CONFIG_BPF_SYSCALL",
             "",
-            Bench.xdp_redirect,
+            Probes.xdp_redirect,
             optional=True,
             otherwise="`xdp: auto` also works behind the driver; `forward: tc` does without",
         ),

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, model_validator
 from netbench.hosts.base import Host, run_checked
 from netbench.linux.changes import AddDelay, AddTable
 from netbench.linux.needs import IN_A_VM, IN_NETNS, ON_VETH, Feature, Tool
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.model.fields import Seconds
 from netbench.model.interfaces import PREFIX
 from netbench.model.paths import StreamPath
@@ -136,14 +136,14 @@ class Reference(Raw):
     supports = Supports(counters=("NICs", "its own rules"))
     may_need = (
         Tool("nft", "nftables", "reference UUTs, whose drops are known", version="--version"),
-        Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", Bench.nftables),
+        Feature("nftables", "reference UUTs", _WITH_NFT, "CONFIG_NF_TABLES_BRIDGE", "nf_tables", Probes.nftables),
         Feature(
             "numgen",
             "reference UUTs that drop k of n frames",
             (*_WITH_NFT, "nftables"),
             "CONFIG_NFT_NUMGEN",
             "nft_numgen",
-            Bench.numgen,
+            Probes.numgen,
         ),
         Feature(
             "nft-ingress",
@@ -151,7 +151,7 @@ class Reference(Raw):
             (*ON_VETH, "nft"),
             "CONFIG_NF_TABLES_NETDEV",
             "nf_tables",
-            Bench.ingress,
+            Probes.ingress,
             optional=True,
         ),
         Feature(
@@ -160,7 +160,7 @@ class Reference(Raw):
             ON_VETH,
             "CONFIG_NET_SCH_NETEM",
             "sch_netem",
-            Bench.netem,
+            Probes.netem,
             optional=True,
             otherwise=IN_A_VM,
         ),

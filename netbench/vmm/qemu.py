@@ -18,7 +18,7 @@ from netbench.images.library import DEFAULT_IMAGE, find_image
 from netbench.images.on_host import brought, require_in_vm
 from netbench.linux.changes import AddRunDirectory, Change, SetUp
 from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Tool
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.model.pace import Pace
 from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
@@ -112,14 +112,14 @@ class Qemu(Vmm):
     supports = replace(Vmm.supports, attachments=("tap", "macvtap"), pinning=_PINNING)
     emulated_without = "kvm"
     may_need: ClassVar[tuple[Need, ...]] = (
-        Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Bench.tun, optional=True),
+        Feature("tun", "taps for guests", IN_NETNS, "CONFIG_TUN", "tun", Probes.tun, optional=True),
         Feature(
             "macvtap",
             "guests on a NIC of their own",
             ON_VETH,
             "CONFIG_MACVTAP",
             "macvtap",
-            Bench.macvtap,
+            Probes.macvtap,
             optional=True,
         ),
         Tool(qemu_program(), _PACKAGES.get(qemu_program(), "qemu-system"), "guests", optional=True),

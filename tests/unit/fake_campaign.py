@@ -24,7 +24,7 @@ from netbench.model.topology import Topology, UutSpec
 from netbench.results.directory import ResultDirectory
 from netbench.trial.setup import TrialSetup
 from netbench.uut.base import ActiveGuest
-from tests.unit.fakes import FakeSetup, FakeUut, Fate
+from tests.unit.fakes import Behaviour, FakeSetup, FakeUut
 from tests.unit.inputs import profile
 
 T = TypeVar("T")
@@ -35,10 +35,10 @@ def _next(ones: list[T], otherwise: T) -> T:
 
 
 class FakeTestbed:
-    """A testbed whose trials on a UUT meet `fates`, those of the UUT in this order, and then good ones.
+    """A testbed whose trials on a UUT meet `behaviours`, those of the UUT in this order, and then good ones.
 
     `refusals` are why a UUT does not come up, one for each time it is tried, and empty where it does. Streams that the
-    topology gives to neighbours are theirs; fates, refusals and facts of one are under `UUT.NEIGHBOUR`.
+    topology gives to neighbours are theirs; behaviours, refusals and facts of one are under `UUT.NEIGHBOUR`.
     """
 
     def __init__(self, lab: Topology) -> None:
@@ -47,8 +47,8 @@ class FakeTestbed:
         self.calls: list[str] = []
         self.trials = 0
         self.before_trial: Callable[[int], None] = lambda number: None
-        self.fates: dict[str, list[Fate]] = {}
-        self.usual = Fate()  # where none is told
+        self.behaviours: dict[str, list[Behaviour]] = {}
+        self.usual = Behaviour()  # where none is told
         self.refusals: dict[str, list[str]] = {}
         self.told: dict[str, list[dict[str, str]]] = {}  # facts, likewise
         self.company: list[Other] = []
@@ -148,11 +148,11 @@ class FakeTestbed:
         if self.fakes.log[-1].endswith("armed?"):  # a trial begins
             self.trials += 1
             self.before_trial(self.trials)
-            self.fakes.wires["s1"].fate = _next(self.fates.get(self._present, []), self.usual)
+            self.fakes.wires["s1"].behaviour = _next(self.behaviours.get(self._present, []), self.usual)
             for name in self._beside:
-                fate = _next(self.fates.get(f"{self._present}.{name}", []), Fate())
+                behaviour = _next(self.behaviours.get(f"{self._present}.{name}", []), Behaviour())
                 for wire in self._wires[name]:
-                    wire.fate = fate
+                    wire.behaviour = behaviour
         return self.fakes.nics(places)
 
 

@@ -90,7 +90,7 @@ class FakeNics:
 
 
 @dataclass
-class Fate:
+class Behaviour:
     """What becomes of one stream's frames in the next trials, in frames, and what goes wrong otherwise."""
 
     sent: int | None = None  # None: as intended
@@ -114,33 +114,33 @@ class Fate:
 
 @dataclass
 class FakeWire:
-    """One stream: its path, its fate, and what of it has arrived in the trial under way."""
+    """One stream: its path, its behaviour, and what of it has arrived in the trial under way."""
 
     log: Log
     nics: FakeNics
     path: StreamPath
-    fate: Fate = field(default_factory=Fate)
+    behaviour: Behaviour = field(default_factory=Behaviour)
     sent: int = 0
     rule_drops: int = 0  # as the UUT counts them: since its last reset
     arrived: list[int] = field(default_factory=list)  # sequence numbers
 
     def carry(self, frames: int) -> None:
         """Move the counters as this many frames would, lost ones being the first."""
-        fate, path = self.fate, self.path
-        through = frames - fate.dropped_by_rule - fate.lost_in_uut
-        out = through + fate.duplicated
+        behaviour, path = self.behaviour, self.path
+        through = frames - behaviour.dropped_by_rule - behaviour.lost_in_uut
+        out = through + behaviour.duplicated
         self.sent = frames
         self.nics.grow(path.source, tx=frames)
         self.nics.grow(path.ingress, rx=frames)
-        self.rule_drops += fate.dropped_by_rule
+        self.rule_drops += behaviour.dropped_by_rule
         self.nics.grow(path.egress, tx=out)
         self.nics.grow(path.sink, rx=out)
-        first = frames - through + fate.dropped_by_capture
-        self.arrived = [*range(first, frames), *range(frames - fate.duplicated, frames)]
+        first = frames - through + behaviour.dropped_by_capture
+        self.arrived = [*range(first, frames), *range(frames - behaviour.duplicated, frames)]
 
 
 class FakeSource(Source):
-    """A source that sends what its wire's fate says, at the rate it was asked for."""
+    """A source that sends what its wire's behaviour says, at the rate it was asked for."""
 
     def __init__(self, wire: FakeWire) -> None:
         self._wire = wire
@@ -154,8 +154,8 @@ class FakeSource(Source):
 
     def prepare(self, traffic: Traffic) -> None:
         self._note("prepare")
-        if self._wire.fate.prepare_error:
-            raise TestbedError(self._wire.fate.prepare_error)
+        if self._wire.behaviour.prepare_error:
+            raise TestbedError(self._wire.behaviour.prepare_error)
         self._traffic = traffic
 
     def start(self, at_monotonic_ns: int) -> None:
@@ -165,19 +165,19 @@ class FakeSource(Source):
     def wait(self, timeout_s: float) -> Sent:
         self._note("wait")
         assert self._traffic is not None, "prepare() comes first"
-        fate, traffic = self._wire.fate, self._traffic
-        frames = (traffic.frames or 1000) if fate.sent is None else fate.sent
+        behaviour, traffic = self._wire.behaviour, self._traffic
+        frames = (traffic.frames or 1000) if behaviour.sent is None else behaviour.sent
         duration_s = frames / traffic.fps if traffic.fps else traffic.duration_s
         link_s = None
-        if fate.link_fps is not None and traffic.fps is not None and traffic.fps > fate.link_fps:
-            frames, duration_s, link_s = round(fate.link_fps * traffic.duration_s), traffic.duration_s, duration_s
-        if fate.capacity_fps is not None:
-            lost = max(0, frames - round(fate.capacity_fps * duration_s))
-            self._wire.fate = replace(fate, lost_in_uut=lost)
+        if behaviour.link_fps is not None and traffic.fps is not None and traffic.fps > behaviour.link_fps:
+            frames, duration_s, link_s = round(behaviour.link_fps * traffic.duration_s), traffic.duration_s, duration_s
+        if behaviour.capacity_fps is not None:
+            lost = max(0, frames - round(behaviour.capacity_fps * duration_s))
+            self._wire.behaviour = replace(behaviour, lost_in_uut=lost)
         self._wire.carry(frames)
-        at_ns = START_NS + fate.begins_ms * 1_000_000 if frames else None
-        sent = Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, fate.source_error, apart_s=fate.apart_s)
-        return replace(sent, link_s=link_s, away_s=fate.away_s)
+        at_ns = START_NS + behaviour.begins_ms * 1_000_000 if frames else None
+        sent = Sent(frames, 0, duration_s, at_ns, at_ns, 1, 0.0, behaviour.source_error, apart_s=behaviour.apart_s)
+        return replace(sent, link_s=link_s, away_s=behaviour.away_s)
 
     def _note(self, what: str) -> None:
         self._wire.log.append(f"source {self._wire.path.name} {what}")
@@ -205,7 +205,7 @@ class FakeSink(Sink):
 
     def armed(self, timeout_s: float) -> bool:
         self._note("armed?")
-        return self._wire.fate.arms
+        return self._wire.behaviour.arms
 
     def stop(self, limit_s: float) -> None:
         self._note("stop")
@@ -215,9 +215,9 @@ class FakeSink(Sink):
         record.with_name(f"{record.name}.pcap").write_bytes(CAPTURE)
 
     def received(self, sent: Sent) -> Received:
-        wire, fate = self._wire, self._wire.fate
-        error = fate.sink_error or ("" if fate.arms else "tcpdump ended with exit code 1")
-        matched, dropped = len(wire.arrived) + fate.dropped_by_capture, fate.dropped_by_capture
+        wire, behaviour = self._wire, self._wire.behaviour
+        error = behaviour.sink_error or ("" if behaviour.arms else "tcpdump ended with exit code 1")
+        matched, dropped = len(wire.arrived) + behaviour.dropped_by_capture, behaviour.dropped_by_capture
         if error or not sent.frames:
             return Received(matched=matched, dropped=dropped, error=error)
         distinct = len(set(wire.arrived))
@@ -226,7 +226,7 @@ class FakeSink(Sink):
             duplicates=len(wire.arrived) - distinct,
             reordered=0,
             foreign=0,
-            late=fate.late,
+            late=behaviour.late,
             matched=matched,
             dropped=dropped,
             loss_runs=0,
@@ -234,7 +234,7 @@ class FakeSink(Sink):
             first_ns=START_NS,
             last_ns=START_NS,
             delay=Spread(5000, 5000.0, 5000, 5000, 5000, 5000, 5000) if distinct else None,
-            unsettled="" if fate.flushes else "the last frames may not have been counted",
+            unsettled="" if behaviour.flushes else "the last frames may not have been counted",
         )
 
     def _note(self, what: str) -> None:
@@ -273,8 +273,8 @@ class FakeUut(UnitUnderTest):
         if self._asked in self._fails_at:
             raise TestbedError("the guest does not answer")
         for wire in self._wires:
-            if wire.fate.uut_error:
-                raise TestbedError(wire.fate.uut_error)
+            if wire.behaviour.uut_error:
+                raise TestbedError(wire.behaviour.uut_error)
         return Reading(
             tuple(
                 CounterReading(wire.path.name, "uut", "drop rule", "dropped", wire.rule_drops) for wire in self._wires
@@ -305,11 +305,11 @@ class FakeSetup:
     setup: TrialSetup
 
     @classmethod
-    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = (), **fates: Fate) -> "FakeSetup":
-        """A setup whose frames all arrive, unless the `fates` of their streams are others."""
+    def on(cls, paths: Sequence[StreamPath], fails_at: Sequence[int] = (), **behaviours: Behaviour) -> "FakeSetup":
+        """A setup whose frames all arrive, unless the `behaviours` of their streams are others."""
         log: Log = []
         nics = FakeNics(log, [nic for path in paths for nic in path.nics.values()])
-        wires = {path.name: FakeWire(log, nics, path, fates.get(path.name, Fate())) for path in paths}
+        wires = {path.name: FakeWire(log, nics, path, behaviours.get(path.name, Behaviour())) for path in paths}
         endpoints = {name: Endpoints(wire.path, FakeSource(wire), FakeSink(wire)) for name, wire in wires.items()}
         uut = FakeUut(log, list(wires.values()), fails_at)
         return cls(log, nics, wires, TrialSetup(endpoints, {VICTIM: uut.active()}, nics, no_more_counters, FakeClock()))

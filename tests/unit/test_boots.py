@@ -16,12 +16,12 @@ from netbench.model.events import Event, TrialFinished, UutFailed
 from netbench.model.verdict import ReasonKind, Verdict, WarningKind
 from netbench.results.directory import ResultDirectory
 from tests.unit.fake_campaign import FakeCampaign, FakeTestbed
-from tests.unit.fakes import Fate
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology
 
 UUTS = tuple({"name": name, "kind": "raw"} for name in ("a", "b", "c"))
-DIES = Fate(uut_error="guest b: QEMU was killed by signal 9")
-UNREAD = Fate(sink_error="killed by signal 9")
+DIES = Behaviour(uut_error="guest b: QEMU was killed by signal 9")
+UNREAD = Behaviour(sink_error="killed by signal 9")
 
 
 @pytest.fixture
@@ -75,22 +75,24 @@ def test_what_was_stored_for_it_is_not_measured_when_the_campaign_goes_on(campai
 # What happens in b's trials, at each of its starts, and how often a trial is repeated; then what becomes of its trials:
 # verdict and attempt, or `-` where it was not measured. The rest is how often it was brought up.
 FAILURES = {
-    "it is restarted and the trial repeated": ([Fate(), DIES], [], 1, "valid-1 valid-2 valid-1", 2),
+    "it is restarted and the trial repeated": ([Behaviour(), DIES], [], 1, "valid-1 valid-2 valid-1", 2),
     "without retries it is restarted for the next trial": ([DIES], [], 0, "invalid-1 valid-1", 2),
     "after its last trial it is not brought up again": ([DIES], [], 0, "invalid-1", 1),
     "the third failure in a row is the last": ([DIES] * 99, [], 0, "invalid-1 invalid-1 invalid-1 - -", 3),
     "whichever trials they were in": ([DIES] * 99, [], 1, "invalid-2 invalid-1 - - -", 3),
     "or in a single one": ([DIES] * 99, [], 9, "invalid-3 - - - -", 3),
     "there must be something left to give it up for": ([DIES] * 3, [], 0, "invalid-1 invalid-1 invalid-1", 3),
-    "only failures in a row count": ([DIES, DIES, Fate()] * 2, [], 0, "invalid-1 invalid-1 valid-1 " * 2, 5),
+    "only failures in a row count": ([DIES, DIES, Behaviour()] * 2, [], 0, "invalid-1 invalid-1 valid-1 " * 2, 5),
     "other failures need no restart": ([UNREAD] * 9, [], 1, "invalid-2 invalid-2 invalid-2 invalid-2", 1),
-    "it may come up once only": ([Fate(), DIES], ["", "no answer within 60 s"], 3, "valid-1 - - -", 2),
+    "it may come up once only": ([Behaviour(), DIES], ["", "no answer within 60 s"], 3, "valid-1 - - -", 2),
 }
 
 
-@pytest.mark.parametrize(("fates", "refusals", "retries", "outcome", "ups"), FAILURES.values(), ids=FAILURES.keys())
-def test_a_uut_that_dies_in_a_trial(campaign, fates, refusals, retries, outcome, ups):
-    campaign.testbed.fates["b"], campaign.testbed.refusals["b"] = list(fates), list(refusals)
+@pytest.mark.parametrize(
+    ("behaviours", "refusals", "retries", "outcome", "ups"), FAILURES.values(), ids=FAILURES.keys()
+)
+def test_a_uut_that_dies_in_a_trial(campaign, behaviours, refusals, retries, outcome, ups):
+    campaign.testbed.behaviours["b"], campaign.testbed.refusals["b"] = list(behaviours), list(refusals)
     expected = outcome.split()
     results = campaign.run(repetitions=len(expected), retries=retries)
     found = of(results, "b")
@@ -131,7 +133,7 @@ def test_a_uut_that_was_given_up_often_enough_is_not_visited_again(campaign):
 
 
 def test_what_a_uut_wrote_to_its_console_before_it_failed_is_kept(campaign):
-    campaign.testbed.fates["b"] = [DIES]
+    campaign.testbed.behaviours["b"] = [DIES]
     campaign.run(retries=0)
     (console,) = (campaign.directory.path / "consoles").iterdir()
     assert (console.name, console.read_text()) == ("b.log", "login: ")
@@ -153,7 +155,7 @@ def test_a_testbed_that_breaks_still_ends_the_campaign(campaign, monkeypatch):
 def test_what_a_uut_says_of_itself_is_kept_and_the_latest_counts(campaign):
     campaign.testbed.told["a"] = [{"accelerator": "kvm"}]
     campaign.testbed.told["b"] = [{"qemu": "7.2", "kernel": "6.1"}, {"qemu": "8.0"}]
-    campaign.testbed.fates["b"] = [DIES]
+    campaign.testbed.behaviours["b"] = [DIES]
     campaign.testbed.refusals["c"] = ["no carrier"]
     results = campaign.run(retries=1)
     assert results.facts == {"a": {"accelerator": "kvm"}, "b": {"qemu": "8.0"}}
@@ -194,17 +196,19 @@ class Notes:
         self.told.append(event)
 
 
-FATES = st.sampled_from([Fate(), DIES, UNREAD])
+BEHAVIOURS = st.sampled_from([Behaviour(), DIES, UNREAD])
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(FATES, max_size=20), st.lists(st.sampled_from(["", "", "", "refused"]), max_size=6), st.integers(0, 3))
-def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, fates, refusals, retries):
+@given(
+    st.lists(BEHAVIOURS, max_size=20), st.lists(st.sampled_from(["", "", "", "refused"]), max_size=6), st.integers(0, 3)
+)
+def test_whatever_happens_every_trial_is_stored_once_and_in_order(tmp_path, behaviours, refusals, retries):
     lab, wanted = topology(), profile(repetitions=5, retries=retries, order="sequential")
     request = make_request(lab, wanted)
     schedule = request.schedule
     testbed: Any = FakeTestbed(lab)
-    testbed.fates["bridge"], testbed.refusals["bridge"] = list(fates), list(refusals)
+    testbed.behaviours["bridge"], testbed.refusals["bridge"] = list(behaviours), list(refusals)
     notes: Any = Notes()
     directory = ResultDirectory(tmp_path)
     directory.captures.mkdir(exist_ok=True)
@@ -251,7 +255,7 @@ def test_a_neighbour_is_there_only_when_a_scenario_needs_it(shared):
 
 
 def test_both_sides_of_a_trial_are_counted_and_the_neighbours_send_longer(shared):
-    shared.testbed.fates.update({"a": [Fate(lost_in_uut=3)], "a.second": [Fate(lost_in_uut=5)]})
+    shared.testbed.behaviours.update({"a": [Behaviour(lost_in_uut=3)], "a.second": [Behaviour(lost_in_uut=5)]})
     trial = shared.run(scenarios=[FORWARDING], duration="2s", settle={"before": "1s"}).trials[0]
     [victim], [neighbour] = trial.streams, trial.neighbours
     assert (victim.stream, victim.sent_frames, victim.lost_frames) == ("s1", 2000, 3)
@@ -269,7 +273,7 @@ def test_both_sides_of_a_trial_are_counted_and_the_neighbours_send_longer(shared
 
 def test_a_neighbour_that_dies_is_restarted_and_the_uut_lives_on(shared):
     shared.lab = ONE_UUT
-    shared.testbed.fates["a.second"] = [DIES]
+    shared.testbed.behaviours["a.second"] = [DIES]
     results = shared.run(scenarios=["dedicated", "shared-idle", FORWARDING])
     assert {(trial.verdict, trial.boot) for trial in results.trials} == {(Verdict.VALID, 1)}
     assert shared.testbed.calls == calls("+a +a.second -a.second +a.second -a.second -a")
@@ -280,7 +284,7 @@ def test_a_neighbour_that_dies_is_restarted_and_the_uut_lives_on(shared):
 
 def test_a_uut_that_dies_takes_its_neighbours_with_it(shared):
     shared.lab = ONE_UUT
-    shared.testbed.fates["a"] = [DIES]
+    shared.testbed.behaviours["a"] = [DIES]
     results = shared.run(scenarios=["shared-idle"])
     assert shared.testbed.calls == calls("+a +a.second -a.second -a +a +a.second -a.second -a")
     assert [trial.boot for trial in results.trials] == [2]
@@ -289,12 +293,14 @@ def test_a_uut_that_dies_takes_its_neighbours_with_it(shared):
 @pytest.mark.parametrize(
     ("what", "more", "ups"),
     [
-        ("fates", {"retries": 1}, 3),  # it keeps dying
+        ("behaviours", {"retries": 1}, 3),  # it keeps dying
         ("refusals", {"order": "interleaved", "reboot": "trial"}, 2),  # tried again at the next visit, and no more
     ],
 )
 def test_a_neighbour_that_cannot_be_had_costs_only_the_trials_that_need_it(shared, what, more, ups):
-    getattr(shared.testbed, what)["a.second"] = [{"fates": DIES, "refusals": "QEMU ended with exit code 1"}[what]] * 99
+    getattr(shared.testbed, what)["a.second"] = [
+        {"behaviours": DIES, "refusals": "QEMU ended with exit code 1"}[what]
+    ] * 99
     results = shared.run(scenarios=["shared-idle", "dedicated", FORWARDING], repetitions=4, **more)
     for trial in of(results, "a"):
         assert kinds(trial) == ([] if trial.spec.scenario == "dedicated" else [ReasonKind.NEIGHBOUR_FAILED])
@@ -304,7 +310,7 @@ def test_a_neighbour_that_cannot_be_had_costs_only_the_trials_that_need_it(share
 
 
 def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_but_said(shared):
-    shared.testbed.fates["a.second"] = [Fate(sent=400)]
+    shared.testbed.behaviours["a.second"] = [Behaviour(sent=400)]
     results = shared.run(scenarios=[FORWARDING])
     assert results.trials[0].verdict is Verdict.VALID
     assert [one.text for one in results.warnings if one.kind is WarningKind.NEIGHBOUR_BELOW_ITS_LOAD] == [
@@ -314,6 +320,6 @@ def test_a_neighbour_that_sends_less_than_intended_is_no_reason_against_a_trial_
 
 
 def test_a_neighbour_whose_capture_fails_makes_the_trial_invalid(shared):
-    shared.testbed.fates["a.second"] = [UNREAD]
+    shared.testbed.behaviours["a.second"] = [UNREAD]
     [reason] = shared.run(scenarios=[FORWARDING], retries=0).trials[0].reasons
     assert (reason.kind, reason.stream) == (ReasonKind.CAPTURE_FAILED, "s2")

@@ -20,7 +20,7 @@ from netbench.results.selftests import fingerprint
 from netbench.testbed import testbed
 from netbench.testbed.resolved import Resolved
 from tests.unit.fake_campaign import FakeCampaign
-from tests.unit.fakes import Fate, fake_ports
+from tests.unit.fakes import Behaviour, fake_ports
 from tests.unit.inputs import profile, shared_topology, topology
 
 ONE_UUT = topology()
@@ -30,10 +30,10 @@ ON_A_VM = topology(
     uuts=[{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "on": "lab"}],
     hosts={"lab": {"kind": "vm"}, **{name: {"kind": "netns"} for name in ("source", "uut", "sink")}},
 )
-FINE = Fate()
-BROKEN_OFF = Fate(source_error="ENETDOWN")  # invalid, and the generator's fault
-UNREAD = Fate(sink_error="killed by signal 9")  # invalid, and not the generator's
-DUBIOUS = Fate(flushes=False)
+FINE = Behaviour()
+BROKEN_OFF = Behaviour(source_error="ENETDOWN")  # invalid, and the generator's fault
+UNREAD = Behaviour(sink_error="killed by signal 9")  # invalid, and not the generator's
+DUBIOUS = Behaviour(flushes=False)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_it_is_on_record_and_heard_what_happened_when_and_why(campaign):
         def on(self, event):
             heard.append(event.kind)
 
-    campaign.testbed.fates["bridge"] = [UNREAD]
+    campaign.testbed.behaviours["bridge"] = [UNREAD]
     campaign.testbed.refusals["route"] = ["no carrier"]
     wanted = campaign.request(retries=1)
     runner.start(wanted, campaign.directory, [], [Ear()])
@@ -101,7 +101,7 @@ SWEEP = {
 
 @pytest.mark.parametrize("order", ["interleaved", "sequential", "random"])
 def test_a_sweep_ends_once_so_many_loads_in_a_row_were_saturated(campaign, order):
-    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     results = campaign.run(order=order, **SWEEP)
     measured = [str(trial.spec.load) for trial in results.trials if trial.spec.repetition == 1]
     assert measured == ["2000fps", "3000fps", "4000fps"]
@@ -121,16 +121,16 @@ def test_a_sweep_ends_once_so_many_loads_in_a_row_were_saturated(campaign, order
 
 
 def test_a_sweep_that_is_not_saturated_so_often_goes_on_to_its_end(campaign):
-    campaign.testbed.fates["bridge"] = [Fate(link_fps=fps) for fps in (9e9, 2500.0, 9e9, 2500.0)]
+    campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=fps) for fps in (9e9, 2500.0, 9e9, 2500.0)]
     results = campaign.run(**{**SWEEP, "repetitions": 1})
     assert (len(results.trials), results.ended_sweeps, campaign.events("sweep-ended")) == (6, (), [])
 
 
 @pytest.mark.parametrize("number", [2, 4, 5])
 def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, number):
-    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     campaign.stopped_at(number, order="interleaved", **SWEEP)
-    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     results = campaign.resume()
     assert sorted((str(one.spec.load), one.spec.repetition) for one in results.trials) == [
         (f"{load}fps", repetition) for load in (2000, 3000, 4000) for repetition in (1, 2)
@@ -140,7 +140,7 @@ def test_a_campaign_that_was_stopped_skips_the_same_when_it_goes_on(campaign, nu
 
 @pytest.mark.parametrize("told", [True, False])
 def test_what_is_left_of_a_campaign_that_goes_on_is_without_what_was_skipped(campaign, told):
-    campaign.testbed.fates["bridge"] = [Fate(link_fps=2500.0)] * 12
+    campaign.testbed.behaviours["bridge"] = [Behaviour(link_fps=2500.0)] * 12
     campaign.stopped_at(4, order="interleaved", **SWEEP)
     manifest = campaign.directory.read_manifest()
     if not told:  # killed with a trial stored, and before it was told what that means
@@ -161,7 +161,7 @@ def test_uuts_are_changed_only_when_the_plan_changes_them(campaign):
 
 
 @pytest.mark.parametrize(
-    ("fates", "retries", "attempts", "verdict"),
+    ("behaviours", "retries", "attempts", "verdict"),
     [
         ([UNREAD] * 9, 0, 1, Verdict.INVALID),
         ([UNREAD] * 9, 2, 3, Verdict.INVALID),
@@ -169,8 +169,10 @@ def test_uuts_are_changed_only_when_the_plan_changes_them(campaign):
         ([DUBIOUS], 5, 1, Verdict.SUSPICIOUS),
     ],
 )
-def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(campaign, fates, retries, attempts, verdict):
-    campaign.testbed.fates["bridge"] = fates
+def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(
+    campaign, behaviours, retries, attempts, verdict
+):
+    campaign.testbed.behaviours["bridge"] = behaviours
     (kept,) = campaign.run(retries=retries).trials
     assert (campaign.testbed.trials, kept.attempt, kept.verdict) == (attempts, attempts, verdict)
     assert [[one.kind for one in reasons] for reasons in kept.thrown_away] == [[ReasonKind.CAPTURE_FAILED]] * (
@@ -180,15 +182,15 @@ def test_an_invalid_trial_is_repeated_until_one_is_good_or_kept_and_marked(campa
 
 
 @pytest.mark.parametrize(
-    ("fate", "more", "renewed"),
+    ("behaviour", "more", "renewed"),
     [
         (BROKEN_OFF, {"retries": 1}, 1),
         (BROKEN_OFF, {"retries": 0, "repetitions": 2}, 1),  # the next trial is to find a generator that works
         (UNREAD, {"retries": 1}, 0),
     ],
 )
-def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, fate, more, renewed):
-    campaign.testbed.fates["bridge"] = [fate]
+def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, behaviour, more, renewed):
+    campaign.testbed.behaviours["bridge"] = [behaviour]
     assert campaign.run(**more).trials[-1].verdict is Verdict.VALID
     assert campaign.testbed.calls == ["open", "up bridge", *["renew endpoints"] * renewed, "down bridge", "close"]
 
@@ -198,7 +200,7 @@ def test_after_a_generator_failed_all_endpoints_are_renewed(campaign, fate, more
 )
 def test_captures_are_kept_as_asked(campaign, keep, retries, kept):
     """That of an invalid attempt at a trial that is valid in the end is none."""
-    campaign.testbed.fates["bridge"] = [FINE, UNREAD, *[FINE] * retries, DUBIOUS]
+    campaign.testbed.behaviours["bridge"] = [FINE, UNREAD, *[FINE] * retries, DUBIOUS]
     campaign.run(retries=retries, repetitions=3, keep_captures=keep)
     names = sorted(path.name for path in campaign.directory.captures.iterdir())
     assert names == [f"trial-00000{number}-s1.pcap" for number in kept]
@@ -248,7 +250,7 @@ def test_interrupted_anywhere_and_resumed_it_is_the_same_campaign(campaign, stop
     order = ("interleaved", "random")[stop % 2]
     more = {"scenarios": ["dedicated", "shared-idle", {"network": ["50%"]}], "order": order, "seed": stop}
     more["maxima"] = "loads"
-    campaign.testbed.usual = Fate(capacity_fps=900)
+    campaign.testbed.usual = Behaviour(capacity_fps=900)
     campaign.stopped_at(stop, **more)
     results = campaign.resume()
     assert [trial.spec.key for trial in results.trials] == [one.key for one in campaign.request(**more).schedule.trials]
@@ -297,7 +299,7 @@ def test_each_row_says_what_sent_it_and_a_resumed_campaign_what_changed(campaign
 
 
 def test_a_tester_that_stays_as_it_was_is_noted_once(campaign):
-    campaign.testbed.fates["bridge"] = [BROKEN_OFF]
+    campaign.testbed.behaviours["bridge"] = [BROKEN_OFF]
     campaign.stopped_at(3, retries=1, repetitions=3)
     results = campaign.resume()
     assert len(identities_of(results.manifest)) == 1
@@ -398,7 +400,7 @@ def by_scenario(results):
 
 @with_neighbours
 def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_doubted(campaign):
-    campaign.testbed.fates["bridge.second"] = [Fate(link_fps=500.0), Fate(link_fps=500.0, away_s=0.2)]
+    campaign.testbed.behaviours["bridge.second"] = [Behaviour(link_fps=500.0), Behaviour(link_fps=500.0, away_s=0.2)]
     results = campaign.run(scenarios=[{"network": "1000fps"}], repetitions=2)
     held, away = [trial for trial in results.trials if trial.spec.uut == "bridge"]
     assert (held.verdict, held.saturated, held.is_saturated) == (Verdict.VALID, {"s2"}, False)
@@ -409,7 +411,7 @@ def test_a_neighbour_whose_link_pushed_back_is_marked_and_one_that_was_away_is_d
 @with_neighbours
 def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
     scenarios = ["shared-idle", {"network": ["50%", "95%"]}]
-    campaign.testbed.usual = Fate(capacity_fps=4000)
+    campaign.testbed.usual = Behaviour(capacity_fps=4000)
     results = campaign.run(scenarios=scenarios, loads=["1000fps", "5000fps", "2000fps"], maxima="loads")
     assert [(one.uut, one.frame_size, one.fps, one.load) for one in results.maxima] == [
         (uut, 64, 4000.0, "5000fps") for uut in ("bridge", "route")
@@ -424,7 +426,7 @@ def test_shares_refer_to_the_best_of_the_loads_in_shared_idle(campaign):
 
 @with_neighbours
 def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(campaign):
-    campaign.testbed.usual = Fate(capacity_fps=1000)
+    campaign.testbed.usual = Behaviour(capacity_fps=1000)
     scenarios = ["shared-idle", {"network": ["50%", "80%"]}]
     campaign.stopped_at(3, scenarios=scenarios, loads=["2000fps"], maxima="loads")
     results = campaign.resume()
@@ -435,7 +437,7 @@ def test_a_maximum_stays_what_it_was_when_a_campaign_is_resumed(campaign):
 
 
 def test_attempts_of_a_killed_run_are_thrown_away_too(campaign):
-    campaign.testbed.fates["bridge"] = [UNREAD]
+    campaign.testbed.behaviours["bridge"] = [UNREAD]
     campaign.stopped_at(2, retries=2)
     (kept,) = campaign.resume().trials
     assert (kept.attempt, kept.verdict, kept.valid_at_once) == (2, Verdict.VALID, False)
@@ -446,9 +448,9 @@ def test_attempts_of_a_killed_run_are_thrown_away_too(campaign):
 @with_neighbours
 def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign):
     """Three repetitions at each of two loads: of the second, which forwards more, two are valid only later."""
-    full = Fate(capacity_fps=1000)
-    campaign.testbed.usual = Fate(capacity_fps=4000)
-    campaign.testbed.fates["bridge"] = [full, full, full, FINE, UNREAD, FINE, UNREAD, FINE]
+    full = Behaviour(capacity_fps=1000)
+    campaign.testbed.usual = Behaviour(capacity_fps=4000)
+    campaign.testbed.behaviours["bridge"] = [full, full, full, FINE, UNREAD, FINE, UNREAD, FINE]
     scenarios = ["shared-idle", {"network": ["50%"]}]
     loads = ["2000fps", "8000fps"]
     results = campaign.run(scenarios=scenarios, loads=loads, repetitions=3, order="sequential", maxima="loads")
@@ -460,12 +462,12 @@ def test_a_load_whose_trials_are_rarely_valid_is_no_maximum_for_shares(campaign)
 
 
 @with_neighbours
-@pytest.mark.parametrize("fate", [UNREAD, Fate(lost_in_uut=1000)], ids=["not measured", "nothing forwarded"])
-def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, fate):
-    campaign.testbed.fates["bridge"] = [fate]
+@pytest.mark.parametrize("behaviour", [UNREAD, Behaviour(lost_in_uut=1000)], ids=["not measured", "nothing forwarded"])
+def test_a_maximum_that_was_not_found_costs_only_what_refers_to_it(campaign, behaviour):
+    campaign.testbed.behaviours["bridge"] = [behaviour]
     scenarios = ["dedicated", "shared-idle", {"network": ["50%", "500fps"]}]
     found = by_scenario(campaign.run(scenarios=scenarios, retries=0, maxima="loads"))
-    assert found["shared-idle"].verdict is (Verdict.INVALID if fate is UNREAD else Verdict.VALID)
+    assert found["shared-idle"].verdict is (Verdict.INVALID if behaviour is UNREAD else Verdict.VALID)
     assert [reason.kind for reason in found["network-50"].reasons] == [ReasonKind.MAXIMUM_UNKNOWN]
     assert found["network-50"].streams == ()
     assert [found[name].verdict for name in ("dedicated", "network-500fps")] == [Verdict.VALID] * 2

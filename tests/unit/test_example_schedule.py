@@ -7,10 +7,10 @@ from netbench.cli.dry_run import describe
 from netbench.config import plugins
 from netbench.plan import schedule
 from tests.unit.fake_campaign import FakeCampaign
-from tests.unit.fakes import Fate
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import topology
 
-LOST = Fate(lost_in_uut=1)
+LOST = Behaviour(lost_in_uut=1)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def halving(monkeypatch):
 def test_a_schedule_of_somebody_else(halving, monkeypatch, tmp_path, stopped_in):
     """Also when it was stopped in the middle of the search."""
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
-    campaign.testbed.fates["bridge"] = [LOST, Fate(), LOST]
+    campaign.testbed.behaviours["bridge"] = [LOST, Behaviour(), LOST]
     wanted = {"schedule": {"kind": "halving", "highest": 1600, "steps": 4}}
     told = describe(campaign.request(**wanted))
     assert "# trials: chosen one by one by what was measured so far (halving)" in list(told)

@@ -20,7 +20,7 @@ from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
 from netbench.search.options import MaximaOptions
 from tests.unit.fake_campaign import FakeCampaign
-from tests.unit.fakes import Fate
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology
 
 TWO = [{"name": "bridge", "kind": "raw"}, {"name": "route", "kind": "raw", "forward": "route"}]
@@ -32,7 +32,7 @@ CAPACITY = 4321.0  # frames/s; the fake source sends 10,000
 def campaign(monkeypatch, tmp_path):
     """Of two UUTs that forward as much, beside a neighbour each."""
     made = FakeCampaign.on(shared_topology(uuts=TWO), tmp_path / "results", monkeypatch)
-    made.testbed.usual = Fate(capacity_fps=CAPACITY)
+    made.testbed.usual = Behaviour(capacity_fps=CAPACITY)
     return made
 
 
@@ -113,7 +113,7 @@ def test_rates_need_no_search(campaign):
 
 
 def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_so(campaign):
-    campaign.testbed.usual = Fate()  # nothing is lost
+    campaign.testbed.usual = Behaviour()  # nothing is lost
     results = campaign.run(**SHARES)
     assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
     for trial in results.wanted_trials:
@@ -129,19 +129,19 @@ def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_
 
 
 @pytest.mark.parametrize(
-    ("options", "fate", "why"),
+    ("options", "behaviour", "why"),
     [
         (
             {"highest": "2kfps"},
-            Fate(),
+            Behaviour(),
             "at least 2,000 frames/s, the highest load that the search may try; raise",
         ),
-        ({}, Fate(capacity_fps=0.0), "more was lost than the search allows; allow more"),
-        ({}, Fate(source_error="broken"), "the search for it failed: generator-failed"),
+        ({}, Behaviour(capacity_fps=0.0), "more was lost than the search allows; allow more"),
+        ({}, Behaviour(source_error="broken"), "the search for it failed: generator-failed"),
     ],
 )
-def test_what_is_no_maximum_costs_what_refers_to_it_and_says_what_to_do(campaign, options, fate, why):
-    campaign.testbed.usual = fate
+def test_what_is_no_maximum_costs_what_refers_to_it_and_says_what_to_do(campaign, options, behaviour, why):
+    campaign.testbed.usual = behaviour
     results = campaign.run(**SHARES, maxima=options, retries=0)
     for trial in results.wanted_trials:
         if trial.spec.scenario.startswith("network"):
@@ -227,7 +227,7 @@ def test_the_papers_own_profile_keeps_the_papers_way():
 
 
 def test_a_campaign_from_before_there_were_such_searches_goes_on_as_it_was_planned(campaign):
-    campaign.testbed.usual = Fate(capacity_fps=600)
+    campaign.testbed.usual = Behaviour(capacity_fps=600)
     campaign.stopped_at(5, TestbedError("x"), **SHARES, maxima="loads")
     text = campaign.directory.profile.read_text()  # it knew nothing of the key, nor did the manifest
     campaign.directory.profile.write_text(text.replace("maxima:\n  kind: loads\n", ""))

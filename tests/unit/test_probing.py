@@ -10,24 +10,24 @@ from netbench.model.verdict import ReasonKind
 from netbench.trial.probing import await_ways
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
-from tests.unit.fakes import FakeClock, FakeSetup, Fate, fake_ports
+from tests.unit.fakes import Behaviour, FakeClock, FakeSetup, fake_ports
 from tests.unit.inputs import planned_trial, profile, topology
 
 PATHS = stream_paths(fake_ports())
-NOTHING = Fate(lost_in_uut=3)  # of a probe
+NOTHING = Behaviour(lost_in_uut=3)  # of a probe
 
 
 class Changing(FakeClock):
-    """Time, at some moments of which a stream's fate changes."""
+    """Time, at some moments of which a stream's behaviour changes."""
 
-    def __init__(self, fake: FakeSetup, fates: dict[float, Fate]) -> None:
+    def __init__(self, fake: FakeSetup, behaviours: dict[float, Behaviour]) -> None:
         super().__init__()
-        self.fake, self.fates = fake, fates
+        self.fake, self.behaviours = fake, behaviours
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        for at_s in [one for one in self.fates if one <= self.now_s]:
-            self.fake.wires["s1"].fate = self.fates.pop(at_s)
+        for at_s in [one for one in self.behaviours if one <= self.now_s]:
+            self.fake.wires["s1"].behaviour = self.behaviours.pop(at_s)
 
     @property
     def now_s(self) -> float:
@@ -36,9 +36,9 @@ class Changing(FakeClock):
 
 @pytest.fixture
 def wait():
-    """Wait for a way with a fate that changes at some moments: how long that took, and what was done."""
+    """Wait for a way with a behaviour that changes at some moments: how long that took, and what was done."""
 
-    def run(first: Fate, changes: dict[float, Fate], limit_s: float = 60.0) -> tuple[float, list[str]]:
+    def run(first: Behaviour, changes: dict[float, Behaviour], limit_s: float = 60.0) -> tuple[float, list[str]]:
         fake = FakeSetup.on(PATHS, s1=first)
         clock = Changing(fake, changes)
         setup = replace(fake.setup, clock=clock)
@@ -49,14 +49,14 @@ def wait():
 
 
 def test_a_way_that_is_ready_takes_no_time_and_bridges_are_told_where_the_sink_is(wait):
-    took_s, log = wait(Fate(), {})
+    took_s, log = wait(Behaviour(), {})
     assert took_s < 0.1
     first_of = {entry: log.index(entry) for entry in log}
     assert first_of[f"sink s1 learn {PATHS[0].source.mac}"] < first_of["source s1 start"]
 
 
 def test_a_port_that_listens_for_half_a_minute_is_waited_for(wait):
-    took_s, _ = wait(NOTHING, {30.0: Fate()})
+    took_s, _ = wait(NOTHING, {30.0: Behaviour()})
     assert 30.0 < took_s < 32.0
 
 
@@ -68,7 +68,7 @@ def test_a_way_that_is_never_ready_is_given_up_in_words(wait):
 def test_frames_that_come_later_than_a_probe_waits_are_waited_for_longer(wait):
     """It is ready when a probe of its own has come: none is left on the way to disturb the first trial."""
     slow = replace(NOTHING, late=3)
-    took_s, log = wait(NOTHING, {1.5: slow, 5.0: Fate()})
+    took_s, log = wait(NOTHING, {1.5: slow, 5.0: Behaviour()})
     assert 6.0 < took_s < 6.2
     assert log.count("source s1 start") == 4  # waited for 1, 1 and, after 2 s of silence, 2 s; the last one came
 
@@ -85,13 +85,13 @@ def test_a_link_without_carrier_is_named():
 @pytest.mark.parametrize(
     ("afterwards", "why"),
     [
-        (Fate(), ""),  # the probe comes out: what was lost the UUT has lost
+        (Behaviour(), ""),  # the probe comes out: what was lost the UUT has lost
         (NOTHING, "stream s1: not ready any more: nothing arrived, and neither do probes"),
         (replace(NOTHING, late=1000), "come out more than 5 s late; raise drain_limit"),
     ],
 )
 def test_a_trial_of_which_nothing_arrived_is_probed_after(tmp_path, afterwards, why):
-    fake = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=1000))
+    fake = FakeSetup.on(PATHS, s1=Behaviour(lost_in_uut=1000))
     setup = replace(fake.setup, clock=Changing(fake, {2.0: afterwards}))
     result = run_trial(setup, planned_trial(fake_ports(), profile(), ("s1",)), Recording(tmp_path), 1)
     failed = [reason.detail for reason in result.reasons if reason.kind is ReasonKind.UUT_FAILED]
@@ -100,7 +100,7 @@ def test_a_trial_of_which_nothing_arrived_is_probed_after(tmp_path, afterwards, 
 
 
 def test_what_netbench_made_itself_is_not_probed(tmp_path):
-    fake = FakeSetup.on(stream_paths(topology(1)), s1=Fate(lost_in_uut=1000))
+    fake = FakeSetup.on(stream_paths(topology(1)), s1=Behaviour(lost_in_uut=1000))
     run_trial(fake.setup, planned_trial(topology(1), profile(), ("s1",)), Recording(tmp_path), 1)
     assert fake.log.count("source s1 start") == 1
     assert not [entry for entry in fake.log if "learn" in entry]

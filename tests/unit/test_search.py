@@ -20,7 +20,7 @@ from netbench.results.manifest import searches_of, with_searches
 from netbench.search.options import SearchOptions
 from netbench.search.simulated import SimulatedUut
 from tests.unit.fake_campaign import FakeCampaign
-from tests.unit.fakes import Fate
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
@@ -484,12 +484,12 @@ def test_loads_with_nothing_between_are_refused():
 def test_a_campaign_that_searches(monkeypatch, tmp_path):
     """Stored, told and resumed as any other."""
     wanted = {"schedule": {"kind": "search", "method": "rfc2544", "highest": "1600fps", "width": "10%"}, "loads": []}
-    lost = Fate(lost_in_uut=1)
+    lost = Behaviour(lost_in_uut=1)
     campaign = FakeCampaign.on(topology(), tmp_path / "results", monkeypatch)
     assert "# trials: chosen one by one by what was measured so far (search)" in list(
         describe(campaign.request(**wanted))
     )
-    campaign.testbed.fates["bridge"] = [lost, Fate(), Fate(), lost, Fate(), Fate()]
+    campaign.testbed.behaviours["bridge"] = [lost, Behaviour(), Behaviour(), lost, Behaviour(), Behaviour()]
     campaign.stopped_at(4, **wanted)
     results = campaign.resume()
     (found,) = results.searches

@@ -14,7 +14,7 @@ from netbench.selftest.forwarders import forwarder_cases, judge_forwarder
 from netbench.selftest.in_the_way import Attached, judge_attached
 from netbench.selftest.loopback import judge_capture
 from netbench.selftest.loss_checks import judge_drops, references
-from netbench.selftest.sink_watch import Seen, Watch, judge_hindrance, this_process
+from netbench.selftest.sink_watch import Seen, Watch, judge_left_alone, this_process
 from netbench.selftest.time_checks import CpuTimes, judge_cpus, judge_own_delay, parse_stat
 from netbench.trial.losses import RING_FULL
 from netbench.uut.forwarder import Held
@@ -173,8 +173,8 @@ USUAL = Seen("S", 0, "0::/user")
 
 
 def test_a_tcpdump_that_is_left_alone_passes():
-    assert judge_hindrance("tcpdump", [USUAL, Seen("R", -5, "0::/user")], USUAL).passed
-    assert judge_hindrance("tcpdump", [], USUAL).passed is False, "not looked at is not left alone"
+    assert judge_left_alone("tcpdump", [USUAL, Seen("R", -5, "0::/user")], USUAL).passed
+    assert judge_left_alone("tcpdump", [], USUAL).passed is False, "not looked at is not left alone"
 
 
 def test_a_program_is_looked_at_until_it_ends():
@@ -202,7 +202,7 @@ def test_a_program_is_looked_at_until_it_ends():
     ],
 )
 def test_who_holds_tcpdump_back_is_told(seen, says):
-    check = judge_hindrance("tcpdump", [USUAL, seen], USUAL)
+    check = judge_left_alone("tcpdump", [USUAL, seen], USUAL)
     assert check.passed is False
     assert says in check.detail
 

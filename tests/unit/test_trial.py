@@ -15,7 +15,7 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
-from tests.unit.fakes import FakeSetup, Fate
+from tests.unit.fakes import Behaviour, FakeSetup
 from tests.unit.inputs import planned_trial, profile, topology
 from tests.unit.points import THROUGH_UUT, loss
 
@@ -89,7 +89,7 @@ def test_what_comes_out_of_a_clean_trial(measure, tmp_path):
 
 
 def test_loss_is_placed_by_stream_and_each_trial_counts_only_its_own(measure):
-    setup = FakeSetup.on(PATHS, s1=Fate(dropped_by_rule=70), s2=Fate(lost_in_uut=5))
+    setup = FakeSetup.on(PATHS, s1=Behaviour(dropped_by_rule=70), s2=Behaviour(lost_in_uut=5))
     for result in (measure(setup, "s1", "s2"), measure(setup, "s1", "s2")):
         assert [counts.received_frames for counts in result.streams] == [930, 995]
         assert [counts.lost_at for counts in result.streams] == [
@@ -102,7 +102,7 @@ def test_loss_is_placed_by_stream_and_each_trial_counts_only_its_own(measure):
 
 def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     """A UUT that was restarted during the trial counts from 0 again."""
-    setup = FakeSetup.on(PATHS, s1=Fate(dropped_by_rule=-200, lost_in_uut=230))
+    setup = FakeSetup.on(PATHS, s1=Behaviour(dropped_by_rule=-200, lost_in_uut=230))
     monkeypatch.setattr(setup.setup.guests[VICTIM].uut, "reset", lambda: None)
     setup.wires["s1"].rule_drops = 500
     assert measure(setup).streams[0].lost_at == (loss(IN_UUT, 30, THROUGH_UUT),)
@@ -119,7 +119,7 @@ def test_drops_that_went_backwards_are_not_believed(measure, monkeypatch):
     ],
 )
 def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, after, why):
-    setup = FakeSetup.on(PATHS, s1=Fate(lost_in_uut=30))
+    setup = FakeSetup.on(PATHS, s1=Behaviour(lost_in_uut=30))
     before = [(500, "nft rule", "1"), (8, "steady", "1")]
     seen = chain([before], repeat([*after, (8, "steady", "1")]))
 
@@ -135,16 +135,16 @@ def test_what_does_not_tell_how_many_it_dropped_may_have_dropped_them(measure, a
 
 
 @pytest.mark.parametrize(
-    ("fate", "waits"),
+    ("behaviour", "waits"),
     [
-        (Fate(dropped_by_rule=30), False),
-        (Fate(lost_in_uut=30), True),
-        (Fate(dropped_by_rule=30, lost_in_uut=1), True),
-        (Fate(dropped_by_rule=-200, lost_in_uut=230), True),  # a counter that nobody can believe
+        (Behaviour(dropped_by_rule=30), False),
+        (Behaviour(lost_in_uut=30), True),
+        (Behaviour(dropped_by_rule=30, lost_in_uut=1), True),
+        (Behaviour(dropped_by_rule=-200, lost_in_uut=230), True),  # a counter that nobody can believe
     ],
 )
-def test_missing_frames_are_not_waited_for_where_each_was_counted_as_dropped(measure, fate, waits):
-    result = measure(FakeSetup.on(PATHS, s1=fate), drain_limit="2s")
+def test_missing_frames_are_not_waited_for_where_each_was_counted_as_dropped(measure, behaviour, waits):
+    result = measure(FakeSetup.on(PATHS, s1=behaviour), drain_limit="2s")
     assert (result.steps_s["drain"] > 1.9) == waits
 
 
@@ -169,7 +169,7 @@ def test_a_path_that_never_stands_still_is_not_waited_for_for_ever(measure):
 
 
 def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
-    setup = FakeSetup.on(PATHS, s2=Fate(arms=False))
+    setup = FakeSetup.on(PATHS, s2=Behaviour(arms=False))
     result = measure(setup, "s1", "s2")
     assert not [entry for entry in setup.log if "start" in entry or "wait" in entry]
     assert [entry for entry in setup.log if "stop" in entry] == ["sink s1 stop", "sink s2 stop"]
@@ -182,7 +182,7 @@ def test_a_sink_that_does_not_listen_means_that_nothing_is_sent(measure):
 
 
 def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measure):
-    setup = FakeSetup.on(PATHS, s1=Fate(prepare_error="the source on nb-tx1 is gone"))
+    setup = FakeSetup.on(PATHS, s1=Behaviour(prepare_error="the source on nb-tx1 is gone"))
     result = measure(setup, "s1", "s2")
     assert not [entry for entry in setup.log if "start" in entry]
     assert "sink s1 stop" in setup.log
@@ -190,18 +190,18 @@ def test_a_source_that_died_between_two_trials_is_a_reason_like_any_other(measur
 
 
 @pytest.mark.parametrize(
-    ("fate", "kind", "detail", "counts"),
+    ("behaviour", "kind", "detail", "counts"),
     [
-        (Fate(sent=400, source_error="ENETDOWN"), ReasonKind.GENERATOR_FAILED, "ENETDOWN", (400, 400, 0)),
-        (Fate(sent=0), ReasonKind.NOTHING_SENT, "no frame", (0, None, None)),
-        (Fate(dropped_by_capture=30), ReasonKind.CAPTURE_DROPPED, "30 frames", (1000, 970, 0)),
-        (Fate(flushes=False), ReasonKind.NOT_DRAINED, "not have been counted", (1000, 1000, 0)),
-        (Fate(sink_error="signal 9"), ReasonKind.CAPTURE_FAILED, "signal 9", (1000, None, None)),
+        (Behaviour(sent=400, source_error="ENETDOWN"), ReasonKind.GENERATOR_FAILED, "ENETDOWN", (400, 400, 0)),
+        (Behaviour(sent=0), ReasonKind.NOTHING_SENT, "no frame", (0, None, None)),
+        (Behaviour(dropped_by_capture=30), ReasonKind.CAPTURE_DROPPED, "30 frames", (1000, 970, 0)),
+        (Behaviour(flushes=False), ReasonKind.NOT_DRAINED, "not have been counted", (1000, 1000, 0)),
+        (Behaviour(sink_error="signal 9"), ReasonKind.CAPTURE_FAILED, "signal 9", (1000, None, None)),
     ],
 )
-def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measure, fate, kind, detail, counts):
+def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measure, behaviour, kind, detail, counts):
     """In frames sent, received and lost; beside it, another stream is as always."""
-    result = measure(FakeSetup.on(PATHS, s1=fate), "s1", "s2")
+    result = measure(FakeSetup.on(PATHS, s1=behaviour), "s1", "s2")
     ((found, stream, words),) = said(result)
     assert (found, stream, detail in words) == (kind, "s1", True)
     found_counts = [(one.sent_frames, one.received_frames, one.lost_frames) for one in result.streams]
@@ -210,7 +210,7 @@ def test_what_goes_wrong_with_a_stream_is_said_of_it_and_leaves_its_counts(measu
 
 @pytest.mark.parametrize("asked", [[1], [2, 3]], ids=["before", "after"])
 def test_a_uut_that_no_longer_answers_is_a_reason(measure, asked):
-    result = measure(FakeSetup.on(PATHS, fails_at=asked, s1=Fate(dropped_by_rule=10)))
+    result = measure(FakeSetup.on(PATHS, fails_at=asked, s1=Behaviour(dropped_by_rule=10)))
     assert said(result) == [(ReasonKind.UUT_FAILED, "", "the guest does not answer")]
     assert result.verdict is Verdict.INVALID
     (counts,) = result.streams
@@ -249,7 +249,7 @@ def test_a_max_load_intends_nothing(measure):
 @pytest.mark.parametrize(("ms", "tolerance", "apart"), [(100, "1%", False), (101, "1%", True), (101, "100%", False)])
 def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, apart):
     setup = FakeSetup.on(stream_paths(topology(3)))
-    setup.wires["s2"].fate.begins_ms = ms
+    setup.wires["s2"].behaviour.begins_ms = ms
     result = measure(setup, "s1", "s2", "s3", tolerance=tolerance)
     detail = (
         "3 sources began 101 ms and ended 101 ms apart: all sent at once for 0.000 s of 0.101 s, so the sum of their "
@@ -260,7 +260,7 @@ def test_sources_that_do_not_send_at_once_have_no_sum(measure, ms, tolerance, ap
 
 def test_threads_of_a_source_that_do_not_send_at_once_are_told(measure):
     setup = FakeSetup.on(PATHS)
-    setup.wires["s1"].fate.apart_s = 0.101
+    setup.wires["s1"].behaviour.apart_s = 0.101
     ((kind, stream, detail),) = said(measure(setup))
     assert (kind, stream) == (ReasonKind.SOURCES_APART, "s1")
     assert detail.startswith("the threads of the source began or ended 101 ms apart")

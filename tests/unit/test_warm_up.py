@@ -18,11 +18,11 @@ from netbench.results.rows import stream_rows, warm_up_rows
 from netbench.results.store import Store
 from netbench.statistics.groups import group_trials
 from tests.unit.fake_campaign import FakeCampaign
-from tests.unit.fakes import Fate
+from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology, topology, trial_spec
 
 UUTS = tuple({"name": name, "kind": "raw"} for name in ("a", "b"))
-DIES = Fate(uut_error="guest a: QEMU was killed by signal 9")
+DIES = Behaviour(uut_error="guest a: QEMU was killed by signal 9")
 LOADS = ["1000fps", "5000fps", "2000fps"]
 
 
@@ -110,7 +110,7 @@ def test_without_them_nothing_is_other_than_before(campaign):
 
 
 def test_by_rule_as_many_are_made_as_it_takes(campaign):
-    campaign.testbed.fates["a"] = [Fate(lost_in_uut=lost) for lost in (400, 300, 200, 250, 100, 100)]
+    campaign.testbed.behaviours["a"] = [Behaviour(lost_in_uut=lost) for lost in (400, 300, 200, 250, 100, 100)]
     results = campaign.run(warm_up_trials="auto", repetitions=2)
     assert made(results) == {("a", 1): [1, 2, 3, 4], ("b", 2): [1, 2]}
     lost = [trial.streams[0].lost_frames for trial in results.trials if trial.spec.uut == "a"]
@@ -135,7 +135,7 @@ def test_stopped_after_it_the_boot_that_follows_is_warmed_up_too(campaign):
 
 
 def test_a_uut_that_dies_while_it_warms_up_is_restarted_and_given_up_like_any(campaign):
-    campaign.testbed.fates["a"] = [Fate(), DIES, Fate(), Fate(), Fate()]
+    campaign.testbed.behaviours["a"] = [Behaviour(), DIES, Behaviour(), Behaviour(), Behaviour()]
     results = campaign.run(warm_up_trials=2)
     assert campaign.testbed.ups == {"a": 2, "b": 1}
     assert made(results) == {("a", 1): [1, 2], ("a", 2): [1, 2], ("b", 3): [1, 2]}
@@ -148,7 +148,7 @@ def test_a_uut_that_dies_while_it_warms_up_is_restarted_and_given_up_like_any(ca
 
 
 def test_one_that_dies_in_every_warm_up_is_given_up(campaign):
-    campaign.testbed.fates["a"] = [DIES] * 99
+    campaign.testbed.behaviours["a"] = [DIES] * 99
     results = campaign.run(warm_up_trials=2, repetitions=2)
     assert campaign.testbed.ups == {"a": 3, "b": 1}
     of_a = [trial for trial in results.trials if trial.spec.uut == "a"]
@@ -159,7 +159,7 @@ def test_one_that_dies_in_every_warm_up_is_given_up(campaign):
 def test_neighbours_are_there_and_one_that_fails_is_brought_up_again(tmp_path, monkeypatch):
     lab = shared_topology(uuts=UUTS[:1])
     campaign = FakeCampaign.on(lab, tmp_path / "results", monkeypatch)
-    campaign.testbed.fates["a.second"] = [DIES]
+    campaign.testbed.behaviours["a.second"] = [DIES]
     results = campaign.run(warm_up_trials=2, scenarios=[{"network": "1000fps", "frame_size": 64}])
     assert campaign.testbed.ups == {"a": 1, "a.second": 2}
     assert made(results) == {("a", 1): [1]}

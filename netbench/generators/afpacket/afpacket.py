@@ -9,7 +9,7 @@ from netbench.generators.base import Generator
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host
 from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
 
@@ -25,7 +25,7 @@ class AfPacket(Generator):
 
     Options = AfPacketOptions
     sends_mixes: ClassVar[bool] = True
-    may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Bench.packet),)
+    may_need = (Feature("packet", "the generator afpacket", ON_VETH, "CONFIG_PACKET", "af_packet", Probes.packet),)
 
     def __init__(self, options: AfPacketOptions) -> None:
         self._options = options

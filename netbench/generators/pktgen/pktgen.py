@@ -21,7 +21,7 @@ from netbench.generators.pktgen.parameters import (
 )
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import IN_A_VM, Feature
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.linux.proc import CpuTicks, parse_cpu_ticks, softirq_s
 from netbench.model.frame_mix import FrameSize
 from netbench.model.tester import Identity, options_text
@@ -46,7 +46,7 @@ class PktGen(Generator):
             (),
             "CONFIG_NET_PKTGEN",
             "pktgen",
-            Bench.pktgen,
+            Probes.pktgen,
             optional=True,
             otherwise=IN_A_VM,
         ),

@@ -10,7 +10,7 @@ from netbench.generators.base import Generator
 from netbench.generators.worker_source import WorkerSource, no_netbench
 from netbench.hosts.base import Host, kernel_of
 from netbench.linux.needs import ON_VETH, Feature
-from netbench.linux.probes import Bench
+from netbench.linux.probes import Probes
 from netbench.model.profile import NoOptions
 from netbench.model.tester import Identity
 from netbench.model.traffic import Stamps, Traffic
@@ -32,7 +32,7 @@ class Xdp(Generator):
             ON_VETH,
             "CONFIG_BPF_SYSCALL",
             "",
-            Bench.live_frames,
+            Probes.live_frames,
             optional=True,
             otherwise="or send with the generator afpacket, as auto does",
         ),
