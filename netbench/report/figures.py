@@ -51,19 +51,21 @@ from netbench.report.styles import Style
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
 from netbench.statistics.intervals import Interval, statement
+from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
 
 
 def offered_against_throughput(groups: Sequence[Group], looks: Mapping[str, Style]) -> Chart:
     """A panel per frame size: offered load (x) against throughput (y), a line per UUT, y = x dotted."""
-    panels, by_size = _panels_of_lines(groups, looks, THROUGHPUT)
+    panels, by_size = _panels_of_lines(groups, looks, THROUGHPUT, outliers=bool(_outliers(groups)))
     for size, members in by_size.items():
         end = max(_end_of_offered(members), end_of_axis([group.throughput_mbps for group in members]))
         panels.scale(size, [0, end], [0, end])
         panels.add(size, _diagonal(end, named=size == next(iter(by_size))))
         for uut, own in groups_by_uut(members).items():
             panels.line(size, uut, _points(own, looks[uut], lambda group: group.throughput_mbps), end)
-            for trace in _marked(looks[uut], own, lambda one: one.throughput_mbps):
+            apart = {Verdict.VALID: _outliers(own)} | _not_averaged(own)
+            for trace in _marked(looks[uut], apart, lambda one: one.throughput_mbps):
                 panels.add(size, trace)
     return panels.figure
 
@@ -79,7 +81,7 @@ def loss_against_offered(groups: Sequence[Group], looks: Mapping[str, Style]) ->
         uuts = groups_by_uut(members)
         for row, (uut, own) in zip(rows_of_zero(len(uuts)), uuts.items(), strict=True):
             panels.line_of_loss(size, uut, _points(own, looks[uut], lambda group: group.loss_ratio), scale, row)
-            for trace in _marked(looks[uut], own, _height_of_loss(scale, row)):
+            for trace in _marked(looks[uut], _not_averaged(own), _height_of_loss(scale, row)):
                 panels.add(size, trace)
     return panels.figure
 
@@ -170,11 +172,12 @@ def curves_of_loss(curves: Sequence[Curve], looks: Mapping[str, Style]) -> Chart
 
 
 def _panels_of_lines(
-    groups: Sequence[Group], looks: Mapping[str, Style], y_title: str
+    groups: Sequence[Group], looks: Mapping[str, Style], y_title: str, *, outliers: bool = False
 ) -> tuple[Panels[FrameSize], dict[FrameSize, list[Group]]]:
     by_size = groups_by_size(groups)
     panels = Panels(size_titles(by_size), (group.uut for group in groups), looks, OFFERED, y_title)
     apart = {
+        Verdict.VALID: outliers,
         Verdict.SUSPICIOUS: any(group.suspicious for group in groups),
         Verdict.INVALID: any(group.invalid for group in groups),
     }
@@ -215,13 +218,24 @@ def _points_of_curve(
     ]
 
 
-def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals], float | None]) -> list[Trace]:
-    """Unconnected markers: a trace for the suspicious trials, one for the invalid ones, none for none."""
+def _not_averaged(groups: Sequence[Group]) -> dict[Verdict, list[TrialTotals]]:
+    return {
+        Verdict.SUSPICIOUS: [one for group in groups for one in group.suspicious],
+        Verdict.INVALID: [one for group in groups for one in group.invalid],
+    }
+
+
+def _outliers(groups: Iterable[Group]) -> list[TrialTotals]:
+    """Valid trials whose throughput stands apart: they are in the mean."""
+    return [one for group in groups if (found := outliers_of(group)) for one in found.marked]
+
+
+def _marked(
+    style: Style, apart: Mapping[Verdict, Sequence[TrialTotals]], height: Callable[[TrialTotals], float | None]
+) -> list[Trace]:
+    """Unconnected markers of single trials: a trace for each verdict, none for none."""
     traces = []
-    for verdict, trials in (
-        (Verdict.SUSPICIOUS, [one for group in groups for one in group.suspicious]),
-        (Verdict.INVALID, [one for group in groups for one in group.invalid]),
-    ):
+    for verdict, trials in apart.items():
         places = [(one, one.offered_mbps, height(one)) for one in trials]
         known = [(one, x, y) for one, x, y in places if x is not None and y is not None]
         if known:
@@ -234,7 +248,7 @@ def _marked(style: Style, groups: Sequence[Group], height: Callable[[TrialTotals
                     "marker": mark(verdict, style.colour, style.symbol, style.size),
                     "hovertext": [_trial_hover(one, style) for one, _, _ in known],
                     "hovertemplate": HOVER,
-                    "name": f"{escape(style.label)}, {verdict.value}",
+                    "name": f"{escape(style.label)}, {'outlier' if verdict is Verdict.VALID else verdict.value}",
                     "legendgroup": style.uut,
                     "showlegend": False,
                 }

@@ -141,7 +141,7 @@ def _result_sections(
         note(
             "As Figure 3 of the paper. A line below the dotted diagonal loses frames; a line that ends early could not"
             " be offered more. Hollow marks are single suspicious trials and crosses single invalid ones, part of no"
-            " mean."
+            " mean; hollow ones with a dot are outliers, which are."
         ),
         chosen(choice, _figure("throughput", looks, figures.offered_against_throughput)),
         _found_by(paper, 3),

@@ -237,6 +237,8 @@ class Panels(Generic[Key]):
     def legend(self, verdicts: Iterable[Verdict] = (), *, rings: bool = False) -> None:
         """Name the line of each UUT, and the marks of single trials with these verdicts, once for all panels.
 
+        A valid one is marked as it is an outlier.
+
         `rings`: whether any point is ringed.
         """
         for uut in self._uuts:
@@ -258,7 +260,7 @@ class Panels(Generic[Key]):
             self.show_in_legend(
                 mode="markers",
                 marker=mark(verdict, GREY, "circle", SMALLEST_MARKER),
-                name=f"{verdict.value} trial (not averaged)",
+                name="outlier (averaged too)" if verdict is Verdict.VALID else f"{verdict.value} trial (not averaged)",
             )
 
     def leave_room_for(self, names: Sequence[str]) -> None:
@@ -331,9 +333,9 @@ class Panels(Generic[Key]):
 
 
 def mark(verdict: Verdict, colour: str, symbol: str, size: float) -> dict[str, Any]:
-    """The marker of a single trial that is not simply valid: hollow when suspicious, a cross when invalid."""
-    symbol = f"{symbol}-open" if verdict is Verdict.SUSPICIOUS else "x-thin"
-    return {"symbol": symbol, "size": size + 5, "color": colour, "line": {"width": 2, "color": colour}}
+    """The marker of a single trial: hollow when suspicious, a cross when invalid, hollow with a dot for an outlier."""
+    shown = {Verdict.SUSPICIOUS: f"{symbol}-open", Verdict.INVALID: "x-thin", Verdict.VALID: f"{symbol}-open-dot"}
+    return {"symbol": shown[verdict], "size": size + 5, "color": colour, "line": {"width": 2, "color": colour}}
 
 
 def _letters() -> Iterator[str]:

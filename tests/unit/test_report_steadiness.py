@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from netbench.cli.summary import summary_table
@@ -14,6 +15,7 @@ from netbench.report.steadiness_section import residuals_in_time
 from netbench.report.styles import styles
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import group_trials
+from tests.unit.charts import offered_against_throughput
 from tests.unit.results_factory import campaign, stream_counts, trial
 from tests.unit.steadiness_factory import Made, exact
 
@@ -63,6 +65,11 @@ def test_each_trial_is_a_point_boots_are_lines_and_outliers_hollow():
     assert [x for x in boots["x"] if x is not None] == [x for x in points["x"] for _ in (0, 1)]
     assert points["marker"]["symbol"] == ["circle"] * 4 + ["circle-open"] + ["circle"] * 4
     assert "outlier" in points["hovertext"][4]
+    figure = offered_against_throughput(group_trials(results), styles(made.uuts))
+    (apart,) = (trace for trace in figure.data if trace.name == "one, outlier")
+    assert (len(apart.x), apart.marker.symbol) == (1, "circle-open-dot")
+    assert apart.y[0] == pytest.approx(60_000 * 84 * 8 / 1e6)
+    assert "outlier (averaged too)" in [trace.name for trace in figure.data]
     page = report_page(results)
     assert "1 valid trial in 1 cell, of 1 with 5 valid trials or more" in page
     assert "apart from the others of their cell, and part of its mean: 1 trial" in summary(results)
