@@ -1,6 +1,8 @@
 """Generators, sinks, UUTs and VMMs by name: whatever is installed under netbench's entry points, its own ones too."""
 
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from netbench.errors import MissingError, UsageError
@@ -17,7 +19,7 @@ _WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of 
 def plugins(group: str) -> dict[str, Any]:
     """The classes of a group by name; MissingError when one that is named cannot be imported."""
     found = {}
-    entries = [entry for one in (group, *_WITHIN.get(group, ())) for entry in entry_points(group=one)]
+    entries = [entry for one in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, one)]
     for entry in sorted(entries, key=lambda one: one.name):
         try:
             found[entry.name] = entry.load()
@@ -26,6 +28,12 @@ def plugins(group: str) -> dict[str, Any]:
     if not found:
         raise UsageError("netbench is not installed: run `pip install -e .` in its checkout (or `make setup`)")
     return found
+
+
+@cache
+def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group: each look goes through the files of all that is installed, and is one of dozens."""
+    return tuple(found(group=group))
 
 
 def origin(group: str, name: str) -> str:

@@ -64,10 +64,10 @@ def counting_error(events: int) -> float:
     everything all right?"). Of more the distance to the upper limit of the exact interval of a Poisson mean, which is
     the farther one (Garwood 1936, "Fiducial limits for the Poisson distribution").
     """
-    from scipy.special import gammaincinv  # noqa: PLC0415 - a third of a second that only results need
-
     if events == 0:
         return -log(1 - CONFIDENCE)
+    from scipy.special import gammaincinv  # noqa: PLC0415 - a third of a second that only results need
+
     return float(gammaincinv(events + 1, (1 + CONFIDENCE) / 2)) - events
 
 
