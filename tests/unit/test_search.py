@@ -382,7 +382,8 @@ def test_every_uut_scenario_and_size_is_searched_and_all_streams_count():
 
 def test_of_several_streams_each_is_told_at_the_limit_of_all():
     """A goal of 1 % of both is met where the one way loses 2 % and the other nothing, which shows."""
-    search, results = schedule({"loss": "1%"}, topology(2)), {}
+    search = schedule({"loss": "1%"}, topology(2))
+    results: dict[str, TrialResult] = {}
     while (spec := search.next(results)) is not None:
         fps = spec.load.fps(64, 1e9) or SOURCE_FPS
         sent = round(fps * spec.duration_s)
