@@ -106,7 +106,9 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
         "Tests of RFC 2544",
         note(
             "Throughput is the highest load without loss, as searched for. Loads and rates are frames/s of each stream;"
-            " the theoretical rate is that of the link's nominal rate in the topology."
+            " the theoretical rate is that of the link's nominal rate in the topology. Protocol: UDP in IPv4. Data"
+            " stream: frames at even gaps, but for bursts. Medium: Ethernet, over veth pairs or"
+            " NICs as the topology has them."
         ),
         *_by_scenario(rows, looks),
         element("h3", "Not as RFC 2544 has it"),

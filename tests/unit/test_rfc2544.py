@@ -377,6 +377,7 @@ def shown(*found: SearchResult) -> CampaignResults:
 def test_the_report_has_each_test_and_every_deviation() -> None:
     page = page_of(shown(FOUND))
     for told in (
+        "Protocol: UDP in IPv4. Data stream: frames at even gaps, but for bursts. Medium: Ethernet",
         "Latency (section 26.2)",
         "5.0",  # µs, the mean of both trials
         "1,600",
