@@ -1,8 +1,8 @@
 """Walks a plan: provision, trial, store; resume, locks, events."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -56,7 +56,7 @@ from netbench.testbed.cpus import usable_cpus
 from netbench.testbed.environment import git_revision, read_environment
 from netbench.testbed.host_warnings import host_warnings
 from netbench.testbed.resolved import Guests, Resolved, activities_of, resolve
-from netbench.testbed.testbed import Testbed, open_testbed, with_what_lacks
+from netbench.testbed.testbed import Testbed, machine_held, open_testbed, with_what_lacks
 
 # Making the testbed, looking at the machine, and writing the report. About.
 _START_S = 1.5
@@ -230,9 +230,14 @@ def _as_planned(profile: Profile, manifest: Mapping[str, Any]) -> Profile:
     return profile.model_copy(update={"maxima": MaximaSpec(kind=LOADS)})
 
 
-def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Testbeds:
-    waits_for = _telling(observers) if wait else None
-    return Testbeds(request.resolved, lambda resolved: open_testbed(resolved, waits_for))
+@contextmanager
+def _testbeds(request: Request, observers: Sequence[Observer], *, wait: bool) -> Iterator[Testbeds]:
+    """Those of a campaign. What they use of this machine is nobody else's between two of them either."""
+    with (
+        machine_held(request.resolved, _telling(observers) if wait else None) as held,
+        Testbeds(request.resolved, lambda resolved: open_testbed(resolved, held)) as testbeds,
+    ):
+        yield testbeds
 
 
 def _first(request: Request, following: Sequence[str]) -> str:

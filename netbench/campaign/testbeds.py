@@ -92,7 +92,7 @@ class Testbeds:
         return self._resolved.topology.uut(uut).on
 
     def others(self) -> Sequence[Other]:
-        """The other netbenches that have measured on this machine while the one that is up was."""
+        """The other netbenches that have measured on this machine since the campaign began."""
         return self._up[1].others() if self._up else []
 
     def interfaces(self) -> dict[str | None, list[str]]:

@@ -21,7 +21,7 @@ from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
 from netbench.linux.refresh import catch_up
-from netbench.linux.running import Other, present, when_alone
+from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
@@ -70,7 +70,7 @@ class Testbed:
     ) -> None:
         """`in_use` are the paths that sources and sinks are needed for; None: all. `rings` are switched on.
 
-        `others` says which other netbenches have measured on this machine since the testbed was opened.
+        `others` says which other netbenches have measured on this machine since it is held.
         """
         self.others = others
         self.topology = topology
@@ -285,20 +285,32 @@ def with_what_lacks(resolved: Resolved) -> Resolved:
 
 
 @contextmanager
-def open_testbed(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Testbed]:
-    """Bring a topology up for its UUTs and, however the block is left, down again.
+def machine_held(resolved: Resolved, waits_for: Callable[[Other], object] | None = None) -> Iterator[Presence]:
+    """Have what all testbeds of a campaign use of this machine for the block, and be found by other netbenches.
 
-    UsageError when a port must not be used, MissingError when this host lacks something or the testbed is
-    taken, TestbedError when bringing it up or down fails. What a killed run left is undone first. With `waits_for`,
-    which is told of each other netbench that measures on this machine, it is brought up when they have ended.
+    MissingError when this host lacks something or something is in use. With `waits_for`, which is told of each other
+    netbench that measures on this machine, the block is entered when they have ended.
     """
     require_root()
     require(resolved.needs)
-    topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
     with ExitStack() as stack:
         with when_alone(waits_for) if waits_for else nullcontext():
             lock_testbed(stack, resolved.resources)
-            presence = stack.enter_context(present(topology.name))
+            presence = stack.enter_context(present(resolved.topology.name))
+        yield presence
+
+
+@contextmanager
+def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[Testbed]:
+    """Bring a topology up for its UUTs and, however the block is left, down again.
+
+    `held` is what `machine_held` gave for a campaign that has several testbeds; left out, the machine is held for this
+    one, with the errors of that. UsageError when a port must not be used, TestbedError when bringing it up or down
+    fails. What a killed run left is undone first.
+    """
+    topology, in_use = resolved.topology, [path.name for path in resolved.in_use]
+    with ExitStack() as stack:
+        presence = held or stack.enter_context(machine_held(resolved))
         clean()
         for port in topology.ports():
             refuse_unsafe_port(port.nic, port.addresses, mtu=topology.port_mtus().get(port.nic, USUAL_MTU))

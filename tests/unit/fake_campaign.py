@@ -45,6 +45,7 @@ class FakeTestbed:
         self.topology = lab
         self.fakes = FakeSetup.on(stream_paths(lab))
         self.calls: list[str] = []
+        self.done_while_held: list[list[str]] = []
         self.trials = 0
         self.before_trial: Callable[[int], None] = lambda number: None
         self.fates: dict[str, list[Fate]] = {}
@@ -74,6 +75,15 @@ class FakeTestbed:
     def ups(self) -> Counter[str]:
         """How often each UUT and neighbour was brought up."""
         return Counter(call.removeprefix("up ") for call in self.calls if call.startswith("up "))
+
+    @contextmanager
+    def held(self, *_: object) -> Iterator[None]:
+        """As machine_held does; `done_while_held` has what was done meanwhile, each time."""
+        before = len(self.calls)
+        try:
+            yield
+        finally:
+            self.done_while_held.append(self.calls[before:])
 
     @contextmanager
     def opening(self, there: Topology | None = None) -> Iterator["FakeTestbed"]:
@@ -168,6 +178,7 @@ class FakeCampaign:
     def on(cls, lab: Topology, place: Path, monkeypatch: pytest.MonkeyPatch) -> "FakeCampaign":
         """With its testbed in the place of what open_testbed brings up."""
         testbed = FakeTestbed(lab)
+        monkeypatch.setattr(runner, "machine_held", testbed.held)
         monkeypatch.setattr(runner, "open_testbed", lambda resolved, _: testbed.opening(resolved.topology))
         monkeypatch.setattr(runner, "with_what_lacks", lambda resolved: resolved)
         return cls(lab, ResultDirectory(place), testbed)

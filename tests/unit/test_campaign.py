@@ -496,6 +496,7 @@ def test_a_uut_on_a_vm_is_measured_on_a_testbed_of_its_own(campaign):
     results = campaign.run(repetitions=2)
     here, there = ([f"up {uut}", f"down {uut}"] for uut in ("bridge", "route"))
     assert campaign.testbed.calls == ["open", *here, "close", "open", *there, "close"]
+    assert campaign.testbed.done_while_held == [campaign.testbed.calls], "the machine is nobody else's in between"
     assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
     assert not [one for one in results.warnings if one.kind is WarningKind.TESTER_CHANGED], "it was planned so"
 
