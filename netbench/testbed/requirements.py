@@ -1,9 +1,11 @@
 """What a host must have, said once: for `netbench doctor`, for the refusal before a campaign, and for the Makefile.
 
 Needs are names: of commands, features of the kernel, and facilities for guests that are listed here or declared by a
-plug-in (its `may_need`); `root`, `image:NAME`, `port:NAME`; any other is a command that a plug-in asks for.
+plug-in (its `may_need`); `root`, `image:NAME`, `port:NAME`, `variable:NAME`; any other is a command that a plug-in asks
+for.
 """
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import TypeVar
@@ -17,6 +19,8 @@ from netbench.linux.needs import IN_NETNS, ON_VETH, Facility, Feature, Need, Too
 from netbench.linux.probes import Bench
 
 N = TypeVar("N", bound=Need)
+
+_IMAGE, _PORT, _VARIABLE = "image:", "port:", "variable:"
 
 # Those that are not optional are needed wherever frames are sent or forwarded on this machine.
 TOOLS = (
@@ -80,24 +84,41 @@ def all_of(kind: type[N]) -> list[N]:
 
 
 def facilities(needs: Iterable[str]) -> list[Facility]:
-    """Those among the needs, guest images first."""
+    """Those among the needs, guest images first, then variables of the environment."""
     wanted = set(needs)
-    images = sorted(need.removeprefix("image:") for need in wanted if need.startswith("image:"))
-    return [*map(image_facility, images), *(one for one in all_of(Facility) if one.name in wanted)]
+    listed = [one for one in all_of(Facility) if one.name in wanted]
+    return [*map(image_facility, _named(_IMAGE, wanted)), *map(_variable_facility, _named(_VARIABLE, wanted)), *listed]
+
+
+def _named(prefix: str, needs: Iterable[str]) -> list[str]:
+    return sorted(need.removeprefix(prefix) for need in needs if need.startswith(prefix))
 
 
 def image_facility(name: str) -> Facility:
     """A guest image as something to look for."""
     own = "" if name == DEFAULT_IMAGE else f" --name {name}"
     return Facility(
-        f"image:{name}", "guests and hosts that are VMs", f"netbench image build{own}", lambda _: _image(name)
+        f"{_IMAGE}{name}", "guests and hosts that are VMs", f"netbench image build{own}", lambda _: _image(name)
     )
+
+
+def _variable_facility(name: str) -> Facility:
+    """A variable of the environment that holds what must be in no file, such as a password."""
+
+    def look(_: str) -> str:
+        if name not in os.environ:
+            raise MissingError(f"{name} is not in the environment")
+        return "is in the environment"  # what it is, nobody is told
+
+    what = "what the topology has from the environment, such as a password"
+    refusal = "{}, from which the topology has a secret: export it"
+    return Facility(f"{_VARIABLE}{name}", what, f"export {name}=…", look, refusal)
 
 
 def tools(needs: Iterable[str]) -> list[Tool]:
     """The commands among the needs; for one that nobody declares, a package of the same name is a guess."""
     wanted = set(needs)
-    others = {need for need in wanted - known_needs() if not need.startswith(("port:", "image:"))}
+    others = {need for need in wanted - known_needs() if not need.startswith((_IMAGE, _PORT, _VARIABLE))}
     return [
         *(tool for tool in all_of(Tool) if tool.name in wanted),
         *(Tool(name, name, "the topology, which asks for it", optional=True) for name in sorted(others)),
@@ -112,7 +133,7 @@ def known_needs() -> frozenset[str]:
 
 def image_among(needs: Iterable[str]) -> str:
     """The guest image to try things with."""
-    images = sorted(need.removeprefix("image:") for need in needs if need.startswith("image:"))
+    images = _named(_IMAGE, needs)
     return images[0] if images else DEFAULT_IMAGE
 
 

@@ -23,7 +23,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.attachment import Attachment
 from netbench.vmm.base import GuestNic, GuestOptions, GuestSpec, RunningGuest, Vmm
-from netbench.vmm.esxi_api import REMEDY, Session, asked, vsphere_module
+from netbench.vmm.esxi_api import REMEDY, Session, asked, password, vsphere_module
 from netbench.vmm.esxi_changes import AddEsxiGuest, AddEsxiNetwork
 from netbench.vmm.esxi_inventory import host_of, power_off, power_on
 from netbench.vmm.esxi_options import NIC_KINDS, EsxiChannel, EsxiOptions
@@ -80,7 +80,10 @@ class Esxi(Vmm):
         self._options = options
 
     def check(self, paths: Sequence[StreamPath]) -> None:
-        """UsageError for NICs between source and sink, for a stream without uplinks, and a file that is not there."""
+        """UsageError for NICs between source and sink, for a stream without uplinks, and a file that is not there.
+
+        MissingError where the password is in a file that cannot be read, or that others may read.
+        """
         options = self._options
         if options.server is None or options.channel is None:
             raise UsageError("server: say whose API it is, as HOST or HOST:PORT")
@@ -101,9 +104,13 @@ class Esxi(Vmm):
         ):
             if file is not None and not Path(file).is_file():
                 raise UsageError(f"{what} {file}")
+        if options.password_file is not None:
+            password(options)
 
     def needs(self) -> frozenset[str]:
-        return frozenset({"pyvmomi", "ssh"})
+        options = self._options
+        in_environment = options.server is not None and options.password_file is None
+        return frozenset({"pyvmomi", "ssh"} | ({f"variable:{options.password_env}"} if in_environment else set()))
 
     @property
     def nic_model(self) -> str:

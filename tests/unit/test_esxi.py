@@ -15,6 +15,9 @@ from netbench.errors import MissingError, TestbedError, UsageError
 from netbench.linux.journal import from_json, to_json
 from netbench.model.entitlement import Entitlement
 from netbench.model.paths import stream_paths
+from netbench.testbed.diagnosis import check_facilities
+from netbench.testbed.host_checks import Status
+from netbench.testbed.requirements import require
 from netbench.uut.base import Assignment
 from netbench.uut.guest import Guest
 from netbench.vmm import esxi_api
@@ -102,6 +105,8 @@ def test_what_it_cannot_forward_on_is_refused(tmp_path):
         Guest(Esxi(options(ca_file="/nowhere"))).check(PATHS)
     with pytest.raises(UsageError, match="server: say whose API it is"):
         Guest(Esxi(EsxiOptions())).check(PATHS)
+    with pytest.raises(MissingError, match="password_file: /nowhere cannot be read"):
+        Guest(Esxi(options(password_file="/nowhere"))).check(PATHS)
     Guest(Esxi(options())).check(PATHS)
 
 
@@ -199,6 +204,22 @@ def test_the_password_is_in_the_environment_or_in_a_file_that_nobody_else_reads(
         password(options())
 
 
+def test_a_password_that_is_to_be_in_the_environment_is_looked_for_beforehand(monkeypatch):
+    needs = Guest(Esxi(options(password_env="OTHER"))).plan(Assignment("g", PATHS)).needs
+    assert [one for one in needs if one.startswith("variable:")] == ["variable:OTHER"]
+    monkeypatch.delenv("OTHER", raising=False)
+    with pytest.raises(MissingError, match="OTHER is not in the environment, .*: export it"):
+        require({"variable:OTHER"})
+    (looked,) = check_facilities({"variable:OTHER"}, euid=1)
+    assert (looked.status, looked.remedy) == (Status.MISSING, "export OTHER=…")
+    monkeypatch.setenv("OTHER", "s3cret")
+    require({"variable:OTHER"})
+    (looked,) = check_facilities({"variable:OTHER"}, euid=1)
+    assert (looked.status, looked.found) == (Status.OK, "is in the environment")
+    for quiet in (EsxiOptions(), options(password_file="/etc/hostname")):
+        assert Esxi(quiet).needs() == {"pyvmomi", "ssh"}
+
+
 def test_without_pyvmomi_that_is_said(monkeypatch):
     def none(name):
         raise ImportError(f"No module named {name!r}")
@@ -263,7 +284,7 @@ def test_it_is_never_taken_for_more_than_it_is():
     assert SIMULATED.partition(",")[0] in (Esxi.__doc__ or "")
     vmm = Esxi(options())
     assert vmm.nic_models.keys() == {"vmxnet3", "e1000", "e1000e"}
-    assert vmm.needs() == {"pyvmomi", "ssh"}
+    assert vmm.needs() == {"pyvmomi", "ssh", "variable:NETBENCH_ESXI_PASSWORD"}
 
 
 class Task:

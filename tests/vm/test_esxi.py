@@ -413,7 +413,11 @@ def test_a_campaign_whose_guest_never_answers_has_no_results_and_leaves_nothing(
 
 
 @pytest.mark.root
-def test_a_campaign_with_a_wrong_password_says_so(topology, results, monkeypatch):
+def test_a_campaign_without_a_password_or_with_a_wrong_one_says_so(topology, results, monkeypatch):
+    monkeypatch.delenv(ENVIRONMENT)
+    done = netbench("run", topology(), "quick", "-o", results, *FEW)
+    assert (done.returncode, results.exists()) == (3, False)
+    assert f"{ENVIRONMENT} is not in the environment" in done.stderr
     monkeypatch.setenv(ENVIRONMENT, "wrong-one")
     done = netbench("run", topology(), "quick", "-o", results, *FEW)
     assert done.returncode == 1, done.stdout + done.stderr
