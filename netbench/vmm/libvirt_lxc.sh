@@ -7,6 +7,10 @@ domain=$1 xml=$2
 shift 2
 own=/run/libvirt-own
 mkdir -p "$own/drivers" "$own/machine" /run/libvirt
+# Other control groups than the guest's own are not there at all: libvirt also takes those that lie hidden below another mount.
+while umount -l /sys 2>/dev/null; do :; done
+mount -t sysfs netbench /sys
+mount -t tmpfs netbench /sys/fs/cgroup
 mount --rbind / "$own/machine"
 . "${0%/*}/libvirt_places.sh"
 
