@@ -37,13 +37,14 @@ class Column(Generic[Item]):
 
 def join(parts: Iterable[str], between: str = "") -> Html:
     """Markup and text one after the other, with markup or text between."""
-    return html(between).join(parts)
+    # Not Markup.join(), which takes several times as long: a page is made of very many small parts.
+    return Html(str(html(between)).join([part if type(part) is Html else html(part) for part in parts]))
 
 
 def element(tag: str, *content: str, **attributes: str) -> Html:
     """An element; the attribute `class` is written `css`, an underscore in a name stands for a hyphen."""
     names = {name: "class" if name == "css" else name.replace("_", "-") for name in attributes}
-    written = "".join(f' {names[name]}="{html(value)}"' for name, value in attributes.items())
+    written = "".join([f' {names[name]}="{html(value)}"' for name, value in attributes.items()])
     return Html(f"<{tag}{written}>{join(content)}</{tag}>")
 
 
