@@ -280,7 +280,7 @@ def test_scenarios_that_a_topology_cannot_play_are_refused(topo, scenario, words
 
 
 def test_a_name_that_begins_none_is_refused():
-    with pytest.raises(UsageError, match="no scenario 'net' here; there are dedicated, shared-idle"):
+    with pytest.raises(UsageError, match="no scenario 'net' here; did you mean network-50"):
         shared_plan(scenarios=["net"])
 
 
