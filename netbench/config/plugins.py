@@ -53,12 +53,6 @@ def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[
     return tuple(found(group=group))
 
 
-@cache
-def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group: each look goes through the files of all that is installed, and is one of dozens."""
-    return tuple(found(group=group))
-
-
 def origin(group: str, name: str) -> str:
     """The package that a class of a group is from, and its version; empty where that is not known."""
     groups = (group, *_WITHIN.get(group, ()))

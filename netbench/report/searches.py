@@ -190,33 +190,6 @@ def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterab
     yield table(columns, [each])
 
 
-def _streams(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
-    """A row per stream of searches with several; nothing where there are none."""
-    each = [(found, one) for found in rows for one in found.each]
-    if not each:
-        return
-    repeated = len({found.repetition for found, _ in each}) > 1
-    search: Column[tuple[SearchResult, OneOfSeveral]] = Column("Search", lambda row: str(row[0].repetition))
-    columns: tuple[Column[tuple[SearchResult, OneOfSeveral]], ...] = (
-        Column("UUT", lambda row: uut_label(row[0].uut, looks)),
-        Column("Scenario", lambda row: row[0].scenario, "words"),
-        Column("Sources", lambda row: str(len(row[0].streams))),
-        Column("Frame size", lambda row: size_text(row[0].frame_size)),
-        *([search] if repeated else []),
-        Column("Goal", lambda row: row[0].goal, "words"),
-        Column("Stream", lambda row: stream_label(row[1].stream, row[1].reverse_of), "words"),
-        Column("Offered, kfps", lambda row: kfps(row[1].offered_fps)),
-        Column("Came out, kfps", lambda row: kfps(row[1].forwarded_fps)),
-        Column("Lost", lambda row: percent(row[1].loss_ratio)),
-    )
-    yield element("h3", "Each stream at its highest load")
-    yield note(
-        "What a goal allows may be lost is of all streams together. Here they are one by one, directions too (RFC 2544,"
-        " section 14), in all trials at the lower bound: what is lost of one alone shows here."
-    )
-    yield table(columns, [each])
-
-
 def _delays(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
     """A row per load at which delays were measured after a search; nothing where none were."""
     loaded = [(one, at) for one in rows for at in one.delays]

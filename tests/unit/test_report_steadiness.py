@@ -15,7 +15,6 @@ from netbench.report.steadiness_section import residuals_in_time
 from netbench.report.styles import styles
 from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import group_trials
-from tests.unit.charts import offered_against_throughput
 from tests.unit.results_factory import campaign, stream_counts, trial
 from tests.unit.steadiness_factory import Made, exact
 
