@@ -105,7 +105,7 @@ class Lab:
         inside = Namespaced(self.machine.host(), self.namespaces[name])
         drops = "oifname nb-control drop; iifname nb-control drop"
         chains = [f"chain {hook} {{ type filter hook {hook} priority 0; {drops}; }}" for hook in ("input", "output")]
-        run_checked(inside, ["nft", "-f", "-"], stdin=f"table ip cut {{ {' '.join(chains)} }}")
+        run_checked(inside, ["nft", "-f", "-"], stdin="\n".join(["table ip cut {", *chains, "}"]))
         try:
             yield
         finally:
