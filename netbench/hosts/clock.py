@@ -2,14 +2,13 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from netbench.model.distributions import ClockDifference
 
 _ATTEMPTS = 5
-# Of another machine: so many that its clock's drift between them is far less than an answer takes.
-_ANSWERS = 20
+_ANSWERS = 20  # of another machine that are kept
 # What time stamps of frames can show.
 _RESOLUTION_NS = 1000
 
@@ -63,31 +62,47 @@ def read_clocks(clock: Clock) -> ClockReading:
 
 
 class Differences:
-    """How the clocks of another machine differ from those of this one, by questions and their answers.
+    """How the clocks of another machine differ from those of this one at its last answer, by questions and answers.
 
     An answer was given between its question and its arrival, so the difference lies between two bounds (as of NTP, RFC
-    5905, section 8, whose offset is the middle and whose delay is the distance of them). The quickest of the latest
-    answers tells most.
+    5905, section 8, whose offset is the middle and whose delay is the distance of them). Of an older answer they are
+    farther apart, as clocks run apart. That which leaves least open tells most.
     """
 
     def __init__(self) -> None:
-        self._monotonic: deque[ClockDifference] = deque(maxlen=_ANSWERS)
-        self._realtime: deque[ClockDifference] = deque(maxlen=_ANSWERS)
+        self._monotonic: deque[_Told] = deque(maxlen=_ANSWERS)
+        self._realtime: deque[_Told] = deque(maxlen=_ANSWERS)
 
     def add(self, before: tuple[int, int], there: tuple[int, int], after: tuple[int, int]) -> None:
         """CLOCK_MONOTONIC and CLOCK_REALTIME, in ns: here before the question, there, and here after the answer."""
         for kept, asked, told, answered in zip((self._monotonic, self._realtime), before, there, after, strict=True):
-            kept.append(ClockDifference(told - answered, told - asked))
+            new = ClockDifference(told - answered, told - asked)
+            if kept and not _agree(new, _latest(kept, after[0])):
+                kept.clear()  # a clock was set
+            kept.append(_Told(after[0], new))
 
     @property
     def monotonic(self) -> ClockDifference:
         """Of CLOCK_MONOTONIC."""
-        return min(self._monotonic, key=lambda one: one.most_ns - one.least_ns)
+        return _latest(self._monotonic, self._monotonic[-1].at_ns)
 
     @property
     def realtime(self) -> ClockDifference:
         """Of CLOCK_REALTIME."""
-        return min(self._realtime, key=lambda one: one.most_ns - one.least_ns)
+        return _latest(self._realtime, self._realtime[-1].at_ns)
+
+
+class _Told(NamedTuple):
+    at_ns: int  # CLOCK_MONOTONIC here
+    difference: ClockDifference
+
+
+def _latest(kept: Iterable[_Told], at_ns: int) -> ClockDifference:
+    return min((one.difference.over(at_ns - one.at_ns) for one in kept), key=lambda found: found.uncertainty_ns)
+
+
+def _agree(one: ClockDifference, other: ClockDifference) -> bool:
+    return one.least_ns <= other.most_ns and other.least_ns <= one.most_ns
 
 
 def clock_set_ns(before: ClockReading, after: ClockReading) -> int:

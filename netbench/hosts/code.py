@@ -19,7 +19,7 @@ _PACKAGES = ("netbench", "pyroute2")
 _SUFFIXES = (".py", ".o", ".sh")
 # What runs there first: it takes the archive from its stdin, and becomes the module that it is told.
 _UNPACK = f"""
-import io, os, sys, tarfile
+import io, os, shutil, sys, tarfile
 if sys.version_info < {PYTHON}:
     sys.exit("python3 is %d.%d there, and netbench needs {".".join(map(str, PYTHON))}" % sys.version_info[:2])
 directory, length, *command = sys.argv[1:]
@@ -33,6 +33,7 @@ try:
     os.makedirs(directory, 0o700)
     tarfile.open(fileobj=io.BytesIO(data)).extractall(directory)
 except OSError as error:
+    shutil.rmtree(directory, ignore_errors=True)
     sys.exit("netbench cannot be put into %s: %s" % (directory, error.strerror))
 os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 """

@@ -34,13 +34,15 @@ ANSWER_S = 6.0
 SILENCE_S = 10.0
 # Runs as root: as it is, or by sudo.
 _AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; fi; exec sudo -n -- "$@"'
+_BE_ROOT = "let that user be root, or use sudo without a password"
 _EXPLAINED = {
     "Host key verification failed": (
         "its host key is not among those that are known, or another one: compare it, and change known_hosts "
         "(`ssh-keyscan`, `ssh-keygen -R`)"
     ),
-    "Permission denied": "no key that the agent or the topology offers is accepted there, or the password is wrong",
-    "a password is required": "let that user be root, or use sudo without a password",
+    "Permission denied (": "no key that the agent or the topology offers is accepted there, or the password is wrong",
+    "a password is required": _BE_ROOT,
+    "exec: sudo:": _BE_ROOT,
     "python3: not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
     "command not found": "install python3 there; `netbench hosts prepare TOPOLOGY` does it",
 }
@@ -208,10 +210,12 @@ def _bring(pipe: int, data: bytes) -> None:
 
 
 def _told(line: bytes) -> Mapping[str, Any]:
-    told = json.loads(line)
-    if not isinstance(told, dict):
-        raise ValueError(f"it said {line[:80]!r} first: does its shell print something of its own?")
-    return told
+    with suppress(ValueError):
+        told = json.loads(line)
+        if isinstance(told, dict):
+            return told
+    said = line[:80].decode(errors="replace").strip()
+    raise ValueError(f"it said {said!r} first: let the shell of that user print nothing of its own")
 
 
 def explained(said: str) -> str:

@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from netbench.errors import NetbenchError
@@ -34,7 +35,7 @@ from netbench.linux.state import STATE_DIRECTORY, lock_file, lock_testbed
 
 CODE_DIRECTORY = STATE_DIRECTORY / "code"
 _LOCK = "lock"
-_UNPACKED_S = 300  # younger ones may be about to be locked
+_UNPACKED_S = 300  # younger ones without a lock may be about to get one
 
 
 class _Guard(Agent):
@@ -80,9 +81,11 @@ def main() -> None:
         try:
             if os.geteuid() != 0:
                 sys.exit("netbench needs root there: let that user be root, or use sudo without a password")
-            lock = lock_file(Path(directory, _LOCK))
+            locked_first = Path(directory, f"{_LOCK}.new")  # until it is locked, no one may take it for abandoned
+            lock = lock_file(locked_first)
             assert lock is not None, "nobody else has this directory"
             stack.enter_context(lock)
+            locked_first.rename(Path(directory, _LOCK))
             _remove_abandoned()
             clean()
             lock_testbed(stack, resources)
@@ -112,6 +115,7 @@ def _this_host(run_id: str) -> dict[str, object]:
         "name": kernel.nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "clock": clock_state(),
+        "numpy": find_spec("numpy") is not None,
     }
 
 
@@ -119,9 +123,10 @@ def _remove_abandoned() -> None:
     """Remove the code that killed ones left."""
     for directory in CODE_DIRECTORY.iterdir():
         with suppress(OSError):  # another one does so at this moment
-            if time.time() - directory.stat().st_mtime < _UNPACKED_S:
+            lock = directory / _LOCK
+            if not lock.exists() and time.time() - directory.stat().st_mtime < _UNPACKED_S:
                 continue
-            file = lock_file(directory / _LOCK)
+            file = lock_file(lock)
             if file is not None:
                 shutil.rmtree(directory)
                 file.close()

@@ -3,6 +3,7 @@
 Loads next to nothing: a short capture is analysed in less time than it takes to load what describes a testbed.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,8 @@ class Spread:
         )
 
 
+# By how much two clocks that are kept run apart: each by no more than the tolerance PHI of RFC 5905, section 7.2.
+_RUN_APART = 2 * 15e-6
 # Clocks that differ by less are taken for one: time stamps in frames and captures have a resolution of 1 µs.
 _ONE_CLOCK_NS = 10_000
 
@@ -87,6 +90,11 @@ class ClockDifference:
     def less(self, other: "ClockDifference") -> "ClockDifference":
         """Of the first of two machines from the second one, both being told from a third one."""
         return ClockDifference(self.least_ns - other.most_ns, self.most_ns - other.least_ns)
+
+    def over(self, ns: int) -> "ClockDifference":
+        """Of any moment that is at most so far from the one that this was told at: clocks run apart."""
+        apart_ns = math.ceil(abs(ns) * _RUN_APART)
+        return ClockDifference(self.least_ns - apart_ns, self.most_ns + apart_ns)
 
     @property
     def middle_ns(self) -> int:

@@ -181,7 +181,7 @@ class TcpdumpSink(Sink):
         counted, numbers = self._counted(self._incoming, sent), self._numbers()
         no_room = unsettled = ""
         if counted.frames is None and self._disk_full:
-            no_room = f"no space left for {capture_file(self._incoming)}; free some, or write elsewhere with -o"
+            no_room = self._no_room(self._incoming)
         if counted.frames is not None and not self._flushed:
             unsettled = "the last frames may still have been in the kernel when tcpdump was stopped"
         dropped = numbers.get("dropped by kernel")
@@ -300,6 +300,12 @@ class TcpdumpSink(Sink):
         if not has_netbench(self._host):
             self._host.run(["rm", "-f", str(target)])
         return free
+
+    def _no_room(self, incoming: Incoming) -> str:
+        target, file = target_of(incoming, scratch_of(self._host)), capture_file(incoming)
+        if target is None or target == file:
+            return f"no space left for {file}; free some, or write elsewhere with -o"
+        return f"no space left for {target} on {self._host}; free some there"
 
     def _counted(self, incoming: Incoming, sent: Sent) -> Received:
         """What the capture holds; nothing when it is not whole: part of a count would look like loss."""

@@ -56,12 +56,17 @@ class HostChecks:
         return self.checks[0].status is Status.OK
 
 
+def handles_frames(topology: Topology, host: str) -> bool:
+    """Whether frames are sent or received by netbench's own code on a host."""
+    ends = [end for one in topology.streams for end in (one.source, one.sink)]
+    return host in {topology.machine(end.partition("/")[0]) for end in ends}
+
+
 def needed_there(topology: Topology, host: str) -> list[Tool]:
     """What a host over SSH must have for its part in a topology."""
-    sources = {topology.machine(one.source.partition("/")[0]) for one in topology.streams}
     sinks = {topology.machine(one.sink.partition("/")[0]) for one in topology.streams}
     wanted = [_PYTHON, *_EVERYWHERE]
-    if host in sources | sinks:
+    if handles_frames(topology, host):
         wanted.append(_NUMPY)
     if host in sinks:
         wanted.append(_TCPDUMP)

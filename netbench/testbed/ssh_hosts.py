@@ -18,6 +18,7 @@ from netbench.model.topology import Topology
 from netbench.testbed.base_changes import resources
 from netbench.testbed.passwords import Programs
 from netbench.testbed.played_servers import played, servers_at_work
+from netbench.testbed.ssh_checks import handles_frames
 
 
 @contextmanager
@@ -37,6 +38,8 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
         machine.make([AddRunDirectory(str(directory))])
         passwords = Programs(directory)
 
+        # Each is kept in touch with as soon as it is there: it does not wait for those that take longer.
+        pool = stack.enter_context(ThreadPoolExecutor(max_workers=len(specs) or 1))
         started = {}
         for name, spec in specs.items():
             wanted = resources(topology, name)
@@ -47,11 +50,16 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
         found: dict[str, RemoteMachine] = {}
         problems = []
         stack.callback(_close, found)
-        for name, connecting in started.items():
+        coming = {name: pool.submit(RemoteMachine, name, specs[name].address, one) for name, one in started.items()}
+        for name, machine_there in coming.items():
             try:
-                found[name] = RemoteMachine(name, specs[name].address, connecting)
+                found[name] = machine_there.result()
             except MissingError as error:
                 problems.append(str(error))
+                continue
+            if handles_frames(topology, name) and not found[name].ssh.told["numpy"]:
+                where = f"host {name} ({specs[name].address})"
+                problems.append(f"{where}: its python3 has no numpy; `netbench hosts prepare TOPOLOGY` installs it")
         if problems:
             raise MissingError("; ".join(problems))
         for name, one in found.items():

@@ -39,7 +39,7 @@ class Probed(NamedTuple):
     @property
     def why_not(self) -> str:
         """Why nobody can tell whether the way is ready; empty when nothing went wrong."""
-        return self.sent.error or self.received.error
+        return self.sent.error or self.received.no_room or self.received.error
 
 
 def await_ways(setup: TrialSetup, active: ActiveGuest, endpoints: Sequence[Endpoints], limit_s: float) -> None:

@@ -134,6 +134,11 @@ def evidence_of(
 ) -> list[Evidence]:
     """What is known of each stream of a guest, in a trial of so many streams of all guests."""
     points, sources = points_of(guest), {ends.path.source.place for ends in guest.endpoints}
+
+    def throughout(machine: str | None) -> ClockDifference | None:
+        told = realtime(machine)
+        return told.over(after.at_ns - before.at_ns) if machine and told else told
+
     return [
         Evidence(
             path=path,
@@ -145,8 +150,8 @@ def evidence_of(
             growths=growths_of(guest, path.name, streams - 1, before, after),
             clock_set_ns=clock_set_ns,
             sink_sends=path.sink.place in sources,
-            source_clock=realtime(path.source.machine),
-            sink_clock=realtime(path.sink.machine),
+            source_clock=throughout(path.source.machine),
+            sink_clock=throughout(path.sink.machine),
         )
         for path in (ends.path for ends in guest.endpoints)
     ]

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.agent import host
 from netbench.hosts.agent import program as agent
-from netbench.hosts.agent.channel import AgentChannel
+from netbench.hosts.agent.channel import AgentChannel, words
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.agent.messages import Decoder, Message
 from netbench.hosts.agent.process import GuestProcess
@@ -113,6 +114,31 @@ def test_files_come_and_go(channel, tmp_path):
     assert channel.get(str(tmp_path / "file")) == data
     channel.put(str(tmp_path / "file"), b"")
     assert channel.get(str(tmp_path / "file")) == b""
+
+
+def test_a_long_file_keeps_nobody_waiting(channel):
+    ended = threading.Event()
+    number = channel.expect(lambda message: ended.set() if message is None or not message.body else None)
+    channel.send(b"G", number, b"/dev/zero")  # which has no end
+    try:
+        assert channel.clocks().monotonic_ns
+        assert not ended.is_set()
+    finally:
+        channel.give_up("enough")
+
+
+def test_a_controller_that_takes_nothing_any_more_has_gone():
+    ours, theirs = socket.socketpair()
+    program = "import sys; from netbench.hosts.agent.program import Agent; "
+    program += f"Agent({theirs.fileno()}, comes_back=False, silence_s=0.2).serve()"
+    process = subprocess.Popen([sys.executable, "-c", program], pass_fds=[theirs.fileno()])
+    theirs.close()
+    ours.sendall(Message(b"R", 1, words(["cat", "/dev/zero"])).encode())
+    try:
+        assert process.wait(20) == 0  # though nobody has closed anything
+    finally:
+        process.kill()
+        ours.close()
 
 
 def test_files_that_cannot_be_read_or_written_say_why(channel, tmp_path):

@@ -4,11 +4,13 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from netbench.hosts.clock import Differences
 from netbench.hosts.code import PYTHON, archive, unpacking_command
-from netbench.hosts.ssh import explained, ssh_command
+from netbench.hosts.ssh import _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host import HostSpec, SshSpec
@@ -61,12 +63,18 @@ def test_words_reach_the_command_there_as_they_are():
         ("@@@\nHost key verification failed.\n", "its host key is not among those that are known"),
         ("root@h: Permission denied (publickey).", "no key that the agent or the topology offers is accepted there"),
         ("sh: 1: exec: sudo: not found\nsudo: a password is required\n", "let that user be root"),
+        ("netbench: line 1: exec: sudo: not found", "let that user be root"),
         ("ssh: connect to host h port 22: Connection refused\n", "Connection refused"),
     ],
 )
 def test_what_ssh_says_is_told_with_what_to_do(said, what):
     assert what in explained(said)
     assert said.strip().splitlines()[-1] in explained(said)
+
+
+def test_a_shell_that_speaks_first_is_told_from_netbench():
+    with pytest.raises(ValueError, match="it said 'Welcome!' first: let the shell of that user print nothing"):
+        _told(b"Welcome!")
 
 
 def test_nothing_said_is_nothing_told():
@@ -109,6 +117,17 @@ def test_a_host_with_an_older_python_says_so(tmp_path):
     assert not (tmp_path / "code").exists()
 
 
+def test_a_host_without_room_keeps_no_part_of_it(tmp_path):
+    directory = tmp_path / "code"
+    command = unpacking_command(str(directory), "platform")
+    program = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    program += f"resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n{command[4]}"
+    command = [sys.executable, "-c", program, *command[5:]]
+    done = subprocess.run(command, input=archive(), capture_output=True, check=False)
+    assert f"netbench cannot be put into {directory}" in done.stderr.decode()
+    assert not directory.exists()
+
+
 def test_clocks_differ_by_what_their_quickest_answer_leaves_open():
     differences = Differences()
     # CLOCK_MONOTONIC there is 500 ahead; the answers take 100 and 20 ns.
@@ -117,6 +136,27 @@ def test_clocks_differ_by_what_their_quickest_answer_leaves_open():
     assert differences.monotonic == ClockDifference(492, 512)
     assert (differences.monotonic.middle_ns, differences.monotonic.uncertainty_ns) == (502, 10)
     assert differences.realtime == ClockDifference(-8, 12)
+
+
+@given(
+    st.integers(-(10**18), 10**18),
+    st.floats(-30e-6, 30e-6),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([0, 0, 0, -(10**8), 10**10]))),
+)
+def test_the_true_difference_is_within_the_bounds_however_clocks_run_and_are_set(offset, apart, answers):
+    differences, now_ns = Differences(), 10**9
+
+    def there(here_ns):
+        return here_ns + offset + round((here_ns - 10**9) * apart)
+
+    for there_after_ns, back_after_ns, set_by_ns in answers:
+        now_ns += 10**9
+        offset += set_by_ns
+        answered_ns = now_ns + there_after_ns + back_after_ns
+        told = there(now_ns + there_after_ns)
+        differences.add((now_ns, now_ns), (told, told), (answered_ns, answered_ns))
+        now_ns, true_ns = answered_ns, there(answered_ns) - answered_ns
+        assert differences.realtime.least_ns - 2 <= true_ns <= differences.realtime.most_ns + 2, "but for rounding"
 
 
 def test_what_keeps_the_clock_is_told(tmp_path):

@@ -16,6 +16,7 @@ from netbench.sinks import tcpdump
 from netbench.sinks.pusher import FLUSH_FRAMES
 from netbench.sinks.tcpdump import TcpdumpSink
 from netbench.sinks.tcpdump_command import most_ring_bytes, ring_bytes, tcpdump_command
+from netbench.trial.probing import Probed
 from tests.unit.capture_files import START_NS, pcap, stream_frame
 from tests.unit.stand_in_for_tcpdump import (
     FLUSH,
@@ -312,7 +313,10 @@ def test_a_capture_of_another_machine_is_brought_home_and_removed_there(arm, tmp
 
 def test_a_disk_of_another_machine_that_is_full(arm):
     content = pcap([*FRAMES, FLUSH])[:-10]
-    assert "no space left for" in measured(arm(GuestHost(free_kib=15, content=content), path=IN_VM)).no_room
+    received = measured(arm(GuestHost(free_kib=15, content=content), path=IN_VM))
+    assert received.no_room.startswith("no space left for /tmp/x.pcap on ")
+    assert received.no_room.endswith("; free some there"), "-o would not help"
+    assert Probed(SENT, received).why_not == received.no_room
 
 
 def test_a_capture_that_tcpdump_reports_and_is_not_there_is_a_broken_testbed(arm):

@@ -76,17 +76,20 @@ class Agent:
     ) -> None:
         """`comes_back`: the channel reads as ended only while no controller is there, as a virtio port does.
 
-        `outlet` is what is written to, where that is not the channel. A controller that is silent for longer than
-        `silence_s` (None: however long) has gone.
+        `outlet` is what is written to, where that is not the channel. A controller that is silent, or takes nothing of
+        what it is told, for longer than `silence_s` (None: however long) has gone.
         """
         self._channel = channel
         self._outgoing = channel if outlet is None else outlet
         self._comes_back = comes_back
         self._silence_s = silence_s
+        if silence_s is not None:
+            os.set_blocking(self._outgoing, False)
         self._heard_s = time.monotonic()
         self._received = bytearray()
         self._selector = selectors.DefaultSelector()
         self._processes: dict[int, Process] = {}
+        self._files: dict[int, int] = {}  # being read, in pieces and between all else
         self._open = True
         wake, write = os.pipe()
         os.set_blocking(write, False)
@@ -98,9 +101,11 @@ class Agent:
     def serve(self) -> None:
         """Until nobody can come any more."""
         while self._open and self._heard_lately():
-            for key, _ in self._selector.select(_LOOK_S if self._silence_s else None):
+            for key, _ in self._selector.select(0 if self._files else _LOOK_S if self._silence_s else None):
                 if self._selector.get_map().get(key.fd) == key:  # not closed by one before it
                     key.data(key.fd)
+            for number in list(self._files):
+                self._read_on(number)
         self._end_all()
 
     def _heard_lately(self) -> bool:
@@ -249,16 +254,26 @@ class Agent:
             for name in list(process.pipes):
                 self._close(process, name)
         self._processes.clear()
+        for fd in self._files.values():
+            os.close(fd)
+        self._files.clear()
 
     def _get(self, number: int, path: bytes) -> None:
         try:
-            with open(path, "rb", buffering=0) as file:
-                while data := file.read(_PIECE_BYTES):
-                    self._send(b"D", number, data)
+            self._files[number] = os.open(path, os.O_RDONLY)
         except OSError as error:
             self._send(b"F", number, _words(error))
-        else:
-            self._send(b"D", number, b"")
+
+    def _read_on(self, number: int) -> None:
+        fd = self._files[number]
+        try:
+            kind, body = b"D", os.read(fd, _PIECE_BYTES)
+        except OSError as error:
+            kind, body = b"F", _words(error)
+        if kind == b"F" or not body:
+            os.close(fd)
+            del self._files[number]
+        self._send(kind, number, body)
 
     def _put(self, number: int, body: bytes) -> None:
         path, _, data = body.partition(b"\0")
@@ -277,10 +292,13 @@ class Agent:
 
     def _send(self, kind: bytes, number: int, body: bytes) -> None:
         message = HEADER.pack(kind, number, len(body)) + body
-        while message:
+        began_s = time.monotonic()
+        while message and self._open:
             try:
                 message = message[os.write(self._outgoing, message) :]
             except BlockingIOError:
+                if self._silence_s is not None and time.monotonic() - began_s > self._silence_s:
+                    self._open = False
                 time.sleep(_FULL_S)
             except BrokenPipeError:  # nobody is there any more, as the channel will say
                 return
