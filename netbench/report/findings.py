@@ -75,7 +75,8 @@ def findings(results: CampaignResults, groups: Sequence[Group] | None = None) ->
     ]
     if not any(trial.verdict is Verdict.VALID for trial in results.wanted_trials) and not results.searches:
         said = []
-    unsaid = [Finding("Open", text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
+    topic = "What cannot be said" if said else "Result"
+    unsaid = [Finding(topic, text, chart) for text, chart in open_questions(results, groups, nothing_said=not said)]
     return (*said, *unsaid)
 
 
@@ -84,6 +85,9 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
     best = best_groups(groups)
     cell = _cell(best)
     if cell is None:
+        if any(group.valid for group in groups):
+            why = "at no load two thirds of the repetitions were valid at the first attempt"
+            yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
         return
     own = {group.uut: group for group in best if cell.holds(group)}
     parts = [_of_setting(uuts, own, groups, results) for uuts in _by_setting(results, own)]

@@ -45,7 +45,8 @@ def open_questions(
     ]
     if found:
         told = [f"({number}) {one.text}" if len(found) > 1 else one.text for number, one in enumerate(found[:_MOST], 1)]
-        yield f"What cannot be said: {'; '.join(told)}.", found[0].chart
+        text = "; ".join(told)
+        yield f"{text[0].upper()}{text[1:]}.", found[0].chart
 
 
 def _nothing(results: CampaignResults) -> str:

