@@ -47,7 +47,7 @@ class RemoteMachine(Machine):
         self.ssh = connecting.host()
         told = self.ssh.told
         host = Named(Explained(self.ssh, connecting.death, MachineGoneError), name)
-        facts = {"address": address, "python": str(told["python"]), "clock": str(told["clock"])}
+        facts = {"ssh_address": address, "python": str(told["python"]), "clock": str(told["clock"])}
         super().__init__(name, host, record=RemoteRecord(self.ssh), cpus=tuple(told["cpus"]), facts=facts)
         self.make([AddRunDirectory(self.ssh.scratch)])
 

@@ -81,8 +81,8 @@ class HostIdentity:
         here = f"this machine ({around.get(self.virtualisation, f'virtualised: {self.virtualisation}')})"
         if self.container not in (None, "none"):
             here += f", in a container ({self.container})"
-        if "address" in self.facts:
-            here = f"another machine, by SSH to {self.facts['address']}"
+        if "ssh_address" in self.facts:
+            here = f"another machine, by SSH to {self.facts['ssh_address']}"
         elif self.machine is not None:
             here = f"VM {self.machine}{_cpu_of(self.facts)}, on {here}"
         return f"network namespace {self.netns} of {here}" if self.netns else here

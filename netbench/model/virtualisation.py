@@ -42,8 +42,8 @@ class Supports:
 class Setting:
     """Where a UUT's instructions run: only figures of UUTs in the same setting compare.
 
-    `machine` is the VM that the UUT is on or in, empty for this machine; `emulators` is how many programs, one inside
-    the other, imitate a CPU between the processor and the UUT.
+    `machine` is the VM that the UUT is on or in, or the host over SSH, empty for this machine; `emulators` is how many
+    programs, one inside the other, imitate a CPU between the processor and the UUT.
     """
 
     machine: str = ""
@@ -52,8 +52,9 @@ class Setting:
     @classmethod
     def of(cls, facts: Mapping[str, str]) -> Self:
         """That of a UUT that said this of itself; nothing known is taken for this machine's own CPU."""
-        return cls(facts.get("vm", ""), ("emulated" in facts) + ("vm_emulated" in facts))
+        elsewhere = [f"{what} {facts[fact]}" for fact, what in (("vm", "VM"), ("ssh_address", "host")) if fact in facts]
+        return cls(next(iter(elsewhere), ""), ("emulated" in facts) + ("vm_emulated" in facts))
 
     def __str__(self) -> str:
-        where = f"On VM {self.machine}" if self.machine else "On this machine"
+        where = f"On {self.machine or 'this machine'}"
         return where + (", CPU not emulated", ", CPU emulated", ", CPU emulated inside an emulated one")[self.emulators]

@@ -100,6 +100,6 @@ def test_what_a_guest_says_of_its_cpu_does_not_hide_what_its_machine_says() -> N
     assert [Setting.of(told(*both)) for both in (({}, {}), ({}, emulated), (lab, {}), (lab, emulated))] == [
         Setting(),
         Setting("", 1),
-        Setting("lab", 1),
-        Setting("lab", 2),
+        Setting("VM lab", 1),
+        Setting("VM lab", 2),
     ]
