@@ -85,4 +85,4 @@ def _show(results: CampaignResults, directory: ResultDirectory, console: Console
     if warnings:
         kinds = ", ".join(dict.fromkeys(warning.kind.value for warning in warnings))
         told = f"read the numbers with these warnings, which the report explains: {kinds}"
-        console.print(told, markup=False, highlight=False)
+        console.print(told, markup=False, highlight=False, soft_wrap=not console.is_terminal)
