@@ -24,6 +24,7 @@ HELD_UP = pytest.StashKey[HeldUp]()
 
 
 def pytest_configure(config):
+    os.environ.pop("COLUMNS", None)  # of whoever runs several at once: what is no terminal has no width
     config.stash[HELD_UP] = HeldUp()
 
 

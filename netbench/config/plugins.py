@@ -1,5 +1,6 @@
 """Generators, sinks, UUTs and VMMs by name: whatever is installed under netbench's entry points, its own ones too."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +29,9 @@ class Installed:
 def installed(group: str) -> Installed:
     """All that is installed of a group; UsageError when that is nothing, as netbench itself is not."""
     kinds, broken = {}, {}
-    entries = [entry for one in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, one)]
+    entries = [
+        entry for one in (group, *_WITHIN.get(group, ())) for entry in _read_once(entry_points, one, tuple(sys.path))
+    ]
     for entry in sorted(entries, key=lambda one: one.name):
         try:
             kind = entry.load()
@@ -48,8 +51,8 @@ def plugins(group: str) -> dict[str, Any]:
 
 
 @cache
-def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group: each look goes through the files of all that is installed, and is one of dozens."""
+def _read_once(found: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of a group of what is on the path: each look goes through the files of all that is installed."""
     return tuple(found(group=group))
 
 

@@ -40,7 +40,7 @@ class TimeLeft:
 
     def __init__(self, schedule: Schedule, done: Collection[str], clock: Callable[[], float] = time.monotonic) -> None:
         """`done` are the keys of the trials that are measured already; the next one begins now."""
-        self._schedule, self._clock, self._done = schedule, clock, set(done)
+        self._schedule, self._clock, self._done, self._begun = schedule, clock, set(done), bool(done)
         self._planned = {
             trial.key: (trial, before_s, own_s)
             for trial, before_s, own_s in schedule.wanted.costs.each(
@@ -62,7 +62,7 @@ class TimeLeft:
     def seconds(self) -> float | None:
         """From now on; None where nobody knows."""
         if self._schedule.trials is not None and not self._planned:
-            return 0.0 if self._done else self._schedule.expected_s(())
+            return 0.0 if self._begun else self._schedule.expected_s(())
         if self._searching_s is None:
             return None
         everything = self._paces[()].factor(1.0, self._usual_s)
@@ -79,7 +79,9 @@ class TimeLeft:
         """What is left once a trial is stored, which is now."""
         now = self._clock()
         measured_s, self._last = now - self._last, now
-        self._done.add(trial.key)
+        self._begun = True
+        if self._schedule.trials is None:  # else nobody asks, and a campaign may have any number of them
+            self._done.add(trial.key)
         if trial.key in self._planned:
             _, before_s, own_s = self._planned[trial.key]
             self._forget(trial.key)

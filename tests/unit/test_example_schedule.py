@@ -1,11 +1,12 @@
 """The example of a schedule from outside: it decides by results what comes next."""
 
+from dataclasses import replace
+
 import pytest
 from netbench_example.halving import Halving
 
 from netbench.cli.dry_run import describe
 from netbench.config import plugins
-from netbench.plan import schedule
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import topology
@@ -16,13 +17,13 @@ LOST = Behaviour(lost_in_uut=1)
 @pytest.fixture
 def halving(monkeypatch):
     """Have it installed, so to speak."""
-    known = plugins.plugins
+    known = plugins.installed
 
     def with_halving(group):
-        return known(group) | ({"halving": Halving} if group == plugins.SCHEDULES else {})
+        found = known(group)
+        return replace(found, kinds=found.kinds | {"halving": Halving}) if group == plugins.SCHEDULES else found
 
-    monkeypatch.setattr(plugins, "plugins", with_halving)
-    monkeypatch.setattr(schedule, "plugins", with_halving)
+    monkeypatch.setattr(plugins, "installed", with_halving)
 
 
 @pytest.mark.parametrize("stopped_in", [None, 1, 3])

@@ -54,6 +54,7 @@ class Guest(FakeHost):
     def __init__(self, **answers: Completed) -> None:
         super().__init__(
             files={
+                "/proc/uptime": "1000.00 10.00\n",
                 "/proc/sys/net/ipv4/ip_forward": "0\n",
                 "/proc/sys/net/ipv4/conf/all/rp_filter": "1\n",
                 "/proc/sys/net/ipv4/conf/all/send_redirects": "1\n",
