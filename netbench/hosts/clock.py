@@ -1,8 +1,7 @@
 """The seam between the code and the passing of time, and waiting for something no longer than it may take."""
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from netbench.model.distributions import ClockDifference
@@ -70,35 +69,44 @@ class Differences:
     """
 
     def __init__(self) -> None:
-        self._monotonic: deque[_Told] = deque(maxlen=_ANSWERS)
-        self._realtime: deque[_Told] = deque(maxlen=_ANSWERS)
+        # Never changed, as another thread may look at them: replaced.
+        self._monotonic: tuple[_Told, ...] = ()
+        self._realtime: tuple[_Told, ...] = ()
 
     def add(self, before: tuple[int, int], there: tuple[int, int], after: tuple[int, int]) -> None:
         """CLOCK_MONOTONIC and CLOCK_REALTIME, in ns: here before the question, there, and here after the answer."""
-        for kept, asked, told, answered in zip((self._monotonic, self._realtime), before, there, after, strict=True):
-            new = ClockDifference(told - answered, told - asked)
-            if kept and not _agree(new, _latest(kept, after[0])):
-                kept.clear()  # a clock was set
-            kept.append(_Told(after[0], new))
+        new = [
+            _Told(before[0], after[0], ClockDifference(told - answered, told - asked))
+            for asked, told, answered in zip(before, there, after, strict=True)
+        ]
+        self._monotonic, self._realtime = _with(self._monotonic, new[0]), _with(self._realtime, new[1])
 
     @property
     def monotonic(self) -> ClockDifference:
         """Of CLOCK_MONOTONIC."""
-        return _latest(self._monotonic, self._monotonic[-1].at_ns)
+        return _latest(self._monotonic)
 
     @property
     def realtime(self) -> ClockDifference:
         """Of CLOCK_REALTIME."""
-        return _latest(self._realtime, self._realtime[-1].at_ns)
+        return _latest(self._realtime)
 
 
 class _Told(NamedTuple):
-    at_ns: int  # CLOCK_MONOTONIC here
+    asked_ns: int  # CLOCK_MONOTONIC here
+    answered_ns: int
     difference: ClockDifference
 
 
-def _latest(kept: Iterable[_Told], at_ns: int) -> ClockDifference:
-    return min((one.difference.over(at_ns - one.at_ns) for one in kept), key=lambda found: found.uncertainty_ns)
+def _with(kept: tuple[_Told, ...], new: _Told) -> tuple[_Told, ...]:
+    if kept and not _agree(_latest((new,)), _latest(kept, new.answered_ns)):
+        return (new,)  # a clock was set
+    return (*kept, new)[-_ANSWERS:]
+
+
+def _latest(kept: tuple[_Told, ...], at_ns: int | None = None) -> ClockDifference:
+    now_ns = kept[-1].answered_ns if at_ns is None else at_ns
+    return min((one.difference.over(now_ns - one.asked_ns) for one in kept), key=lambda found: found.uncertainty_ns)
 
 
 def _agree(one: ClockDifference, other: ClockDifference) -> bool:

@@ -3,7 +3,6 @@
 Loads next to nothing: a short capture is analysed in less time than it takes to load what describes a testbed.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,7 +92,7 @@ class ClockDifference:
 
     def over(self, ns: int) -> "ClockDifference":
         """Of any moment that is at most so far from the one that this was told at: clocks run apart."""
-        apart_ns = math.ceil(abs(ns) * _RUN_APART)
+        apart_ns = round(abs(ns) * _RUN_APART)
         return ClockDifference(self.least_ns - apart_ns, self.most_ns + apart_ns)
 
     @property
