@@ -18,6 +18,7 @@ from netbench.model.traffic import Sent, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
 _PREPARE_S = 10.0
+_ELSEWHERE_S = 60.0  # to be ready on another host: Python and numpy are slow to start on an emulated CPU
 _STOP_S = 2.0
 _END_S = 1.0
 
@@ -54,7 +55,7 @@ class WorkerSource(Source):
         assert self._process.stdout
         self._replies = Lines(self._process.stdout)
         try:
-            self._require_ready(self.open_limit_s)
+            self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
         except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()
             raise
