@@ -12,6 +12,7 @@ from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import MissingError, UsageError
 
 SHIPPED_TOPOLOGIES = [
+    "lab-cabled",
     "lab-kvm",
     "lab-virtualbox",
     "lab-vm",
