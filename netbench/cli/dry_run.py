@@ -16,6 +16,7 @@ from netbench.model.trial import TrialSpec
 from netbench.plan.warm_up import MOST
 from netbench.report.formats import count
 from netbench.testbed.base_changes import base_changes
+from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.played_servers import server_changes
@@ -24,6 +25,7 @@ from netbench.testbed.rings import Ring, planned_changes, wanted_rings
 from netbench.testbed.virtual_machines import planned_vm
 from netbench.trial.receiving import Recording
 from netbench.trial.setup import Endpoints
+from netbench.vmm.base import guest_directory
 
 
 def describe(request: Request) -> Iterator[str]:
@@ -45,8 +47,9 @@ def _testbed(request: Request, place: str | None) -> Iterator[str]:
     """What brings up the testbed of the UUTs on one VM, or on none, and those UUTs; what sends and receives there."""
     topology, profile = request.topology, request.profile
     yield f"# testbed of UUTs on VM {place}" if place else "# testbed"
+    cables = cable_ends(topology, {vm: guest_directory("RUN", vm) for vm in topology.vms})
     for machine, vm in topology.vms.items():
-        yield from (f"  {command}" for command in planned_vm(machine, vm))
+        yield from (f"  {command}" for command in planned_vm(machine, vm, cables[machine]))
     for change in server_changes(topology):
         yield f"  {change.command}"
     for host, spec in topology.ssh_hosts.items():

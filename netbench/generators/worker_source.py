@@ -15,6 +15,7 @@ from netbench.model.traffic import Sent, Traffic
 
 # How long the worker may take to answer, in seconds. Unless the host is in trouble, it takes milliseconds.
 _PREPARE_S = 10.0
+_ELSEWHERE_S = 60.0  # to be ready on another host: Python and numpy are slow to start on an emulated CPU
 _STOP_S = 2.0
 
 
@@ -48,7 +49,7 @@ class WorkerSource(Source):
         who = f"the {self._kind} source on {interface} of host {host.name}"
         self._worker = Conversation(who, host.spawn(self._command(interface, cpus)))
         try:
-            self._require_ready(self.open_limit_s)
+            self._require_ready(self.open_limit_s if host.shares_files else max(self.open_limit_s, _ELSEWHERE_S))
         except BaseException:  # Ctrl-C too: the worker must not stay
             self.close()
             raise

@@ -209,7 +209,7 @@ def scratch_of(host: Host) -> str:
 
 
 def _innermost(host: Host) -> Host:
-    while isinstance(host, _Inner):
+    while isinstance(host, _Inner) and not isinstance(host, RunsNetbench):
         host = host.made_of
     return host
 

@@ -7,7 +7,14 @@ from pathlib import Path, PurePosixPath
 from netbench.errors import TestbedError
 from netbench.images.kernels import Kernel
 from netbench.images.modules import module_files
-from netbench.images.programs import BUSYBOX, Busybox, libraries, packed, standard_library
+from netbench.images.programs import (
+    BUSYBOX,
+    Busybox,
+    is_python_module,
+    libraries,
+    packed,
+    python_modules,
+)
 from netbench.images.recipe import ACCOUNTS, AGENT, COMMANDS, FILES, INIT, MOUNT_POINTS, PACKED_COMMANDS, START, Lab
 from netbench.images.tree import MERGED, Device, Directory, File, Link, Node, Tree, follow
 
@@ -21,6 +28,8 @@ def guest_tree(
     the commands, libraries and files that the recipe names. `scratch` is an empty directory to work in.
     """
     everything = {path: node for contents in packages.values() for path, node in contents.items()}
+    links = {path: Link(target) for path, target in lab.links.items()}
+    everything.update(links)
     busybox = Busybox(everything, scratch)
     chosen: dict[str, Node] = {}
     for name in whole:
@@ -29,13 +38,14 @@ def guest_tree(
         chosen[path] = everything[path]
     for path in _files(everything, (*FILES, *lab.files)):
         chosen[path] = everything[path]
+    sources = {path: chosen.pop(path) for path in list(chosen) if is_python_module(path)}
     chosen.update({path: everything[path] for path in libraries(everything, chosen)})
     return {
         **_applets(busybox, besides={PurePosixPath(path).name for path in chosen}),
         **_seldom_used(everything, chosen, busybox),
         **chosen,
-        **{path: Link(target) for path, target in lab.links.items()},
-        **standard_library(everything, scratch),
+        **links,
+        **python_modules(everything, sources, scratch),
         **module_files(kernel.selection, f"usr/lib/modules/{kernel.release}"),
         **_own_files(),
         **({START: File(lab.start.encode(), executable=True)} if lab.start else {}),

@@ -16,6 +16,7 @@ from netbench.images.tree import Directory, File, Link, Node, Tree, archive, fol
 
 BUSYBOX = "usr/bin/busybox"
 SHELF = "usr/lib/netbench"
+PYTHON_PACKAGES = "usr/lib/python3/dist-packages"
 # Every file appears whole, and the command last: several of these may run at once.
 _UNPACK = """\
 #!/bin/sh -e
@@ -121,11 +122,17 @@ def packed(command: str, tree: Tree, busybox: Busybox) -> dict[str, Node]:
     }
 
 
-def standard_library(packages: Tree, scratch: Path) -> dict[str, Node]:
-    """The library of the Python in `packages`, compiled by that very Python in the directory `scratch`.
+def is_python_module(path: str) -> bool:
+    """Whether a file is the source of a Python module of some package, and not of Python's own library."""
+    return path.startswith(f"{PYTHON_PACKAGES}/") and path.endswith(".py")
+
+
+def python_modules(packages: Tree, further: Tree, scratch: Path) -> dict[str, Node]:
+    """The library of the Python in `packages`, and `further` modules, compiled by that very Python in `scratch`.
 
     Another Python's bytecode would not do, and hashes rather than dates make it the same on every day.
-    Modules in C stay out: they bring libraries many times their size, and the built-in ones are enough.
+    Modules in C stay out, but for those that somebody chose: they bring libraries many times their size, and the
+    built-in ones are enough for most. Tests of packages stay out as well.
     """
     program = follow(packages, "usr/bin/python3")[-1]
     directory = f"usr/lib/{PurePosixPath(program).name}"
@@ -135,16 +142,18 @@ def standard_library(packages: Tree, scratch: Path) -> dict[str, Node]:
         for path, node in packages.items()
         if isinstance(node, File) and path.startswith(f"{directory}/") and path.endswith(".py")
     }
+    sources |= {path: node for path, node in further.items() if isinstance(node, File) and "/tests/" not in path}
     programs = {program: packages[program]}
     shared = {path: packages[path] for path in libraries(packages, programs)}
     write_files(scratch, {**sources, **programs, **shared})
-    _compile(scratch, program, directory, sorted({str(PurePosixPath(path).parent) for path in shared}), packages)
+    where = [directory, *([PYTHON_PACKAGES] if further else [])]
+    _compile(scratch, program, where, sorted({str(PurePosixPath(path).parent) for path in shared}), packages)
     bytecode: dict[str, Node] = {f"{path}c": File((scratch / f"{path}c").read_bytes()) for path in sources}
     # Python complains on every start where this is missing.
     return {f"{directory}/lib-dynload": Directory(), **bytecode}
 
 
-def _compile(scratch: Path, program: str, directory: str, shelves: Iterable[str], packages: Tree) -> None:
+def _compile(scratch: Path, program: str, directories: Iterable[str], shelves: Iterable[str], packages: Tree) -> None:
     python = packages[program]
     assert isinstance(python, File)
     interpreter = Elf(python.content).interpreter
@@ -154,9 +163,8 @@ def _compile(scratch: Path, program: str, directory: str, shelves: Iterable[str]
     shared = ":".join(str(scratch / shelf) for shelf in shelves)
     run = (linker, "--library-path", shared, scratch / program, "-S", "-m", "compileall", "-q", "-b")
     as_in_guest = ("-s", scratch, "-p", "/")  # the paths that bytecode names
-    done = run_tool(
-        [*run, "--invalidation-mode", "unchecked-hash", *as_in_guest, scratch / directory], environment=environment
-    )
+    compiled = [scratch / directory for directory in directories]
+    done = run_tool([*run, "--invalidation-mode", "unchecked-hash", *as_in_guest, *compiled], environment=environment)
     if done.returncode:
         raise TestbedError(f"the guest's Python did not compile its library here. It says:\n{last_words(done)}")
 

@@ -1,6 +1,7 @@
 """What a guest is made of: packages, what of them goes in, the modules of its kernel, and netbench's own files."""
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,9 +142,10 @@ WANTED = {
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """What the image of a VM has, beside what every guest has, that is to run guests itself.
+    """What the image of a VM has, beside what every guest has, that is to run guests, or programs of netbench's own.
 
-    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns). `pinned` are
+    Packages are Debian's; of them go in the `commands` with their libraries, and the `files` (patterns), Python modules
+    among these as bytecode. `pinned` are
     further packages, SHA-256 by path in Debian's archive: what is in these replaces what the others have. The one that
     `builds` names holds the source of modules, which are built for the kernel. `links` are links by path. `start` is a
     script that is run there before the agent. `hypervisor` is the file of a package (a pattern), compressed by gzip,
@@ -163,6 +165,29 @@ class Lab:
 
 _OWN = Path(__file__).parent / "guest"
 
+_NUMPY = "usr/lib/python3/dist-packages/numpy"
+_NUMPY_MODULES = (
+    "__config__",
+    "__init__",
+    "_distributor_init",
+    "_globals",
+    "_pytesttester",
+    "_version",
+    "ctypeslib",
+    "version",
+)
+_NUMPY_PARTS = ("_typing", "compat", "core", "fft", "lib", "linalg", "ma", "matrixlib", "polynomial", "random")
+_OF_NUMPY = (
+    *(f"{name}.py" for name in _NUMPY_MODULES),
+    *(f"{part}/*.py" for part in _NUMPY_PARTS),
+    "typing/__init__.py",
+    "core/_multiarray_*.so",
+    *(f"{part}/*.so" for part in ("fft", "linalg", "random")),
+)
+# Libraries that Debian's alternatives choose, which nobody runs here: a link to each of them.
+_CHOSEN = {"libblas.so.3": "blas/libblas.so.3", "liblapack.so.3": "lapack/liblapack.so.3"}
+_LIBRARIES = f"usr/lib/{platform.machine()}-linux-gnu"
+
 # By the name of the image.
 LABS: Mapping[str, Lab] = {
     "lab": Lab(
@@ -181,6 +206,20 @@ LABS: Mapping[str, Lab] = {
             "usr/lib/ipxe/qemu/efi-vmxnet3.rom",
         ),
         modules=("kvm_amd", "kvm_intel"),
+    ),
+    # What netbench's own sources and sinks are made of: Python with numpy, and what loads BPF programs. Without the
+    # modules of Python's library in C that bring large libraries, and without numpy's tests.
+    "tester": Lab(
+        packages=("libbpf1", "python3-numpy"),
+        files=(
+            *(
+                f"usr/lib/python3*/lib-dynload/{name}.*.so"
+                for name in ("_asyncio", "_contextvars", "_ctypes", "_json", "_queue", "mmap", "resource", "termios")
+            ),
+            *(f"{_NUMPY}/{name}" for name in _OF_NUMPY),
+            "usr/lib/*-linux-gnu/libbpf.so.1",
+        ),
+        links={f"{_LIBRARIES}/{name}": target for name, target in _CHOSEN.items()},
     ),
     # VirtualBox is in Debian's unstable release only, and needs the libraries of that.
     "virtualbox": Lab(

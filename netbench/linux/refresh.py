@@ -6,12 +6,14 @@ are told by the NIC say how often (`stats-block-usecs` of ethtool(8)). Formats: 
 
 import ctypes
 import fcntl
+import re
 import socket
 import struct
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from netbench.hosts.base import Host
 from netbench.linux.netns import within_each
 
 _SIOCETHTOOL = 0x8946
@@ -22,6 +24,7 @@ _STATS = struct.Struct("=II")  # command, how many; 64 bits for each follow
 _COALESCE_WORDS = 23  # ethtool_coalesce: 32 bits each
 _STATS_BLOCK_USECS = 9  # the place of stats_block_coalesce_usecs
 _REQUEST = struct.Struct("@16sP16x")  # ifreq: name, address
+_LOOK = 'for port; do ethtool -S "$port" >/dev/null 2>&1; ethtool -c "$port" 2>/dev/null; done'
 _MOST_S = 5.0  # what a driver says is believed up to here
 
 
@@ -33,6 +36,16 @@ def catch_up(ports: Mapping[str | None, Collection[str]]) -> None:
     if any(ports.values()):
         behind_s = within_each(ports, lambda netns: max(map(_behind_s, ports[netns]), default=0.0))
         time.sleep(min(max(behind_s.values()), _MOST_S))
+
+
+def catch_up_there(host: Host, ports: Collection[str]) -> None:
+    """The same on another host: for those of its interfaces that are in one namespace, by ethtool(8).
+
+    TestbedError when it cannot be asked.
+    """
+    told = host.run(["sh", "-c", _LOOK, "netbench", *ports]).stdout
+    behind_us = [int(line.split()[1]) for line in told.splitlines() if re.fullmatch(r"stats-block-usecs:\s+\d+", line)]
+    time.sleep(min(max(behind_us, default=0) / 1e6, _MOST_S))
 
 
 def _behind_s(interface: str) -> float:

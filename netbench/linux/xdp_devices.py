@@ -9,14 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from netbench.linux.netlink import Generic, ask, attribute, attributes
+from netbench.linux.netlink import Generic, ask, attribute, attributes, nested
 
 _NETDEV_CMD_DEV_GET, _NETDEV_IFINDEX, _NETDEV_XDP_FEATURES = 1, 1, 3
 _RUNS_PROGRAMS, _TAKES_FRAMES = 1 << 0, 1 << 2  # NETDEV_XDP_ACT_BASIC, NETDEV_XDP_ACT_NDO_XMIT
 _RTM_GETLINK = 18
 _LINK = struct.Struct("=BxHiII")  # ifinfomsg: family, type, index, flags, change
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_LINKINFO, _IFLA_INFO_KIND = 3, 4, 18, 1
+_IFLA_XDP, _IFLA_XDP_ATTACHED, _XDP_ATTACHED_DRV = 43, 2, 1
 _IFF_UP, _IFF_LOWER_UP = 0x1, 0x10000
+# What drivers do in kernels that do not tell, which are older than 6.3: the first takes frames while a program is
+# attached (virtnet_xdp_xmit of drivers/net/virtio_net.c), the others know nothing of XDP.
+_WITH_PROGRAM, _WITHOUT_XDP = ("virtio_net",), ("e1000", "e1000e", "vmxnet3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,8 @@ class XdpDevice:
     """An interface. `kind` is the kernel's of virtual ones (`veth`, `dummy`), else its driver, empty if unknown.
 
     `takes_frames`: whether it sends what a program redirects to it (ndo_xdp_xmit). `runs_programs`: in its driver.
-    Both are None where the kernel does not tell.
+    Both are None where the kernel does not tell. `alters_frames`: its driver puts a header in front of a live frame,
+    which a kernel before 6.3 leaves there when it uses the frame again (test_run.c of its net/bpf).
     """
 
     index: int
@@ -33,6 +38,7 @@ class XdpDevice:
     kind: str
     takes_frames: bool | None
     runs_programs: bool | None
+    alters_frames: bool = False
 
 
 def xdp_device(interface: str) -> XdpDevice:
@@ -43,15 +49,29 @@ def xdp_device(interface: str) -> XdpDevice:
     _, _, index, flags, _ = _LINK.unpack_from(answer)
     found = attributes(answer[_LINK.size :])
     kind = attributes(found.get(_IFLA_LINKINFO, b"")).get(_IFLA_INFO_KIND, b"").rstrip(b"\0").decode()
-    features = _features(index)
+    kind = kind or _driver(interface)
+    told = _features(index)
+    features = told
+    if told is None:
+        features = _features_by_driver(kind, nested(found, _IFLA_XDP, _IFLA_XDP_ATTACHED))
     return XdpDevice(
         index,
         struct.unpack("=I", found[_IFLA_MTU])[0],
         flags & (_IFF_UP | _IFF_LOWER_UP) == _IFF_UP | _IFF_LOWER_UP,
-        kind or _driver(interface),
+        kind,
         None if features is None else bool(features & _TAKES_FRAMES),
         None if features is None else bool(features & _RUNS_PROGRAMS),
+        alters_frames=told is None and kind in _WITH_PROGRAM,
     )
+
+
+def _features_by_driver(driver: str, attached: bytes) -> int | None:
+    """Those of a driver that is known; `attached` says whether it runs a program."""
+    if driver in _WITHOUT_XDP:
+        return 0
+    if driver in _WITH_PROGRAM:
+        return _RUNS_PROGRAMS | (_TAKES_FRAMES if attached == bytes([_XDP_ATTACHED_DRV]) else 0)
+    return None
 
 
 def _features(index: int) -> int | None:

@@ -1,12 +1,12 @@
 """Hosts of a topology: network namespaces, this machine, VMs that netbench starts, and machines reached by SSH."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from netbench.model.fields import BootLimit, Memory, Vcpus
+from netbench.model.fields import BootLimit, Memory, Seconds, Vcpus
 from netbench.model.names import Name, NicName, PortName
 
 # What ssh(1) would not take for an option or a command.
@@ -29,15 +29,36 @@ def _port(value: object) -> object:
     return {"nic": value} if isinstance(value, str) else value
 
 
+NicModel = Literal["virtio", "e1000", "e1000e", "vmxnet3"]
+# As IEEE 802.1D-2004, table 17-1, has it by default, in s; the kernel takes 2 to 30 (net/bridge/br_private_stp.h).
+_USUAL_DELAY_S = 15.0
+_LEAST_DELAY_S, _MOST_DELAY_S = 2.0, 30.0
+
+
+def _spanning_tree(value: object) -> object:
+    return {True: _USUAL_DELAY_S, False: None}[value] if isinstance(value, bool) else value
+
+
+ForwardDelay = Annotated[Seconds, Field(ge=_LEAST_DELAY_S, le=_MOST_DELAY_S)]
+
+
 @dataclass(frozen=True, slots=True)
 class VmSpec:
-    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot."""
+    """A virtual machine that is a host: a guest image of netbench's, vCPUs, MiB of memory, seconds to boot.
+
+    `nics` are NICs of its own, by name, which are cabled to those of other such VMs. One that is to `forward` is a
+    device under test: it is set up when it is started, and nothing is asked of it any more. `stp` is the forward delay
+    of its bridges' spanning tree, in s; None: they have none.
+    """
 
     image: str = "micro"
     cpus: int = 2
     memory: int = 512
     accelerator: str = "auto"
     boot_limit: float = 60.0
+    nics: Mapping[str, NicModel] = field(default_factory=dict)
+    forward: Literal["bridge", "route", "flowtable", "tc"] | None = None
+    stp: float | None = None
 
 
 class Password(BaseModel):
@@ -101,6 +122,9 @@ class HostSpec(BaseModel):
     memory: Memory | None = None
     accelerator: Literal["auto", "kvm", "tcg"] | None = None
     boot_limit: BootLimit | None = None
+    nics: dict[NicName, NicModel] | None = None
+    forward: Literal["bridge", "route", "flowtable", "tc"] | None = None
+    stp: Annotated[ForwardDelay | None, BeforeValidator(_spanning_tree)] = None
     address: SshWord | None = None
     user: SshWord | None = None
     ssh_port: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
@@ -112,9 +136,9 @@ class HostSpec(BaseModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         for kind, own in _OF_KIND.items():
-            for field in sorted(own if self.kind != kind else ()):
-                if getattr(self, field) is not None:
-                    raise ValueError(f"{field}: only a host of kind {kind} has this, not one of kind {self.kind}")
+            for name in sorted(own if self.kind != kind else ()):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name}: only a host of kind {kind} has this, not one of kind {self.kind}")
         if self.kind == "ssh" and self.address is None:
             raise ValueError("address: a host of kind ssh needs one; write for example address: 192.0.2.11")
         if self.password is not None and self.server == "netns":
@@ -122,7 +146,11 @@ class HostSpec(BaseModel):
         if self.on is not None and self.kind != "netns":
             raise ValueError(f"on: only a host of kind netns is on another, not one of kind {self.kind}")
         if self.ports and self.kind == "vm":
-            raise ValueError("ports: a VM has no ports of this machine; its links are made by netbench")
+            raise ValueError("ports: a VM has no ports of this machine; its own NICs are named under nics")
+        if self.forward is not None and not self.nics:
+            raise ValueError("forward: a VM that is a device under test has NICs; name them under nics")
+        if self.stp is not None and self.forward != "bridge":
+            raise ValueError("stp: only bridges have a spanning tree: `forward: bridge`")
         return self
 
     @property

@@ -138,12 +138,15 @@ def each_nic_once(paths: Iterable[StreamPath]) -> list[StreamPath]:
 
 
 def stream_paths(topology: Topology) -> tuple[StreamPath, ...]:
-    """The paths of all streams. MAC addresses of veth ends are fixed by their place in the file; ports' are empty."""
+    """The paths of all streams. MAC addresses of what netbench makes are fixed by their place in the file.
+
+    Those of ports are empty.
+    """
     return tuple(_path(topology, stream, number) for number, stream in enumerate(topology.streams, start=1))
 
 
 def veth_mac(topology: Topology, end: str) -> str:
-    """The MAC address of a veth end: locally administered, `nb` in ASCII, then link number and end."""
+    """The MAC address of a veth end, or a VM's NIC: locally administered, `nb` in ASCII, then link number and end."""
     link, position = next(
         (number, link.ends.index(end)) for number, link in enumerate(topology.links, start=1) if end in link.ends
     )
@@ -155,10 +158,10 @@ def _path(topology: Topology, stream: StreamSpec, number: int) -> StreamPath:
     return StreamPath(
         name=stream.name,
         number=number,
-        source=_nic(topology, stream.source),
-        ingress=_nic(topology, stream.ingress) if stream.ingress else None,
-        egress=_nic(topology, stream.egress) if stream.egress else None,
-        sink=_nic(topology, stream.sink),
+        source=nic_of(topology, stream.source),
+        ingress=nic_of(topology, stream.ingress) if stream.ingress else None,
+        egress=nic_of(topology, stream.egress) if stream.egress else None,
+        sink=nic_of(topology, stream.sink),
         link_bps=link.rate,
         receive=link.receive if stream.ingress or stream.sink in link.ends else "inline",
         mtu=min(one.mtu_bytes for one in topology.links_of(stream)),
@@ -172,8 +175,10 @@ def _reverse_of(topology: Topology, stream: StreamSpec) -> StreamId | None:
     return StreamId(stream.reverse, numbers[stream.reverse]) if stream.reverse else None
 
 
-def _nic(topology: Topology, end: str) -> Nic:
+def nic_of(topology: Topology, end: str) -> Nic:
+    """The NIC that an end of a link is."""
     host = host_of(end)
     is_port = topology.is_port(end)
-    mac = "" if is_port else veth_mac(topology, end)
+    # The machine has to be asked for that of a port that netbench has not made.
+    mac = "" if is_port and not topology.vm_nic(end) else veth_mac(topology, end)
     return Nic(host, topology.machine(host), topology.netns(host), topology.interface(end), mac, is_port)

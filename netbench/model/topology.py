@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from netbench.model.cables import VmNic, cable_problems
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import listed, percent_text
 from netbench.model.host import HostSpec, Port, SshSpec, VmSpec
@@ -60,9 +61,10 @@ class LinkSpec(_Strict):
     """A link of nominal rate `rate` (bit/s, L1).
 
     Two ends that are not ports become a veth pair; two ports are a cable that is already there, also between two
-    machines; one end alone is a port cabled to something netbench does not control. `receive` is how a UUT takes frames
-    in at its end of a veth pair: `inline`, within the source's own call, or `napi`, from a ring, by a kernel thread of
-    its own. `mtu` is given to both ends of a veth pair, and a port must have it already; None is the usual one.
+    machines, and one that netbench makes where they are NICs of two VMs; one end alone is a port cabled to something
+    netbench does not control. `receive` is how a UUT takes frames in at its end of a veth pair: `inline`, within the
+    source's own call, or `napi`, from a ring, by a kernel thread of its own. `mtu` is given to both ends of a veth
+    pair, and a port must have it already; None is the usual one.
     """
 
     ends: Annotated[tuple[Endpoint, ...], Field(min_length=1, max_length=2)]
@@ -266,13 +268,18 @@ class Topology(_Strict):
             if host.on is not None and host.on not in self.vms | self.ssh_hosts:
                 there = f"; hosts of kind ssh are {', '.join(self.ssh_hosts)}" if self.ssh_hosts else ""
                 yield f"host {name}: on: {host.on!r} is not a host of kind vm or ssh; {self._known_vms}{there}"
-            if host.ports and host.on in self.vms:
-                yield f"host {name}: ports: a VM has no ports of this machine; its links are made by netbench"
+            if vm := self.vms.get(host.on or ""):
+                yield from (
+                    f"host {name}: ports: VM {host.on} has no NIC {port.nic}; name it under its nics"
+                    for port in host.ports.values()
+                    if port.nic not in vm.nics
+                )
+        yield from cable_problems(self)
         yield from self._place_problems()
 
     def _place_problems(self) -> Iterator[str]:
         """What is wrong with the VMs that UUTs are on."""
-        fixed = [name for name, host in self.hosts.items() if host.kind in ("local", "ssh") or host.ports]
+        fixed = [name for name, host in self.hosts.items() if host.kind in ("local", "ssh") or host.ports or host.nics]
         for uut in self.uuts:
             if uut.on is None:
                 continue
@@ -337,13 +344,22 @@ class Topology(_Strict):
     def is_port(self, end: str) -> bool:
         """Whether an end is a port the machine already has."""
         host, nic = split_endpoint(end)
-        return nic in self.hosts[host].ports
+        return nic in self.hosts[host].ports or self.vm_nic(end) is not None
 
     def interface(self, end: str) -> str:
         """The interface name of an end, as the kernel knows it."""
         host, nic = split_endpoint(end)
         port = self.hosts[host].ports.get(nic)
-        return port.nic if port else PREFIX + nic
+        return port.nic if port else nic if self.vm_nic(end) else PREFIX + nic
+
+    def vm_nic(self, end: str) -> VmNic | None:
+        """The NIC of a VM that an end is, or is the port of; None where it is no such NIC."""
+        host, nic = split_endpoint(end)
+        port, machine = self.hosts[host].ports.get(nic), self.machine(host)
+        if machine not in self.vms or (self.netns(host) and port is None):
+            return None
+        name = port.nic if port else nic
+        return VmNic(machine, name) if name in self.vms[machine].nics else None
 
     def ports(self, machine: str | None = None) -> list[Port]:
         """The ports it borrows of this machine, or of another."""

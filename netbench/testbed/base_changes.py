@@ -11,14 +11,21 @@ from netbench.linux.changes import (
     SetUp,
     of_nic,
 )
+from netbench.model.cables import devices
 from netbench.model.interfaces import host_of
 from netbench.model.paths import veth_mac
 from netbench.model.topology import LinkSpec, Topology
+from netbench.testbed.cabling import device_changes
 from netbench.testbed.played_servers import namespaces_of
 
 
 def base_changes(topology: Topology, machine: str | None = None) -> list[Change]:
-    """What is changed on this machine, or on a VM or SSH host, before any UUT comes in, in order."""
+    """What is changed on this machine, or on a VM or SSH host, before any UUT comes in, in order.
+
+    A VM that is a device under test is set up as one.
+    """
+    if machine in devices(topology):
+        return device_changes(topology, machine)
     hosts = [host for host in topology.hosts if topology.machine(host) == machine]
     own = [netns for host in hosts if (netns := topology.netns(host))]
     ends = [end for link in topology.links for end in link.ends if topology.machine(host_of(end)) == machine]

@@ -20,11 +20,12 @@ from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
 from netbench.linux.nics import NicCounters
-from netbench.linux.refresh import catch_up
+from netbench.linux.refresh import catch_up, catch_up_there
 from netbench.linux.running import Other, Presence, present, when_alone
 from netbench.linux.safety import refuse_unsafe_port
 from netbench.linux.state import lock_testbed
 from netbench.loads.base import Neighbour
+from netbench.model.cables import devices
 from netbench.model.distributions import ClockDifference
 from netbench.model.interfaces import Place
 from netbench.model.paths import Nic, StreamPath, each_nic_once, stream_paths
@@ -35,6 +36,7 @@ from netbench.model.tester import Identities, LinkIdentity
 from netbench.model.topology import Topology, UutSpec
 from netbench.model.units import USUAL_MTU
 from netbench.testbed.base_changes import base_changes
+from netbench.testbed.cabling import cable_ends
 from netbench.testbed.cpus import cpu_plan, cpu_plans, usable_cpus
 from netbench.testbed.identities import host_identities, usual_ends
 from netbench.testbed.played_servers import server_changes
@@ -42,7 +44,7 @@ from netbench.testbed.requirements import require
 from netbench.testbed.resolved import Resolved, make_backends, resolve_guests
 from netbench.testbed.rings import Rings, wanted_rings
 from netbench.testbed.ssh_hosts import connected_hosts
-from netbench.testbed.virtual_machines import running_vm
+from netbench.testbed.virtual_machines import VmMachine, running_vms
 from netbench.trial.probing import await_ways
 from netbench.trial.setup import Endpoints, TrialSetup
 from netbench.uut.base import ActiveGuest, SeenDelays, Site, bring_up
@@ -81,12 +83,9 @@ class Testbed:
         self._in_use = paths if in_use is None else in_use
         self._profile = profile
         self._rings = rings or Rings((), machines)
-        # On this machine; NICs of VMs are virtual ones, whose drivers count themselves.
-        ports = [nic for path in paths for nic in path.nics.values() if nic.is_port and nic.machine is None]
-        self._ports = {
-            netns: list(dict.fromkeys(nic.interface for nic in ports if nic.netns == netns))
-            for netns in {nic.netns for nic in ports}
-        }
+        self._ports: dict[str | None, dict[str | None, list[str]]] = {None: {}}  # by machine and namespace
+        for nic in dict.fromkeys(nic for path in paths for nic in path.nics.values() if nic.is_port):
+            self._ports.setdefault(nic.machine, {}).setdefault(nic.netns, []).append(nic.interface)
         self._generator, self._sinks = make_backends(profile)
         self._endpoints: dict[str, Endpoints] = {}
         self._trials = count()
@@ -250,11 +249,24 @@ class Testbed:
         wanted: dict[str | None, list[Place]] = {}
         for place in places:
             wanted.setdefault(place.machine, []).append(place)
-        catch_up(self._ports)
+        self._catch_up()
         found: dict[Place, NicCounters] = {}
         for machine, there in wanted.items():
             found |= self._machines[machine].read_nics(there)
         return found
+
+    def _catch_up(self) -> None:
+        """Have the counters of ports hold what their NICs have counted; MachineGoneError when a device is gone."""
+        for name in devices(self.topology):
+            device = self._machines[name]
+            if isinstance(device, VmMachine) and (death := device.death()):
+                raise MachineGoneError(f"the device under test is gone: {death}")
+        for machine, ports in self._ports.items():
+            if machine is None:
+                catch_up(ports)
+            else:
+                for netns, there in ports.items():
+                    catch_up_there(self._machines[machine].host(netns), there)
 
     def _read_counters(self, points: Points) -> tuple[CounterReading, ...]:
         wanted: dict[str | None, dict[str, list[CountingPoint]]] = {}
@@ -322,10 +334,10 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
             with ExitStack() as others:
                 machines: dict[str | None, Machine] = {None: here}
                 here.make([*server_changes(topology), *base_changes(topology)])
-                for name, spec in topology.vms.items():
-                    directory = guest_directory(journal.run_id, name)
-                    here.make([AddRunDirectory(str(directory))])
-                    machines[name] = others.enter_context(running_vm(name, spec, local, directory))
+                directories = {name: guest_directory(journal.run_id, name) for name in topology.vms}
+                here.make(AddRunDirectory(str(directory)) for directory in directories.values())
+                cables = cable_ends(topology, directories)
+                machines.update(others.enter_context(running_vms(topology, local, directories, cables)))
                 if topology.ssh_hosts:
                     machines.update(others.enter_context(connected_hosts(topology, here, journal.run_id)))
                 hosts = {name: _host(topology, name, machines, journal.run_id) for name in topology.hosts}

@@ -1,45 +1,140 @@
-"""A VM that netbench runs as a host: a guest like any other, started for as long as the testbed is up."""
+"""VMs that netbench runs as hosts: guests like any other, started for as long as the testbed is up."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from netbench.config.plugins import VMMS, plugins
-from netbench.errors import MachineGoneError
+from netbench.errors import MachineGoneError, TestbedError
 from netbench.hosts.base import Host, run_checked
-from netbench.hosts.composed import Named
+from netbench.hosts.clock import Differences
+from netbench.hosts.equipped import equipped
 from netbench.hosts.signals import shielded
+from netbench.linux.changes.base import tell
 from netbench.linux.machine import Machine
+from netbench.linux.nics import list_command, parse_links
+from netbench.model.distributions import ClockDifference
 from netbench.model.host import VmSpec
-from netbench.vmm.base import GuestSpec, Vmm, guest_directory
+from netbench.model.interfaces import PREFIX
+from netbench.model.topology import Topology
+from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest, Vmm, guest_directory
+
+_QUESTIONS = 3
+# What of a VM does not concern how it is started.
+_OF_DEVICES = ("nics", "forward", "stp")
 
 
 def vmm_of(spec: VmSpec) -> Vmm:
     """What runs a VM."""
     kind = next(kind for kind in plugins(VMMS).values() if kind.runs_hosts)
-    vmm: Vmm = kind(kind.Options.model_validate({**asdict(spec), "memory": f"{spec.memory}M"}))
+    options = {name: value for name, value in asdict(spec).items() if name not in _OF_DEVICES}
+    vmm: Vmm = kind(kind.Options.model_validate({**options, "memory": f"{spec.memory}M"}))
     return vmm
 
 
-def planned_vm(name: str, spec: VmSpec) -> list[str]:
+class VmMachine(Machine):
+    """A VM that is a host, and runs.
+
+    `set_link(NIC, up=…)` pulls one end of a cable, and `death()` says what became of it: whoever runs it is asked, and
+    not the VM.
+    """
+
+    def __init__(self, name: str, spec: VmSpec, guest: RunningGuest) -> None:
+        """`guest` answers."""
+        host = equipped(guest.host(MachineGoneError), name)
+        facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
+        super().__init__(name, host, cpus=range(spec.cpus), facts=facts)
+        self.set_link = guest.set_link
+        self.death = guest.death
+        self._clocks = guest.clocks
+
+    @property
+    def monotonic(self) -> ClockDifference:
+        """As of every machine; asked anew each time, as an emulated clock may drift. TestbedError as of its clocks."""
+        return self._differences().monotonic
+
+    @property
+    def realtime(self) -> ClockDifference:
+        """Likewise."""
+        return self._differences().realtime
+
+    def _differences(self) -> Differences:
+        found = Differences()
+        for _ in range(_QUESTIONS):
+            before = time.monotonic_ns(), time.time_ns()
+            there = self._clocks()
+            found.add(before, there, (time.monotonic_ns(), time.time_ns()))
+        return found
+
+
+def planned_vm(name: str, spec: VmSpec, cables: Sequence[CableEnd] = ()) -> list[str]:
     """What starting a VM would do, for `--dry-run`."""
-    vmm, guest = vmm_of(spec), GuestSpec(name, guest_directory("RUN", name))
+    vmm, guest = vmm_of(spec), GuestSpec(name, guest_directory("RUN", name), cables=tuple(cables))
     return [*(change.command for change in vmm.changes(guest)), vmm.command(guest)]
 
 
 @contextmanager
-def running_vm(name: str, spec: VmSpec, here: Host, directory: Path) -> Iterator[Machine]:
+def running_vm(
+    name: str, spec: VmSpec, here: Host, directory: Path, cables: Sequence[CableEnd] = ()
+) -> Iterator[VmMachine]:
     """Start a VM, and end it when the block is left; what it keeps meanwhile is in `directory`, which is there.
 
-    TestbedError when it does not boot in time, with what became of it; MissingError when its image is not there.
+    TestbedError when it does not boot in time, with what became of it, or when its kernel has no driver for a NIC;
+    MissingError when its image is not there.
     """
-    guest = vmm_of(spec).start(GuestSpec(name, directory), here)
+    with _started(name, spec, here, directory, cables) as guest:
+        yield _answering(name, spec, guest)
+
+
+@contextmanager
+def running_vms(
+    topology: Topology, here: Host, directories: Mapping[str, Path], cables: Mapping[str, Sequence[CableEnd]]
+) -> Iterator[dict[str, VmMachine]]:
+    """Start all VMs of a topology, which boot side by side; the rest as of one."""
+    with ExitStack() as stack:
+        guests = {
+            name: stack.enter_context(_started(name, spec, here, directories[name], cables[name]))
+            for name, spec in topology.vms.items()
+        }
+        yield {name: _answering(name, topology.vms[name], guest) for name, guest in guests.items()}
+
+
+@contextmanager
+def _started(
+    name: str, spec: VmSpec, here: Host, directory: Path, cables: Sequence[CableEnd]
+) -> Iterator[RunningGuest]:
+    guest = vmm_of(spec).start(GuestSpec(name, directory, cables=tuple(cables)), here)
     try:
-        guest.await_answer(spec.boot_limit)
-        host = guest.host(MachineGoneError)
-        facts = {"vm": name, **guest.facts(), "guest_kernel": run_checked(host, ["uname", "-r"]).strip()}
-        yield Machine(name, Named(host, name), cpus=range(spec.cpus), facts=facts)
+        yield guest
     finally:
         with shielded():
             guest.stop()
+
+
+def _answering(name: str, spec: VmSpec, guest: RunningGuest) -> VmMachine:
+    guest.await_answer(spec.boot_limit)
+    if guest.spec.cables:
+        _name_nics(guest)
+    return VmMachine(name, spec, guest)
+
+
+def _name_nics(guest: RunningGuest) -> None:
+    """Have a VM call its cabled NICs what its topology does: by name they are told only by their MAC addresses."""
+    host, cables = guest.host(), guest.spec.cables
+    try:
+        found = {nic.mac: name for name, nic in parse_links(run_checked(host, list_command())).items()}
+    except (ValueError, LookupError, TypeError) as error:
+        raise TestbedError(f"{guest.spec.title}: its list of links makes no sense; it needs iproute2") from error
+    for end in cables:
+        if end.mac not in found:
+            raise TestbedError(
+                f"{guest.spec.title} has no NIC {end.interface}: its kernel has no driver for {end.model}"
+            )
+    # Twice: the name of one may be what another was called first.
+    passing = [(f"{PREFIX}nic{number}", end) for number, end in enumerate(cables)]
+    lines = [("link", "set", found[end.mac], "name", name) for name, end in passing]
+    lines += [("link", "set", name, "name", end.interface) for name, end in passing]
+    if failed := tell(host, ("ip",), lines):
+        raise TestbedError(f"{guest.spec.title}: its NICs cannot be named: {'; '.join(failed.values())}")

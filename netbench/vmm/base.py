@@ -55,12 +55,28 @@ class GuestNic:
 
 
 @dataclass(frozen=True, slots=True)
+class CableEnd:
+    """A NIC of a VM that is a host, cabled to one of another such VM.
+
+    `interface` is what the VM calls it. `model` is what it is: virtio, e1000, e1000e, vmxnet3. The cable is a socket
+    with the path `socket`, made by the one that `listens`: the VM that is started first.
+    """
+
+    interface: str
+    mac: str
+    model: str
+    socket: Path
+    listens: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GuestSpec:
     """A guest to be started, beside the options of its VMM.
 
-    `directory` is for what it keeps while it runs; `netns` is the network namespace of its machine in which it is
-    attached. All its threads run on `host_cpus` (empty: any), and in the control group that `door` is the file to enter
-    by (empty: the one that netbench is in), which has its `weight` and `limit` (as in an Entitlement).
+    `cables` are NICs that are attached to nothing of its machine. `directory` is for what it keeps while it runs;
+    `netns` is the network namespace of its machine in which it is attached. All its threads run on `host_cpus` (empty:
+    any), and in the control group that `door` is the file to enter by (empty: the one that netbench is in), which has
+    its `weight` and `limit` (as in an Entitlement).
     """
 
     name: str
@@ -71,6 +87,7 @@ class GuestSpec:
     door: str = ""
     weight: int | None = None
     limit: float | None = None
+    cables: tuple[CableEnd, ...] = ()
 
     @property
     def title(self) -> str:
@@ -112,6 +129,17 @@ class RunningGuest:
         """Why it is not at work (any more): ended, paused, crashed; empty while it is."""
         code = self.process.poll() if self.process else None
         return "" if code is None else f"{self.spec.title}: its process ended with exit code {code}"
+
+    def clocks(self) -> tuple[int, int]:
+        """CLOCK_MONOTONIC and CLOCK_REALTIME in it, in ns; TestbedError where nobody tells, or it does not answer."""
+        raise TestbedError(f"{self.spec.title}: nobody tells what its clocks show")
+
+    def set_link(self, interface: str, *, up: bool) -> None:
+        """Take the carrier from one of its cabled NICs, or give it back; frames on the way are lost meanwhile.
+
+        ValueError where it has none of that name, TestbedError where whoever runs it does not do so.
+        """
+        raise ValueError(f"{self.spec.title} has no cabled NIC {interface}")
 
     def cpu_s(self) -> float | None:
         """CPU time it has cost its machine so far, in seconds; None where that cannot be told apart."""

@@ -24,7 +24,7 @@ from netbench.model.paths import StreamPath
 from netbench.model.virtualisation import Virtualisation
 from netbench.vmm.acceleration import Acceleration, choose, known_of_kvm, kvm_remedy, try_kvm
 from netbench.vmm.attachment import Attachment, Macvtap, Tap
-from netbench.vmm.base import GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
+from netbench.vmm.base import CableEnd, GuestOptions, GuestSpec, RunningGuest, Vmm, on_vm
 from netbench.vmm.guest_agent import GuestAgentHost
 from netbench.vmm.qemu_command import (
     CONFINEMENTS,
@@ -48,6 +48,7 @@ from netbench.vmm.started_machine import StartedMachine
 _PACKAGES = {"qemu-system-x86_64": "qemu-system-x86", "qemu-system-aarch64": "qemu-system-arm"}
 _PINNING = ("the whole guest", "each vCPU", "other threads")
 _PLANNED_SSH_PORT = 2222
+_CABLED = {"virtio": "virtio-net-pci"}  # what QEMU calls a model of a cabled NIC
 _EMULATED_QUIET_TIME_S = 0.2  # a tap's queue holds 1000 frames, and an emulated guest takes its time
 
 
@@ -79,6 +80,12 @@ class QemuGuest(RunningGuest):
 
     def death(self) -> str:
         return self._process.trouble()
+
+    def clocks(self) -> tuple[int, int]:
+        return self._connection.clocks() if isinstance(self._connection, AgentHost) else super().clocks()
+
+    def set_link(self, interface: str, *, up: bool) -> None:
+        self._process.set_link([end.interface for end in self.spec.cables].index(interface), up=up)
 
     def cpu_s(self) -> float:
         return self._process.cpu_s()
@@ -225,7 +232,10 @@ class Qemu(Vmm):
     def _nics(self, spec: GuestSpec, host: Host | None) -> tuple[VirtualNic, ...]:
         options, vhost = self._options, self._use_vhost(host)
         how = options.nic, options.queues, vhost, options.attachment == "macvtap"
-        return tuple(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics)
+        return (
+            *(VirtualNic(nic.interface, nic.mac, *how) for nic in spec.nics),
+            *(VirtualNic("", end.mac, _CABLED.get(end.model, end.model), cable=_words(end)) for end in spec.cables),
+        )
 
     def _boot(self, ssh_port: int, host: Host | None = None) -> KernelBoot | DiskBoot:
         options = self._options
@@ -267,6 +277,8 @@ class Qemu(Vmm):
 
     def _facts_of_nics(self, spec: GuestSpec, host: Host) -> dict[str, str]:
         options = self._options
+        if spec.cables:
+            return {"nics": ", ".join(f"{end.interface} {end.model}" for end in spec.cables)}
         if not spec.nics:
             return {}
         facts = {"nic": options.nic, "queues": str(options.queues)}
@@ -302,6 +314,10 @@ def confinement(host: Host) -> Confinement:
 def present_cpus() -> list[int]:
     """The CPUs of this machine that threads may be bound to."""
     return sorted(os.sched_getaffinity(0))
+
+
+def _words(end: CableEnd) -> str:
+    return f"{'listen' if end.listens else 'connect'}:{end.socket}"
 
 
 def _image_name(name: str) -> str:

@@ -4,12 +4,12 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from netbench.hosts.composed import confined
 from netbench.hosts.python_modules import module_command, source_command
 from netbench.images.recipe import LABS, Lab
-from netbench.vmm import open_macvtaps
-from netbench.vmm.open_macvtaps import FIRST_FILE
+from netbench.vmm import open_cables, open_macvtaps
 
 AGENT_PORT = "netbench.agent"
 # org.qemu.guest_agent.0 is where qemu-ga looks by default (qemu-ga(8)).
@@ -31,14 +31,15 @@ _CONSOLES = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 @dataclass(frozen=True, slots=True)
 class VirtualNic:
-    """A NIC of a guest, over a tap of this machine."""
+    """A NIC of a guest, over a tap of this machine; or at the end of a `cable`, in the words of `open_cables`."""
 
     tap: str
     mac: str
-    model: str  # a QEMU device: virtio-net-pci, e1000, vmxnet3, rtl8139
+    model: str  # a QEMU device: virtio-net-pci, e1000, e1000e, vmxnet3, rtl8139
     queues: int = 1
     vhost: bool = False
     macvtap: bool = False  # which QEMU is given opened, as it would open a tap itself
+    cable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +153,16 @@ def qemu_program() -> str:
 def qemu_command(machine: VirtualMachine, files: RunFiles, *, is_here: bool = True) -> list[str]:
     """The command that starts it, on this machine or on one that has no netbench; it runs in the foreground."""
     command = [qemu_program(), *_options(machine, files)]
+    # Of one machine all NICs are attached alike.
     if macvtaps := [nic.tap for nic in machine.nics if nic.macvtap]:
-        python = module_command(open_macvtaps.__name__) if is_here else source_command(open_macvtaps)
-        command = [*python, ",".join(macvtaps), *command]
+        command = [*_python(open_macvtaps, is_here=is_here), ",".join(macvtaps), *command]
+    if cables := [nic.cable for nic in machine.nics if nic.cable]:
+        command = [*_python(open_cables, is_here=is_here), *cables, "--", *command]
     return confined(command, machine.host_cpus, machine.door)
+
+
+def _python(module: ModuleType, *, is_here: bool) -> list[str]:
+    return module_command(module.__name__) if is_here else source_command(module)
 
 
 def _options(machine: VirtualMachine, files: RunFiles) -> Iterator[str]:
@@ -225,8 +232,18 @@ def _nic(number: int, nic: VirtualNic) -> Iterator[str]:
     name = f"nic{number}"
     queues = f",queues={nic.queues}" if nic.queues > 1 else ""
     vhost = ",vhost=on" if nic.vhost else ""
-    backend = f"fd={FIRST_FILE + number}" if nic.macvtap else f"ifname={nic.tap},script=no,downscript=no"
-    yield from ("-netdev", f"tap,id={name},{backend}{queues}{vhost}")
+    kind, which = _backend(number, nic)
+    yield from ("-netdev", f"{kind},id={name},{which}{queues}{vhost}")
     # Two vectors a queue, one for configuration, one for control (QEMU's docs on multiqueue virtio-net).
     several = f",mq=on,vectors={2 * nic.queues + 2}" if nic.queues > 1 else ""
     yield from ("-device", f"{nic.model},netdev={name},mac={nic.mac}{several}")
+
+
+def _backend(number: int, nic: VirtualNic) -> tuple[str, str]:
+    """What carries the frames of a NIC, and which one of these."""
+    if nic.cable:
+        server = "on" if nic.cable.startswith("listen:") else "off"
+        return "stream", f"server={server},addr.type=fd,addr.str={open_cables.FIRST_FILE + number}"
+    if nic.macvtap:
+        return "tap", f"fd={open_macvtaps.FIRST_FILE + number}"
+    return "tap", f"ifname={nic.tap},script=no,downscript=no"

@@ -104,6 +104,10 @@ class QemuProcess(StartedMachine):
             if done.exit_code and exists(self._host, f"/proc/{self._pid()}/task/{thread}"):
                 raise TestbedError(f"{self.guest} cannot be pinned to CPUs {cpu_list}: {done.stderr.strip()}")
 
+    def set_link(self, number: int, *, up: bool) -> None:
+        assert self._monitor is not None, "start() comes first"
+        self._monitor.command("set_link", {"name": f"nic{number}", "up": up})
+
     def cpu_s(self) -> float:
         """CPU time its process has used on its machine, in seconds, kernel and user (proc_pid_stat(5))."""
         try:

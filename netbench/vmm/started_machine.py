@@ -53,6 +53,10 @@ class StartedMachine:
         """Why the guest is not at work: it has ended, is paused or has crashed; empty while it is."""
         raise NotImplementedError
 
+    def set_link(self, number: int, *, up: bool) -> None:
+        """Take the carrier from its NIC of this number, from 0, or give it back; TestbedError where nobody does."""
+        raise TestbedError(f"{self.guest}: nobody can take the carrier from its NICs")
+
     def cpu_s(self) -> float:
         """CPU time it has used on this machine, in seconds, kernel and user."""
         raise NotImplementedError

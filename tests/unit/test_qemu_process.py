@@ -176,6 +176,13 @@ def test_a_channel_that_cannot_be_reached(started):
         guest.connect()
 
 
+def test_a_cable_is_pulled_by_the_monitor(started):
+    host, guest = started()
+    with pytest.raises(TestbedError, match="The command set_link has not been found"):
+        guest.set_link(1, up=False)
+    assert host.monitor.asked[-1] == ("set_link", {"name": "nic1", "up": False})
+
+
 def test_threads_are_bound_as_asked(started):
     host, guest = started()
     (cpu, *_) = sorted(os.sched_getaffinity(0))

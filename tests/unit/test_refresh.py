@@ -6,7 +6,9 @@ import struct
 
 import pytest
 
+from netbench.hosts.base import Completed
 from netbench.linux import refresh
+from tests.unit.fakes import FakeHost
 
 GSTATS, GCOALESCE, GSSET_INFO = 0x1D, 0x0E, 0x37
 
@@ -59,3 +61,16 @@ def test_an_interface_that_is_gone_and_none_at_all_are_not_waited_for(monkeypatc
     refresh.catch_up({None: []})
     refresh.catch_up({})
     assert slept == [0.0]
+
+
+def test_the_ports_of_another_host_are_looked_at_by_one_command(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr("netbench.linux.refresh.time.sleep", slept.append)
+    told = "Coalesce parameters for eth1:\nstats-block-usecs:\t500000\nCoalesce parameters for eth2:\nrx-usecs:\t3\n"
+    host = FakeHost({"sh": Completed((), 0, told, "")})
+    refresh.catch_up_there(host, ["eth1", "eth2"])
+    ((*_, script, _, one, other),) = host.commands
+    assert ("ethtool -S" in script, one, other) == (True, "eth1", "eth2")
+    assert slept == [0.5]
+    refresh.catch_up_there(FakeHost({"sh": Completed((), 0, "", "")}), ["eth1"])
+    assert slept == [0.5, 0.0]

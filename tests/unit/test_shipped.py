@@ -14,6 +14,7 @@ from netbench.errors import UsageError
 from netbench.testbed.host_checks import Status, check_plug_ins
 
 SHIPPED_TOPOLOGIES = [
+    "lab-cabled",
     "lab-kvm",
     "lab-virtualbox",
     "lab-vm",

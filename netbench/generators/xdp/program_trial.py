@@ -48,12 +48,14 @@ def _shape(frame: bytes, shorter: int) -> bytes:
 class Trial:
     """The frames of one trial. Times are CLOCK_MONOTONIC in ns."""
 
-    def __init__(self, traffic: Traffic, shared: Shared) -> None:
+    def __init__(self, traffic: Traffic, shared: Shared, spare: int = 0) -> None:
+        """`spare` bytes at the end of a live frame are never sent: the program cuts them off each time."""
         genome = genome_of(traffic.frame_size)
         largest = max(genome)
-        self.frame = build_frame(traffic, largest)
-        # Where all frames have one size, none has a shape of its own.
-        self.shapes = [_shape(build_frame(traffic, size), largest - size) for size in genome if len(genome) > 1]
+        self.frame = build_frame(traffic, largest) + bytes(spare)
+        # Where all frames have the size of the live frame, none has a shape of its own.
+        own = genome if len(genome) > 1 or spare else ()
+        self.shapes = [_shape(build_frame(traffic, size), largest - size + spare) for size in own]
         self.program = "unpaced" if traffic.fps is None else "paced"
         fps = traffic.highest_fps or float("inf")
         self.batch = next((batch for most, batch in _BATCHES if fps <= most), _LARGEST_BATCH)

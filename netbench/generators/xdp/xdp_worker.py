@@ -56,7 +56,8 @@ class XdpWorker(Worker):
             for flow, pair in enumerate(flow_ports(traffic.flows, traffic.seed).astype(">u2")):
                 ports.put(flow, pair.tobytes())
             self._flows = traffic.flows, traffic.seed
-        self._trial = Trial(traffic, self._shared)
+        # What the program has made shorter the kernel puts right before it uses the frame again.
+        self._trial = Trial(traffic, self._shared, spare=1 if device.alters_frames else 0)
         for place, shape in enumerate(self._trial.shapes):
             self._loaded.map("shapes").put(place, shape)
         try:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from netbench.errors import TestbedError
-from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
+from netbench.hosts.agent.channel import AgentChannel, Clocks, NoAnswerError
 from netbench.hosts.agent.process import GuestProcess
 from netbench.hosts.base import Completed, GoneError, Remote, load, save
 
@@ -56,6 +56,10 @@ class AgentHost(Remote):
             done = self._channel.run(["dd", f"of={path}", "bs=1M", "iflag=fullblock", "status=none"], data, _FILE_S)
         if done.exit_code:
             raise TestbedError(f"{self}: {path} cannot be written: {done.stderr.strip()}")
+
+    def clocks(self) -> Clocks:
+        """What its clocks show."""
+        return self._channel.clocks(_SIGN_OF_LIFE_S)
 
     def close(self) -> None:
         self._channel.close()

@@ -102,11 +102,17 @@ class AddLink(RequestInNamespace):
 
 @dataclass(frozen=True, slots=True)
 class AddBridge(AddLink):
-    """A bridge that only forwards: no spanning tree, no multicast snooping, no netfilter detour."""
+    """A bridge that only forwards: no multicast snooping, no netfilter detour, and no spanning tree.
+
+    Unless that has a forward delay, `stp_s`: for twice as long after its link came up, a port forwards nothing.
+    """
+
+    stp_s: float | None = None
 
     @property
     def line(self) -> tuple[str, ...]:
-        quiet = ("stp_state", "0", "mcast_snooping", "0", "forward_delay", "0")
+        stp, delay_cs = ("0", 0) if self.stp_s is None else ("1", round(100 * self.stp_s))
+        quiet = ("stp_state", stp, "mcast_snooping", "0", "forward_delay", str(delay_cs))
         return "link", "add", self.interface, "type", "bridge", *quiet
 
 
