@@ -90,6 +90,7 @@ $(IN_NAMESPACES) $(BY_THE_CLOCK) $(GUESTS) $(GUESTS_BY_THE_CLOCK):
 tests/vm/test_virtualbox.py: image-virtualbox
 tests/vm/test_xen.py: image-xen
 tests/vm/test_kvm.py: image-lab
+tests/vm/test_cabled.py: image-tester
 tests/vm/test_disk_images.py tests/vm/test_libvirt.py: image-test-disk
 tests/vm/test_esxi.py: vcsim
 
