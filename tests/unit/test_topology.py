@@ -108,8 +108,16 @@ def made_of(**fields) -> dict[str, object]:
         (VM, {"hosts__uut": {"on": "source"}}, "host uut: on: 'source' is not a host of kind vm or ssh; VMs are lab"),
         (VM, {"hosts__uut": {"kind": "local", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
         (VM, {"hosts__other": {"kind": "vm", "on": "lab"}}, "on: only a host of kind netns is on another, not one of"),
-        (VM, {"hosts__other": {"kind": "vm", "ports": {"x": "eth1"}}}, "ports: VM other has no NIC eth1; name it under its nics"),
-        (VM, {"hosts__uut": {"on": "lab", "ports": {"in1": "eth1"}}}, "ports: VM lab has no NIC eth1; name it under its nics"),
+        (
+            VM,
+            {"hosts__other": {"kind": "vm", "ports": {"x": "eth1"}}},
+            "ports: a VM has no ports of this machine; its own NICs a",
+        ),
+        (
+            VM,
+            {"hosts__uut": {"on": "lab", "ports": {"in1": "eth1"}}},
+            "ports: VM lab has no NIC eth1; name it under its nics",
+        ),
         (VM, made_of(cpus=0), "hosts.lab.cpus"),
         (VM, made_of(cpus=True), "hosts.lab.cpus"),
         (VM, made_of(cpus=1.0), "hosts.lab.cpus"),
