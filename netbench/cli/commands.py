@@ -132,7 +132,7 @@ def _run(
     dry_run: bool,
 ) -> None:
     from netbench.campaign import runner as campaign
-    from netbench.cli.campaign import carry_out
+    from netbench.cli.campaign_shown import carry_out
     from netbench.config.shipped import PROFILES, TOPOLOGIES, find
 
     request = campaign.read_request(
@@ -161,7 +161,7 @@ def _run(
 def resume(directory: DirectoryArgument, wait: WaitOption = False) -> None:
     """Go on with a campaign at the first trial that is missing."""
     from netbench.campaign import runner as campaign
-    from netbench.cli.campaign import carry_out
+    from netbench.cli.campaign_shown import carry_out
     from netbench.results.directory import ResultDirectory
 
     found = ResultDirectory(directory)

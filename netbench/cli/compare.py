@@ -10,8 +10,8 @@ from textwrap import fill
 from rich.console import Console
 from rich.text import Text
 
+from netbench.cli.fitted_table import Column, FittedTable, Row
 from netbench.cli.output import visible
-from netbench.cli.tables import Column, FittedTable, Row
 from netbench.errors import ExitCode, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import size_text

@@ -9,7 +9,7 @@ from rich.console import Group as RenderGroup
 from rich.console import RenderableType
 from rich.text import Text
 
-from netbench.cli.tables import Column, FittedTable, Row
+from netbench.cli.fitted_table import Column, FittedTable, Row
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import mixes_among, size_text
 from netbench.model.search import SearchResult

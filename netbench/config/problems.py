@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from netbench.config.document import Document, KeyPath, shortened, value_at
-from netbench.config.places import place_of
+from netbench.config.named_places import place_of
 from netbench.config.wording import close_to, joined, with_hint, words_for
 from netbench.errors import UsageError
 from netbench.model.scenario import expanded

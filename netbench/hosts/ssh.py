@@ -23,7 +23,7 @@ from netbench.hosts.lines import Lines, Tail
 from netbench.hosts.python_modules import brought_module_command
 from netbench.hosts.relay import piped
 from netbench.model.distributions import ClockDifference
-from netbench.model.host import SshSpec
+from netbench.model.host_spec import SshSpec
 
 _CONNECT_S = 10
 _READY_S = 60.0  # until netbench is there: a slow link takes some time for a megabyte

@@ -15,7 +15,7 @@ from netbench.linux.changes import AddRunDirectory, Change
 from netbench.linux.journal import Record, to_json
 from netbench.linux.machine import Machine
 from netbench.model.distributions import ClockDifference
-from netbench.model.host import SshSpec
+from netbench.model.host_spec import SshSpec
 
 
 class RemoteRecord(Record):

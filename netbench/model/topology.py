@@ -18,7 +18,7 @@ from pydantic import (
 from netbench.model.cables import VmNic, cable_problems
 from netbench.model.entitlement import CpuLimit, Cpus, CpuWeight, Entitlement, Placement
 from netbench.model.fields import listed, percent_text
-from netbench.model.host import HostSpec, Port, SshSpec, VmSpec
+from netbench.model.host_spec import HostSpec, Port, SshSpec, VmSpec
 from netbench.model.interfaces import PREFIX, host_of, split_endpoint
 from netbench.model.names import Name, NicName, StreamName
 from netbench.model.scenario import VICTIM, Activity, Idle, Network, Scenario

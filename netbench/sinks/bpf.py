@@ -20,9 +20,9 @@ from netbench.model.traffic import Sent
 from netbench.sinks.base import Incoming, Sink, SinkKind
 from netbench.sinks.bpf_counts import SAMPLE_BYTES, Counter, Room
 from netbench.sinks.bpf_hooks import Attached, Wanted, attach
-from netbench.sinks.counted import received_of, settled
 from netbench.sinks.expected import expected_of
 from netbench.sinks.flush import flush_frame
+from netbench.sinks.from_capture import received_of, settled
 from netbench.sinks.sample import Every, write_sample
 
 NAME = "bpf"

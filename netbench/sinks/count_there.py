@@ -15,7 +15,7 @@ from netbench.capture.counting import analyze_capture
 from netbench.errors import UsageError
 from netbench.model.received import Received
 from netbench.model.traffic import Sent, Traffic, traffic_of
-from netbench.sinks.counted import received_of
+from netbench.sinks.from_capture import received_of
 
 
 @dataclass(frozen=True, slots=True)

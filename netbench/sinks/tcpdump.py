@@ -29,8 +29,8 @@ from netbench.model.traffic import Sent
 from netbench.sinks import count_there
 from netbench.sinks.base import Incoming, Sink, SinkKind
 from netbench.sinks.count_there import Counted, count, is_whole, question
-from netbench.sinks.counted import received_of, settled
 from netbench.sinks.expected import expected_of
+from netbench.sinks.from_capture import received_of, settled
 from netbench.sinks.pusher import FLUSH_FRAMES, Pusher, pusher_command
 from netbench.sinks.tcpdump_ahead import LARGEST_AHEAD_KIB, Ahead, buffer_kib, with_buffer
 from netbench.sinks.tcpdump_command import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from netbench.errors import MissingError
 from netbench.linux.state import STATE_DIRECTORY, state_is_written
-from netbench.model.host import Password, SshSpec
+from netbench.model.host_spec import Password, SshSpec
 
 
 class Programs:

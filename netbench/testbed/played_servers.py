@@ -32,7 +32,7 @@ from netbench.linux.changes import (
 )
 from netbench.linux.machine import Machine
 from netbench.linux.state import STATE_DIRECTORY
-from netbench.model.host import SshSpec
+from netbench.model.host_spec import SshSpec
 from netbench.model.interfaces import PREFIX, host_of
 from netbench.model.paths import veth_mac
 from netbench.model.topology import Topology

@@ -12,7 +12,7 @@ from netbench.hosts.lines import end
 from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import explained, ssh_command
 from netbench.linux.needs import Tool
-from netbench.model.host import SshSpec
+from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.host_checks import Check, Status, install_command
 from netbench.testbed.passwords import Programs, programs

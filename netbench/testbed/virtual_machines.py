@@ -16,7 +16,7 @@ from netbench.linux.changes.base import tell
 from netbench.linux.machine import Machine
 from netbench.linux.nics import list_command, parse_links
 from netbench.model.distributions import ClockDifference
-from netbench.model.host import VmSpec
+from netbench.model.host_spec import VmSpec
 from netbench.model.interfaces import PREFIX
 from netbench.model.topology import Topology
 from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest, Vmm, guest_directory

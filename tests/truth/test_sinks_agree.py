@@ -24,8 +24,8 @@ from netbench.model.paths import stream_paths
 from netbench.model.traffic import Sent, Stamps, Traffic
 from netbench.sinks.base import Incoming
 from netbench.sinks.bpf import BpfOptions, BpfSink
-from netbench.sinks.counted import received_of, settled
 from netbench.sinks.expected import expected_of
+from netbench.sinks.from_capture import received_of, settled
 from netbench.sinks.tcpdump import TcpdumpSink
 from tests.unit.inputs import topology
 

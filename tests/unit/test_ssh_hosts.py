@@ -13,7 +13,7 @@ from netbench.hosts.code import PYTHON, archive, unpacking_command
 from netbench.hosts.ssh import _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
-from netbench.model.host import HostSpec, SshSpec
+from netbench.model.host_spec import HostSpec, SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.base_changes import base_changes, resources
 from netbench.testbed.played_servers import namespaces_of, played, server_changes

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.model.host import Port, VmSpec
+from netbench.model.host_spec import Port, VmSpec
 from netbench.model.interfaces import split_endpoint
 from netbench.model.topology import MAX_STREAMS, Topology
 from tests.unit.fakes import fake_ports

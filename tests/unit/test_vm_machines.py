@@ -12,7 +12,7 @@ from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.composed import has_netbench, module_command_on, scratch_of
 from netbench.hosts.equipped import equipped
-from netbench.model.host import VmSpec
+from netbench.model.host_spec import VmSpec
 from netbench.testbed import virtual_machines
 from netbench.testbed.virtual_machines import running_vm
 from netbench.vmm.base import CableEnd, GuestSpec, RunningGuest

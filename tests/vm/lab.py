@@ -17,7 +17,7 @@ from netbench.hosts.local import MARK, LocalHost
 from netbench.images.build import Order, build
 from netbench.images.library import cache_directory
 from netbench.linux.machine import Machine
-from netbench.model.host import HostSpec
+from netbench.model.host_spec import HostSpec
 from netbench.model.paths import stream_paths
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import Topology

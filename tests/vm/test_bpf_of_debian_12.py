@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netbench.hosts.base import run_checked
-from netbench.model.host import VmSpec
+from netbench.model.host_spec import VmSpec
 from netbench.testbed.virtual_machines import running_vm
 from tests.vm.lab import UnmarkedHost
 

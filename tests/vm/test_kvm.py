@@ -2,7 +2,7 @@
 
 import pytest
 
-from netbench.model.host import HostSpec
+from netbench.model.host_spec import HostSpec
 from netbench.results.directory import ResultDirectory
 from netbench.vmm.base import Vmm
 from netbench.vmm.qemu import Qemu

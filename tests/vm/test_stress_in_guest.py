@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
 from netbench.loads.stress_ng import StressLoad
-from netbench.model.host import VmSpec
+from netbench.model.host_spec import VmSpec
 from netbench.model.scenario import Stress
 from netbench.testbed.virtual_machines import running_vm
 from tests.netns.watching import wait_for

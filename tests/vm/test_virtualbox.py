@@ -7,7 +7,7 @@ import pytest
 
 from netbench.errors import TestbedError
 from netbench.hosts.base import run_checked
-from netbench.model.host import HostSpec
+from netbench.model.host_spec import HostSpec
 from netbench.model.scenario import VICTIM
 from netbench.model.verdict import Verdict
 from netbench.testbed.testbed import Testbed

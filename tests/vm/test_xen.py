@@ -9,7 +9,7 @@ import pytest
 from netbench.errors import TestbedError
 from netbench.hosts.base import Host, run_checked
 from netbench.model.entitlement import Entitlement
-from netbench.model.host import HostSpec
+from netbench.model.host_spec import HostSpec
 from netbench.model.profile import Profile
 from netbench.model.scenario import VICTIM
 from netbench.model.topology import UutSpec

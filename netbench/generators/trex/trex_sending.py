@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from netbench.generators.trex.groups import GroupCount, Groups
 from netbench.generators.trex.own_server import OwnServer
+from netbench.generators.trex.packet_groups import GroupCount, Groups
 from netbench.generators.trex.trex_port import TrexPort
 from netbench.generators.trex.trex_session import TrexSession
 from netbench.generators.trex.trex_streams import streams_of

@@ -14,8 +14,8 @@ from lbr_trex_client.interactive.trex.stl.api import STLClient, TRexError
 
 from netbench.errors import MissingError, TestbedError
 from netbench.generators.trex.flow_counts import delay_of
-from netbench.generators.trex.groups import GroupCount
 from netbench.generators.trex.owner_name import own_name
+from netbench.generators.trex.packet_groups import GroupCount
 from netbench.model.distributions import SoftwareDelay
 
 # What the data path has sent, and what has come in, comes to the counters with a delay.

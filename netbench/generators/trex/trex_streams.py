@@ -24,7 +24,7 @@ from lbr_trex_client.interactive.trex.stl.api import (
 
 from netbench.errors import UsageError
 from netbench.generators.frames import PKTGEN_OFFSET, UDP_OFFSET, build_frame, flow_ports
-from netbench.generators.trex.groups import Groups
+from netbench.generators.trex.packet_groups import Groups
 from netbench.model.frame_mix import genome_of
 from netbench.model.traffic import Traffic
 from netbench.model.units import l1_bits
