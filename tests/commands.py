@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ HELD_UP = frozenset({"uneven-pacing", "buffered", "sources-apart"})
 def netbench(*arguments: object, timeout_s: float = 120, netns: str = "", **more) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a network namespace if one is named."""
     argv = _argv(arguments, netns)
+    more.setdefault("env", dict(os.environ))
     return subprocess.run(argv, capture_output=True, text=True, timeout=timeout_s, check=False, **more)
 
 
 def start(*arguments: object, netns: str = "", **more) -> "subprocess.Popen[str]":
     """Start a command, likewise."""
     argv = _argv(arguments, netns)
+    more.setdefault("env", dict(os.environ))
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 

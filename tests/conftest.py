@@ -24,7 +24,10 @@ HELD_UP = pytest.StashKey[HeldUp]()
 
 
 def pytest_configure(config):
-    os.environ.pop("COLUMNS", None)  # of whoever runs several at once: what is no terminal has no width
+    # Of whoever runs several at once, and of Python's readline, which sets it behind the back of os.environ: what is no
+    # terminal has no width.
+    os.environ.pop("COLUMNS", None)
+    os.unsetenv("COLUMNS")
     config.stash[HELD_UP] = HeldUp()
 
 
