@@ -52,7 +52,7 @@ def piped(process: Process, already_read: bytes = b"") -> socket.socket:
 
     def write() -> None:
         assert process.stdin is not None
-        with suppress(OSError):  # it has ended
+        with suppress(OSError, ValueError):  # it has ended, or its pipes are closed
             while data := theirs.recv(_PIECE_BYTES):
                 while data:
                     data = data[os.write(process.stdin.fileno(), data) :]
@@ -60,7 +60,7 @@ def piped(process: Process, already_read: bytes = b"") -> socket.socket:
 
     def read() -> None:
         assert process.stdout is not None
-        with suppress(OSError):  # the socket is closed
+        with suppress(OSError, ValueError):  # the socket is closed, or the pipes are
             data = already_read or os.read(process.stdout.fileno(), _PIECE_BYTES)
             while data:
                 theirs.sendall(data)
