@@ -97,7 +97,7 @@ def test_counts_of_both_sides_are_those_of_their_nics(results):
         "--uut",
         "raw",
         "--scenario",
-        "network",
+        "network-*",
         *settings(frame_sizes="64,1500", loads="2000fps,9000fps", duration="200ms", repetitions=3),
         *settings(topology__uuts=json.dumps([limited])),
         *PATIENT,
