@@ -26,7 +26,8 @@ DEMO_TOOLS := lxc-start:lxc ovs-vswitchd:openvswitch-switch stress-ng:stress-ng
 # Tests that touch nothing of the machine, so that several can run at once.
 SIDE_BY_SIDE := tests/unit tests/contract tests/fuzz tests/report
 # All others change whatever they are on: each file of them runs apart from the machine and from the others, two at a
-# time but for those that ask how evenly, how fast or when something is done. What takes longest comes first.
+# time. Those that ask how evenly, how fast or when something is done have the machine to themselves, one after the
+# other, with its kernel's threads, which nobody sees who is apart. What takes longest comes first.
 LONG := tests/netns/test_campaign.py tests/netns/test_container.py tests/wheel/test_installed.py
 BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_%.py,afpacket bpf_sink compare datapaths faults \
     frame_mixes neighbours receive_by_napi saturated side_by_side trex xdp)
@@ -76,16 +77,19 @@ test: guest ## all tests but those of guests and VMs (root, or the parts that ne
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT_LXC)
 	@$(PYTHON) -m pytest -n $(shell nproc) $(SIDE_BY_SIDE); side_by_side=$$?; \
 	    $(FILES) --jobs=2 $(IN_NAMESPACES); paired=$$?; \
-	    $(FILES) --jobs=1 $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
+	    $(PYTHON) -m pytest --no-header $(BY_THE_CLOCK); exit $$((side_by_side | paired | $$?))
 
 test-platforms: guest ## the tests of guests and virtual machines (root)
 	@tools/system-packages $(TEST_TOOLS) $(LIBVIRT) $(VIRTUALBOX)
 	@$(FILES) --jobs=2 $(GUESTS); paired=$$?; \
-	    $(FILES) --jobs=1 $(GUESTS_BY_THE_CLOCK); exit $$((paired | $$?))
+	    $(PYTHON) -m pytest --no-header $(GUESTS_BY_THE_CLOCK); exit $$((paired | $$?))
 
 .PHONY: $(IN_NAMESPACES) $(BY_THE_CLOCK) $(GUESTS) $(GUESTS_BY_THE_CLOCK) vcsim
-$(IN_NAMESPACES) $(BY_THE_CLOCK) $(GUESTS) $(GUESTS_BY_THE_CLOCK):
+$(IN_NAMESPACES) $(GUESTS):
 	@tools/apart $(if $(filter $@,$(ONLINE)),--online) $(PYTHON) -m pytest --no-header $@
+
+$(BY_THE_CLOCK) $(GUESTS_BY_THE_CLOCK):
+	@$(PYTHON) -m pytest --no-header $@
 
 tests/vm/test_virtualbox.py: image-virtualbox
 tests/vm/test_xen.py: image-xen
