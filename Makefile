@@ -33,8 +33,9 @@ BY_THE_CLOCK := $(wildcard tests/truth/test_*.py) $(patsubst %,tests/netns/test_
     frame_mixes neighbours receive_by_napi saturated side_by_side trex xdp)
 IN_NAMESPACES := $(LONG) $(filter-out $(LONG) $(BY_THE_CLOCK),$(wildcard tests/netns/test_*.py tests/wheel/test_*.py))
 # Guests and virtual machines, which take their time where the CPU is emulated.
-LONG := $(patsubst %,tests/vm/test_%.py,virtualbox guests xen kvm)
-GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
+LONG := $(patsubst %,tests/vm/test_%.py,guests libvirt)
+# With these, VMs in which guests run, and those with six NICs: they take all that there is of an emulated CPU.
+GUESTS_BY_THE_CLOCK := $(patsubst %,tests/vm/test_%.py,virtualbox xen kvm cabled lab_vm neighbours pktgen_in_vm side_by_side stress_in_guest)
 GUESTS := $(LONG) $(filter-out $(LONG) $(GUESTS_BY_THE_CLOCK),$(wildcard tests/vm/test_*.py))
 # Apart, there is no network: what tests fetch from it is there before them, but for those that do so as they go.
 ONLINE := tests/wheel/test_installed.py tests/vm/test_image_build.py

@@ -1,5 +1,6 @@
 """A libvirtd of netbench's own: it keeps everything in one directory, and what it started ends with it."""
 
+import socket
 from pathlib import Path
 
 from netbench.errors import TestbedError
@@ -42,8 +43,13 @@ class PrivateDaemon:
         self._process = host.spawn(self.command)
         assert self._process.stderr is not None
         self._complaint = Tail(self._process.stderr)
-        if not wait_until(lambda: self._socket.exists() or bool(self.death()), _START_S) or self.death():
+        if not wait_until(lambda: self._listens() or bool(self.death()), _START_S) or self.death():
             raise TestbedError(self.death() or f"{self._spec.title}: its libvirtd does not listen after {_START_S:g} s")
+
+    def _listens(self) -> bool:
+        """Whether somebody answers: the file of a socket is there a moment before."""
+        with socket.socket(socket.AF_UNIX) as tried:
+            return tried.connect_ex(str(self._socket)) == 0
 
     def death(self) -> str:
         """How it ended, with its last words; empty while it runs."""
