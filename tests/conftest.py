@@ -81,9 +81,9 @@ def nothing_left_behind(request):
         raise LeftBehindError({what: (before[what], after[what]) for what in before if before[what] != after[what]})
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def no_selftest_of_this_machine(tmp_path_factory):
-    """What a self-test found here, or finds in a test, is no part of another test."""
+    """What a self-test found here, or in the tests of another file, is no part of a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NETBENCH_STATE", str(tmp_path_factory.mktemp("state")))
         yield
