@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 from hypothesis import settings
@@ -28,6 +29,9 @@ def pytest_configure(config):
     # terminal has no width.
     os.environ.pop("COLUMNS", None)
     os.unsetenv("COLUMNS")
+    # Whoever is started in the background of a script is to ignore Ctrl-C, and so would be all that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[HELD_UP] = HeldUp()
 
 
