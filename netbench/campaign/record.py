@@ -210,9 +210,9 @@ class Record:
 
 def _of_lower_bound(found: Maximum) -> Warning:
     text = (
-        f"The maximum of UUT {found.uut} in shared-idle, with frames of {in_bytes(found.frame_size)}, is at least "
-        f"{found.fps:,.0f} frames/s, limited by {found.limited_by}: loads of neighbours that are a share of it are one "
-        "of this lower bound. With a source that reaches more it can be found."
+        f"The maximum of UUT {found.uut} with frames of {in_bytes(found.frame_size)} is at least {found.fps:,.0f} "
+        f"frames/s, limited by {found.limited_by}: loads that are a share of it are one of this lower bound, and no "
+        "more than that. With a source that reaches more it can be found."
     )
     return Warning(WarningKind.MAXIMUM_IS_LOWER_BOUND, text)
 

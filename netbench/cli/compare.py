@@ -328,7 +328,7 @@ def _show_cells(console: Console, one: Compared, emulated: Collection[str]) -> N
 
 
 def _show_maxima(console: Console, base: _Read, new: Compared) -> None:
-    """What the shares of neighbours' loads refer to, where either searched for that."""
+    """What loads that are a share refer to, where either searched for that."""
     comparison = compare_maxima(base.name, base.results, new.name, new.results)
     if comparison.differences:
         emulated = base.results.emulated | new.results.emulated

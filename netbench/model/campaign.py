@@ -12,9 +12,10 @@ from netbench.model.virtualisation import Setting
 
 @dataclass(frozen=True, slots=True)
 class Maximum:
-    """The highest throughput of one stream of a UUT at one frame size while its neighbours were idle.
+    """The highest throughput of one stream of a UUT at one frame size, of so many `sources` at once.
 
-    What neighbours are made to forward is a share of it (Schlosser et al. 2011, section 3.4). With `limited_by` it is a
+    What neighbours are made to forward is a share of it, which it had while they were idle (Schlosser et al. 2011,
+    section 3.4), and so may be the loads of the UUT itself. With `limited_by` it is a
     lower bound of that, for this reason. `goal` is that of the search by which it was found; empty: it was found among
     the loads of the profile.
     """
@@ -26,6 +27,7 @@ class Maximum:
     repetitions: int  # of a search its trials
     limited_by: str = ""
     goal: str = ""
+    sources: int = 1
 
 
 @dataclass(frozen=True, slots=True)

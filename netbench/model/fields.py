@@ -5,7 +5,15 @@ from collections.abc import Hashable
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from netbench.model.frame_mix import IMIX, FrameMix, FrameSize, mix_of
 from netbench.model.unit_hints import load_hint, memory_hint, percent_hint
@@ -61,6 +69,12 @@ def _load(value: object) -> Load:
     return Load.parse(value)
 
 
+def _asked(load: Load) -> Load:
+    if load.found_fps is not None:
+        raise ValueError(f"what the maximum is, is not for a profile to say; write {load}")
+    return load
+
+
 def parse_frame_size(value: object) -> FrameSize:
     """A frame size or mix as people write it, in bytes with FCS; ValueError for anything else."""
     most = largest_frame(MAX_MTU)
@@ -102,15 +116,16 @@ FrameSizeField = Annotated[
 LoadField = Annotated[
     Load,
     BeforeValidator(_load),
-    PlainSerializer(str),
+    PlainSerializer(lambda load: load.written),
     WithJsonSchema(
         {
             "type": "string",
-            "description": "400Mbit/s (L1), 148809fps, 50% of line rate, or max",
-            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%))\s*$",
+            "description": "400Mbit/s (L1), 148809fps, 50% (of line rate), 50% of maximum (of the UUT), or max",
+            "pattern": r"^\s*(max|[0-9.]+\s*([kKMGT]?bit/s|[kKM]?fps|%|% of (the )?maximum))\s*$",
         }
     ),
 ]
+AskedLoadField = Annotated[LoadField, AfterValidator(_asked)]
 Seconds = Annotated[
     float,
     BeforeValidator(_seconds),

@@ -4,10 +4,11 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from netbench.model.fields import FrameSizeField, LoadField, Mebibytes, Percent, Seconds, listed
+from netbench.model.fields import AskedLoadField, FrameSizeField, Mebibytes, Percent, Seconds, listed
 from netbench.model.frame_mix import FrameSize
 from netbench.model.names import Name
-from netbench.model.scenario import DEDICATED, SHARED_IDLE, Idle, Off, Scenario, expanded
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Activity, Idle, Off, Scenario, expanded
+from netbench.model.units import LoadKind
 
 # Ethernet, IPv4, UDP and pktgen headers end at byte 58; one VLAN tag more makes 62.
 MIN_SNAP_LENGTH = 62
@@ -101,7 +102,7 @@ class ScheduleSpec(KindSpec):
 
 
 class MaximaSpec(KindSpec):
-    """How the maxima are found that neighbours' loads are a share of: by a search, or by the profile's `loads`.
+    """How the maxima are found that loads are a share of: by a search, or, for neighbours', by the profile's `loads`.
 
     `duration` is that of a trial which counts, in seconds; left out, 1 s, or that of the profile where it is shorter.
     """
@@ -125,7 +126,7 @@ class Profile(BaseModel):
     disk; `invalid` keeps those of invalid trials, and writes all of them until a trial is judged. With one that would
     make those kept more than `captures_limit`, in MiB, none is kept any more. With `stop_when_saturated` the loads of a
     sweep go upwards, and it ends once so many of them in a row were saturated. A search, which chooses loads itself,
-    needs no `loads`. `maxima` says how those are found that neighbours' loads are a share of, where any is.
+    needs no `loads`. `maxima` says how those are found that loads are a share of, where any is.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -135,7 +136,7 @@ class Profile(BaseModel):
     frame_sizes: Annotated[
         tuple[FrameSizeField, ...], BeforeValidator(listed), AfterValidator(_distinct_sizes), Field(min_length=1)
     ]
-    loads: Annotated[tuple[LoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
+    loads: Annotated[tuple[AskedLoadField, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     streams: Literal["each"] | Annotated[tuple[Count, ...], BeforeValidator(listed), AfterValidator(_distinct)] = ()
     scenarios: Annotated[
         tuple[Scenario, ...], BeforeValidator(expanded), AfterValidator(_differently_named), Field(min_length=1)
@@ -163,9 +164,10 @@ class Profile(BaseModel):
     maxima: Annotated[MaximaSpec, BeforeValidator(_kind)] | None = None  # as of MaximaSpec()
 
     def scenario(self, name: str) -> Scenario:
-        """The scenario of this name; KeyError when there is none. `shared-idle` there always is."""
+        """The scenario of this name; KeyError when there is none. `dedicated` and `shared-idle` there always are."""
         found = {scenario.name: scenario for scenario in self.scenarios}
-        return found[name] if name in found else {SHARED_IDLE: Scenario(name=SHARED_IDLE, activity=Idle())}[name]
+        always: dict[str, Activity] = {DEDICATED: Off(), SHARED_IDLE: Idle()}
+        return found[name] if name in found else Scenario(name=name, activity=always[name])
 
     @model_validator(mode="after")
     def _warms_up_for_a_part_only(self) -> "Profile":
@@ -186,6 +188,16 @@ class Profile(BaseModel):
         if self.stop_when_saturated is not None and self.schedule.kind != ScheduleSpec().kind:
             raise ValueError(
                 f"stop_when_saturated: goes with schedule plan only; {self.schedule.kind} chooses its loads itself"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rises_in_one_unit(self) -> "Profile":
+        of_maximum = {load.kind is LoadKind.OF_MAXIMUM for load in self.loads if load.kind is not LoadKind.MAX}
+        if self.stop_when_saturated is not None and len(of_maximum) > 1:
+            raise ValueError(
+                "stop_when_saturated: nobody knows beforehand which of the loads is the higher one; take shares of the "
+                "maximum for all of them, or for none"
             )
         return self
 

@@ -27,7 +27,7 @@ DEDICATED = "dedicated"
 SHARED_IDLE = "shared-idle"
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_OF_LINE_RATE = " of line rate"
+_OF_LINE_RATE, _OF_MAXIMUM = " of line rate", " of maximum"
 _MOST_WORKERS = 1024
 
 
@@ -140,7 +140,7 @@ def _network(rate: object, frame_size: object) -> Network:
         raise ValueError(f"frame_size: {error}") from error
     if not isinstance(rate, str):
         raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
-    share = _SHARE.fullmatch(rate.strip())
+    share = _SHARE.fullmatch(rate.strip().removesuffix(_OF_MAXIMUM))
     if share is None:
         try:
             return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)

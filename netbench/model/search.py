@@ -92,7 +92,7 @@ class SearchResult:
     bound. `delays` were measured afterwards, at parts of the lower bound of the first goal, as were the other `tests`
     of RFC 2544, where they were asked for, and `overload_fps` came out then above its upper bound. `each` has the
     streams one by one, where there are several, in all trials at the lower bound that tell something of the UUT. One
-    that is `for_maxima` found what loads of neighbours are a share of.
+    that is `for_maxima` found what loads are a share of.
     """
 
     uut: str

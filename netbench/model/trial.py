@@ -33,10 +33,10 @@ class GuestTask:
     """What one guest does in a trial.
 
     `traffic` is what the sources of its `streams` send through it, each for `duration_s` seconds, of which the first
-    `warm_up_s` are not measured; None where it forwards nothing, and while nobody knows the maximum that its load is
-    a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left of all frames after
-    that: the load is the mean. `share_of_less` says why what it is a share of is only a lower bound of that maximum;
-    mostly empty.
+    `warm_up_s` are not measured; None where it forwards nothing, and, beside the victim, while nobody knows the
+    maximum that its load is a share of. With `first_fps` they send at that rate for `first_s` seconds, and what is left
+    of all frames after that: the load is the mean. `share_of_less` says why what it is a share of is only a lower bound
+    of that maximum; mostly empty.
     """
 
     name: str
@@ -67,6 +67,11 @@ class Reference:
     fps: float
     limited_by: str = ""
 
+    def part(self, percent: float) -> float:
+        """So much of it in frames/s; where it is the most that can be offered, that at most."""
+        found = self.fps * percent / 100
+        return min(found, self.fps) if self.limited_by else found
+
 
 @dataclass(frozen=True, slots=True)
 class TrialSpec:
@@ -77,7 +82,7 @@ class TrialSpec:
     its load is not a steady one, so that it is no repetition of any other. `tolerance` is how far the offered load of
     the victim may be from the intended one, as a ratio, `max_lateness_s` how far its sources may fall behind. At
     `restart_at_s` seconds after their start the victim is ended and started again, while they go on. One that
-    `finds_maximum` is made for nothing but to find what neighbours' loads are a share of.
+    `finds_maximum` is made for nothing but to find what loads are a share of.
     """
 
     index: int  # position in the campaign, from 0
@@ -147,6 +152,12 @@ class TrialSpec:
     def unknown_sizes(self) -> frozenset[FrameSize]:
         """The frame sizes of those maxima that loads of neighbours are a share of, and that are not known yet."""
         return frozenset(share.frame_size for guest in self.guests if (share := guest.unknown_share))
+
+    def with_maximum(self, maximum: Reference) -> "TrialSpec":
+        """The trial with the victim's load in frames/s, which is a share of this maximum of its streams."""
+        load = replace(self.load, found_fps=float(f"{maximum.part(self.load.value):.6g}"))
+        victim = replace(self.victim, traffic=replace(self.frames, load=load), share_of_less=maximum.limited_by)
+        return replace(self, guests=(victim, *self.neighbours))
 
     def with_maxima(self, maxima: Mapping[FrameSize, Reference]) -> "TrialSpec":
         """The trial with loads that are a share of a maximum in frames/s; `maxima` are by frame size."""

@@ -8,7 +8,7 @@ one that does not is an L2 rate.
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -36,6 +36,8 @@ _NUMBER = r"(?P<number>\d{1,30}(?:\.\d{1,30})?)\s*"
 _BIT_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKMGT]?)bit/s")
 _FRAME_RATE = re.compile(_NUMBER + r"(?P<prefix>[kKM]?)fps")
 _SHARE = re.compile(_NUMBER + r"%")
+_OF_MAXIMUM = re.compile(_NUMBER + r"% of (?:the )?maximum(?: \((?P<fps>\d{1,30}(?:\.\d{1,30})?)fps\))?")
+_MOST_OF_MAXIMUM = 1000
 _TIME = re.compile(_NUMBER + r"(?P<unit>us|ms|s|min|h)")
 _MEMORY = re.compile(r"(?P<number>\d{1,30})\s*(?P<unit>[MG])(?:i?B)?")
 _MEBIBYTES = {"M": 1, "G": 1024}
@@ -109,6 +111,7 @@ class LoadKind(Enum):
     L1_BIT_RATE = "bit/s"
     FRAME_RATE = "fps"
     SHARE = "%"
+    OF_MAXIMUM = "% of maximum"
     MAX = "max"
 
 
@@ -116,16 +119,18 @@ class LoadKind(Enum):
 class Load:
     """What one source is asked to offer.
 
-    `value` is bit/s (L1), frames per second, or percent of line rate; 0 and unused for `max`, which
-    sends as fast as the generator can.
+    `value` is bit/s (L1), frames per second, or percent of line rate or of the UUT's maximum; 0 and unused for `max`,
+    which sends as fast as the generator can. `found_fps` is what percent of a maximum are in frames per second; None
+    while nobody knows that maximum.
     """
 
     kind: LoadKind
     value: float = 0.0
+    found_fps: float | None = None
 
     @staticmethod
     def parse(text: str) -> "Load":
-        """Read `400Mbit/s` (L1), `148809fps`, `50%` of line rate, or `max`; ValueError otherwise."""
+        """Read `400Mbit/s` (L1), `148809fps`, `50%` of line rate, `50% of maximum`, or `max`; ValueError otherwise."""
         return _parsed_load(text.strip())
 
     @classmethod
@@ -133,8 +138,23 @@ class Load:
         """So many frames per second."""
         return cls(LoadKind.FRAME_RATE, fps)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is a share of a maximum that nobody knows yet."""
+        return self.kind is LoadKind.OF_MAXIMUM and self.found_fps is None
+
+    @property
+    def as_asked(self) -> "Load":
+        """The same without what is known of the maximum of one UUT."""
+        return replace(self, found_fps=None)
+
+    @property
+    def written(self) -> str:
+        """The text that reads back as the very same load."""
+        return str(self) if self.found_fps is None else f"{self} ({plain(Decimal(repr(self.found_fps)))}fps)"
+
     def fps(self, frame_size: FrameSize, link_bps: float) -> float | None:
-        """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`."""
+        """Intended frames per second at `frame_size` bytes on a link of `link_bps`; None for `max`, and if unknown."""
         match self.kind:
             case LoadKind.L1_BIT_RATE:
                 return self.value / l1_bits(frame_size)
@@ -142,6 +162,8 @@ class Load:
                 return self.value
             case LoadKind.SHARE:
                 return line_rate_fps(link_bps, frame_size) * self.value / 100
+            case LoadKind.OF_MAXIMUM:
+                return self.found_fps
             case LoadKind.MAX:
                 return None
 
@@ -153,6 +175,8 @@ class Load:
                 return f"{plain(Decimal(repr(self.value)))}fps"
             case LoadKind.SHARE:
                 return f"{plain(Decimal(repr(self.value)))}%"
+            case LoadKind.OF_MAXIMUM:
+                return f"{plain(Decimal(repr(self.value)))}% of maximum"
             case LoadKind.MAX:
                 return "max"
 
@@ -165,6 +189,7 @@ def _parsed_load(text: str) -> Load:
         (LoadKind.L1_BIT_RATE, _BIT_RATE),
         (LoadKind.FRAME_RATE, _FRAME_RATE),
         (LoadKind.SHARE, _SHARE),
+        (LoadKind.OF_MAXIMUM, _OF_MAXIMUM),
     ):
         match = pattern.fullmatch(text)
         if match:
@@ -173,5 +198,8 @@ def _parsed_load(text: str) -> Load:
                 raise ValueError("a load must be more than 0")
             if kind is LoadKind.SHARE and value > 100:
                 raise ValueError("a share of line rate is at most 100%")
-            return Load(kind, value)
-    raise ValueError(f"not a load; write for example 400Mbit/s, 148809fps, 50% or max{load_hint(text)}")
+            if kind is LoadKind.OF_MAXIMUM and value > _MOST_OF_MAXIMUM:
+                raise ValueError(f"a share of the maximum is at most {_MOST_OF_MAXIMUM}%")
+            found = match.groupdict().get("fps")
+            return Load(kind, value, float(found) if found else None)
+    raise ValueError(f"not a load; write for example 400Mbit/s, 148809fps, 50%, 50% of maximum or max{load_hint(text)}")

@@ -2,22 +2,28 @@
 
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, MaximaSpec, ScheduleSpec
-from netbench.plan.maxima_first import MaximaFirst, finding_maxima, sizes_referred_to
+from netbench.plan.maxima_first import MaximaFirst, finding_maxima, shares_of_victim, sizes_referred_to
 from netbench.plan.schedule import Schedule, Wanted, schedule_kind
 
 
 def make_schedule(wanted: Wanted) -> Schedule:
-    """The schedule of a profile, after one that finds maxima where neighbours' loads are a share of them.
+    """The schedule of a profile, after one that finds maxima where loads are a share of them.
 
     UsageError when it cannot measure what is wanted.
     """
     spec, kind = wanted.profile.schedule, schedule_kind(wanted.profile.schedule.kind)
     main = kind(wanted, kind.Options.model_validate(spec.options))
-    if not sizes_referred_to(wanted):
+    of_maximum = shares_of_victim(wanted)
+    if not (of_maximum or sizes_referred_to(wanted)):
         return main
     maxima = wanted.profile.maxima or MaximaSpec()
     if maxima.kind != LOADS:
         return MaximaFirst(finding_maxima(wanted, maxima, schedule_kind(maxima.kind)), main)
+    if of_maximum:
+        raise UsageError(
+            f"profile {wanted.profile.name}: maxima: loads: {of_maximum[0]} is no load in which a maximum could be "
+            "found; have it searched for (--set maxima=search)"
+        )
     if spec.kind != ScheduleSpec().kind:
         raise UsageError(
             f"profile {wanted.profile.name}: maxima: loads: schedule {spec.kind} measures no list of loads, in which a "

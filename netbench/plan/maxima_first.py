@@ -1,4 +1,4 @@
-"""A schedule in two phases: the maxima that neighbours' loads are a share of are found first, and then used."""
+"""A schedule in two phases: the maxima that loads are a share of are found first, and then used."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,9 +10,10 @@ from netbench.errors import UsageError
 from netbench.model.campaign import EndedSweep
 from netbench.model.frame_mix import FrameSize, rising, size_text
 from netbench.model.profile import MaximaSpec
-from netbench.model.scenario import SHARED_IDLE, Network
+from netbench.model.scenario import DEDICATED, SHARED_IDLE, Network
 from netbench.model.search import SearchResult
 from netbench.model.trial import Reference, TrialResult, TrialSpec, key_finds_maximum
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import Reason, ReasonKind, Warning
 from netbench.plan.choice import source_numbers
 from netbench.plan.schedule import Schedule, Wanted
@@ -22,7 +23,7 @@ _USUAL_S = 1.0
 
 
 class MaximaFirst(Schedule):
-    """What `finding` looks for, beside idle neighbours, and then `main`, in whose trials shares of it become rates.
+    """What `finding` looks for, and then `main`, in whose trials shares of it become rates.
 
     `finding` is of what wanted_for_maxima() makes. Each of the two sees its own results only, numbered from 0.
     """
@@ -31,7 +32,8 @@ class MaximaFirst(Schedule):
         """Never refuses."""
         super().__init__(main.wanted, main.options)
         self._finding, self._main = finding, main
-        self._found: dict[tuple[str, FrameSize], SearchResult] | None = None  # once all is found
+        # By UUT, frame size and number of sources, once all is found.
+        self._found: dict[tuple[str, FrameSize, int], SearchResult] | None = None
         self._trials_before = self._boots_before = 0
 
     def next(self, results: Mapping[str, TrialResult]) -> TrialSpec | TrialResult | None:
@@ -57,17 +59,19 @@ class MaximaFirst(Schedule):
     def announced(self) -> Sequence[str]:
         """What is searched for, a line each."""
         there = self._finding.wanted
-        streams = "+".join(there.streams[: fewest_sources(there)])
+        (case,) = there.scenarios
         return [
-            f"{uut}  {SHARED_IDLE}  {streams}  {size_text(size, ' B')}: the maximum that neighbours' loads refer to"
+            f"{uut}  {case.name}  {'+'.join(there.streams[:sources])}  {size_text(size, ' B')}: the maximum that loads "
+            "refer to"
             for uut in there.uuts
+            for sources in case.streams
             for size in there.profile.frame_sizes
         ]
 
     @property
     def scenarios(self) -> tuple[str, ...]:
         """Those of both parts."""
-        return tuple(dict.fromkeys((*self._main.scenarios, SHARED_IDLE)))
+        return tuple(dict.fromkeys((*self._main.scenarios, *self._finding.scenarios)))
 
     @property
     def ended_sweeps(self) -> Sequence[EndedSweep]:
@@ -96,7 +100,7 @@ class MaximaFirst(Schedule):
         return finding + main - self.wanted.costs.start_s
 
     def _begin_main(self, found: Mapping[str, TrialResult]) -> None:
-        self._found = {(one.uut, one.frame_size): one for one in self._finding.searches}
+        self._found = {(one.uut, one.frame_size, len(one.streams)): one for one in self._finding.searches}
         self._trials_before = len(found)
         self._boots_before = max((result.spec.boot for result in found.values()), default=0)
 
@@ -109,22 +113,37 @@ class MaximaFirst(Schedule):
         )
 
     def _with_maxima(self, trial: TrialSpec) -> TrialSpec | TrialResult:
-        maxima = {}
-        for size in sorted(trial.unknown_sizes, key=rising):
-            found = (self._found or {}).get((trial.uut, size))
-            maximum = None if found is None else maximum_of(found)
-            if maximum is None:
-                return without_maximum(trial, why_no_maximum(found))
-            maxima[size] = Reference(maximum.fps, maximum.limited_by)
-        return trial.with_maxima(maxima)
+        try:
+            if trial.load.is_unknown:
+                trial = trial.with_maximum(self._maximum(trial, trial.frame_size, len(trial.streams)))
+            fewest = min(self._finding.wanted.scenarios[0].streams)
+            sizes = sorted(trial.unknown_sizes, key=rising)
+            return trial.with_maxima({size: self._maximum(trial, size, fewest) for size in sizes})
+        except _NoMaximumError as why:
+            return without_maximum(trial, str(why))
+
+    def _maximum(self, trial: TrialSpec, size: FrameSize, sources: int) -> Reference:
+        found = (self._found or {}).get((trial.uut, size, sources))
+        maximum = None if found is None else maximum_of(found)
+        if maximum is None:
+            raise _NoMaximumError(why_no_maximum(found))
+        return Reference(maximum.fps, maximum.limited_by)
+
+
+class _NoMaximumError(Exception):
+    """Why there is none, in words."""
 
 
 def without_maximum(trial: TrialSpec, why: str) -> TrialResult:
-    """What is stored of a trial whose neighbours' load is a share of something that was not found."""
-    reason = Reason(
-        ReasonKind.MAXIMUM_UNKNOWN, "", f"the neighbours' load is a share of the maximum in shared-idle: {why}"
-    )
+    """What is stored of a trial with a load that is a share of something which was not found."""
+    whose = "the load" if trial.load.is_unknown else "the neighbours' load"
+    reason = Reason(ReasonKind.MAXIMUM_UNKNOWN, "", f"{whose} is a share of the maximum: {why}")
     return TrialResult(trial, 1, time.time_ns(), guests=(), reasons=(reason,), steps_s={})
+
+
+def shares_of_victim(wanted: Wanted) -> list[Load]:
+    """The victim's loads that are a share of its maximum."""
+    return [load for load in wanted.profile.loads if load.kind is LoadKind.OF_MAXIMUM]
 
 
 def sizes_referred_to(wanted: Wanted) -> list[FrameSize]:
@@ -141,21 +160,29 @@ def fewest_sources(wanted: Wanted) -> int:
 
 
 def wanted_for_maxima(wanted: Wanted, spec: MaximaSpec) -> Wanted:
-    """The same UUTs beside idle neighbours, once at each frame size that something is a share of the maximum at."""
-    profile, fewest = wanted.profile, fewest_sources(wanted)
+    """The same UUTs, once at each frame size and number of sources that something is a share of the maximum at.
+
+    Beside idle neighbours where loads of neighbours are a share of it, else alone.
+    """
+    profile, sizes = wanted.profile, sizes_referred_to(wanted)
+    case = profile.scenario(SHARED_IDLE if sizes else DEDICATED)
+    numbers = {fewest_sources(wanted)} if sizes else set()
+    if shares_of_victim(wanted):
+        sizes = sorted({*sizes, *profile.frame_sizes}, key=rising)
+        numbers |= {number for one in wanted.scenarios for number in source_numbers(wanted.topology, profile, one)}
     seconds = spec.duration or min(_USUAL_S, profile.duration)
-    idle = profile.scenario(SHARED_IDLE).model_copy(update={"streams": (fewest,)})
+    case = case.model_copy(update={"streams": tuple(sorted(numbers))})
     update = {
-        "frame_sizes": tuple(sizes_referred_to(wanted)),
+        "frame_sizes": tuple(sizes),
         "loads": (),
-        "streams": (fewest,),
-        "scenarios": (idle,),
+        "streams": case.streams,
+        "scenarios": (case,),
         "repetitions": 1,
         "duration": seconds,
         "warm_up": profile.warm_up and profile.warm_up * seconds / profile.duration,
         "stop_when_saturated": None,
     }
-    return replace(wanted, profile=profile.model_copy(update=update), scenarios=(idle,), finds_maximum=True)
+    return replace(wanted, profile=profile.model_copy(update=update), scenarios=(case,), finds_maximum=True)
 
 
 def finding_maxima(wanted: Wanted, spec: MaximaSpec, kind: type[Schedule]) -> Schedule:

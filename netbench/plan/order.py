@@ -11,7 +11,7 @@ from netbench.model.frame_mix import FrameSize
 from netbench.model.profile import Profile
 from netbench.model.scenario import Off
 from netbench.model.topology import Topology
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind
 from netbench.statistics.groups import grouped
 
 Item = TypeVar("Item")
@@ -100,7 +100,9 @@ class Order:
         return [next(rising[sweep(item)]) for item in items]
 
     def _rank(self, cell: Cell) -> float:
-        """The load in frames/s on the first link, `max` above all."""
+        """The load in frames/s on the first link, or as a share of the maximum; `max` above all."""
+        if cell.load.kind is LoadKind.OF_MAXIMUM:
+            return cell.load.value
         link_bps = self.topology.stream_link(self.topology.own_streams[0]).rate
         fps = cell.load.fps(cell.frame_size, link_bps)
         return inf if fps is None else fps

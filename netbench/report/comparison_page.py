@@ -39,7 +39,7 @@ from netbench.statistics.groups import grouped
 from netbench.statistics.search_comparison import SearchComparison, SearchDifference, compare_maxima
 
 _MAXIMUM = "Most throughput"
-REFERRED_TO = "Maxima that neighbours' loads are a share of"
+REFERRED_TO = "Maxima that loads are a share of"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from netbench.model.frame_mix import FrameSize, frames_text, rising, size_text
 from netbench.model.trial import TrialResult
-from netbench.model.units import Load
+from netbench.model.units import LoadKind
 from netbench.model.verdict import Verdict
 from netbench.report.formats import UNKNOWN, count, frames, mbps, percent, rough_percent
 from netbench.report.loss_by_place import loss_by_place
@@ -118,14 +118,16 @@ def _waterfalls(name: str, groups: Sequence[Group], guests: Collection[str], loo
     return picked(name, "Frame size and load per source", options, parts, start)
 
 
-def _measurements(groups: Iterable[Group]) -> dict[tuple[FrameSize, Load], list[Group]]:
-    """Groups by frame size, the largest first, and load."""
+def _measurements(groups: Iterable[Group]) -> dict[tuple[FrameSize, str], list[Group]]:
+    """Groups by frame size, the largest first, and load as the profile has it."""
     in_order = sorted(groups, key=lambda group: rising(group.frame_size), reverse=True)
-    return grouped(in_order, lambda group: (group.frame_size, group.load))
+    return grouped(in_order, lambda group: (group.frame_size, str(group.load)))
 
 
 def _in_mbps(groups: Sequence[Group]) -> str:
     """The load of a measurement in Mbit/s, where it does not say so itself."""
+    if groups[0].load.kind is LoadKind.OF_MAXIMUM:  # of each UUT another one
+        return ""
     intended = next((group.intended_mbps for group in groups if group.intended_mbps is not None), None)
     each = None if intended is None else intended / groups[0].sources
     return "" if each is None or "bit/s" in str(groups[0].load) else f" = {mbps(each)} Mbit/s"

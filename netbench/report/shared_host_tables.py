@@ -124,10 +124,11 @@ def fairness_table(fairness: Iterable[Fairness], looks: Mapping[str, Style]) -> 
 
 
 def maxima_table(maxima: Iterable[Maximum], looks: Mapping[str, Style]) -> Html:
-    """What the shares that neighbours are loaded with refer to."""
+    """What loads that are a share refer to."""
     columns: tuple[Column[Maximum], ...] = (
         Column("UUT", lambda one: uut_label(one.uut, looks)),
         Column("Frame size", lambda one: size_text(one.frame_size, " B"), "number"),
+        Column("Sources", lambda one: str(one.sources), "number"),
         Column("Maximum, kfps a stream", lambda one: at_least(kfps(one.fps), one.limited_by), "number"),
         Column("Mbit/s", lambda one: at_least(mbps(l1_mbps(one.fps, one.frame_size)), one.limited_by), "number"),
         Column("Limited by", lambda one: one.limited_by or "the UUT"),

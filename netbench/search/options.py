@@ -114,6 +114,8 @@ class SearchOptions(_Strict):
             raise ValueError(f"loss: method {self.method} has one ratio; mlrsearch searches for several")
         if self.method in ("rfc2544", "loss-rate") and self.loss != (0.0,):
             raise ValueError("loss: RFC 2544 (section 26) knows no loss but 0; take method tst009 or mlrsearch")
+        if LoadKind.OF_MAXIMUM in {load.kind for load in (self.lowest, self.highest) if load}:
+            raise ValueError("lowest, highest: a load such as 1000fps; the maximum is what is searched for")
         if self.lowest is not None and self.lowest.kind is LoadKind.MAX:
             raise ValueError("lowest: a load such as 1000fps, not max")
         if self.tests and (self.loss[0] > 0 or self.method in ("loss-rate", "sweep")):
@@ -166,7 +168,7 @@ class SearchOptions(_Strict):
 
 
 class MaximaOptions(SearchOptions):
-    """How a search finds the maximum that neighbours' loads are a share of: in seconds, coarsely, with one loss ratio.
+    """How a search finds the maximum that loads are a share of: in seconds, coarsely, with one loss ratio.
 
     What counts is the most that comes out, at the highest load of which no more is lost, or under overload. Where a UUT
     breaks down there, that is at most by that ratio less than what it forwards without loss. RFC 2544's methods have a

@@ -13,7 +13,7 @@ from statistics import median, variance
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameMix, FrameSize, size_text
-from netbench.model.units import Load
+from netbench.model.units import Load, LoadKind
 from netbench.model.verdict import ReasonKind
 from netbench.model.virtualisation import Setting
 from netbench.statistics.counted import LOSS_RATIO, THROUGHPUT_FPS
@@ -243,7 +243,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def place_of(group: Group) -> Place:
     """The cell of a group."""
-    return Place(group.uut, group.scenario, group.sources, group.frame_size, group.load)
+    return Place(group.uut, group.scenario, group.sources, group.frame_size, group.load.as_asked)
 
 
 def maxima_over(groups: Iterable[Group], loads: Collection[Place]) -> dict[Place, Group]:
@@ -305,7 +305,12 @@ def _lower(setting: Setting) -> str:
 
 
 def _other_rate(base: Group, new: Group) -> str:
-    """What is to be said where the same words mean another rate, as a share of another line rate does."""
+    """What is to be said where the same words mean another rate, as a share of another line rate does.
+
+    A share of the maximum is meant to be another rate where the UUT forwards more, or less.
+    """
+    if base.load.kind is LoadKind.OF_MAXIMUM:
+        return ""
     before, after = base.intended_fps, new.intended_fps
     if before is None or after is None or isclose(before, after, rel_tol=1e-6):
         return ""

@@ -15,6 +15,7 @@ LOST = 0.005
 # A source that its link kept waiting for so much of the time offered what the path takes; as for saturated trials.
 _HELD_UP_PART = 0.25
 _MOST = 0.5
+_ALL = 100.0  # percent
 
 
 def with_limits(groups: Iterable[Group]) -> tuple[Group, ...]:
@@ -39,7 +40,7 @@ def limit_of(best: Group, same: Sequence[Group]) -> str:
         if not one.counts_as_maximum:
             kinds = ", ".join(dict.fromkeys(reason.kind.value for reason in one.reasons))
             return f"the tester: too few valid trials at {one.load}" + (f" ({kinds})" if kinds else "")
-    return THE_SOURCE if counted[-1].load.kind is LoadKind.MAX else THE_LOAD_ASKED
+    return THE_SOURCE if counted[-1].load.kind is LoadKind.MAX or _is_capped(counted[-1]) else THE_LOAD_ASKED
 
 
 def _sweep(group: Group) -> tuple[str, str, int, FrameSize]:
@@ -51,6 +52,12 @@ def would_not_take_more(group: Group) -> bool:
     if group.loss_ratio is not None and group.loss_ratio.mean > LOST:
         return True
     return group.saturated > _MOST * len(group.valid) or _held_up(group)
+
+
+def _is_capped(group: Group) -> bool:
+    """Whether its load is all that could be offered, or would have been more than that."""
+    of_maximum = group.load.kind is LoadKind.OF_MAXIMUM and group.load.value >= _ALL
+    return of_maximum and any(one.trial.spec.victim.share_of_less for one in group.valid)
 
 
 def _held_up(group: Group) -> bool:
@@ -68,5 +75,5 @@ def _held_up(group: Group) -> bool:
 
 def _height(group: Group) -> tuple[bool, float]:
     """By which loads can be compared; one that nobody could tell in frames/s is the lowest."""
-    value = group.load.value if group.load.kind is LoadKind.FRAME_RATE else 0.0
+    value = group.load.value if group.load.kind is LoadKind.FRAME_RATE else group.load.found_fps or 0.0
     return group.load.kind is LoadKind.MAX, group.intended_fps or value * group.sources

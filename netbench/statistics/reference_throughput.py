@@ -1,4 +1,4 @@
-"""The maxima that neighbours' loads refer to: what a search found while they were idle, or the most at any load."""
+"""The maxima that loads refer to: what a search found, or the most at any load while neighbours were idle."""
 
 from collections.abc import Iterable
 
@@ -26,7 +26,16 @@ def maximum_of(found: SearchResult) -> Maximum | None:
     fps, load = found.throughput_fps, str(Load.of_fps(float(f"{found.lower_fps:.6g}")))
     if found.overload_fps is not None and found.overload_fps > fps:
         fps, load = found.overload_fps, "overload"
-    return Maximum(found.uut, found.frame_size, fps, load, found.trials, found.limited_by, goal=found.goal)
+    return Maximum(
+        found.uut,
+        found.frame_size,
+        fps,
+        load,
+        found.trials,
+        found.limited_by,
+        goal=found.goal,
+        sources=len(found.streams),
+    )
 
 
 def why_no_maximum(found: SearchResult | None) -> str:
@@ -85,7 +94,8 @@ class MaximumSearch:
         fps = best.throughput_fps if best else None
         if best is None or fps is None or fps.mean == 0:
             return None
-        return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit_of(best, there))
+        limit = limit_of(best, there)
+        return Maximum(uut, frame_size, fps.mean / fewest, str(best.load), fps.n, limit, sources=fewest)
 
     def referred_to(self) -> tuple[Maximum, ...]:
         """The maxima of which loads of neighbours were a share."""

@@ -167,7 +167,7 @@ def compare_searches(base: str, before: CampaignResults, new: str, after: Campai
 
 
 def compare_maxima(base: str, before: CampaignResults, new: str, after: CampaignResults) -> SearchComparison:
-    """Likewise of the searches for the maxima that neighbours' loads are a share of."""
+    """Likewise of the searches for the maxima that loads are a share of."""
     before, after = (replace(one, searches=one.maxima_searches) for one in (before, after))
     return compare_searches(base, before, new, after)
 

@@ -91,12 +91,11 @@ def _judged(
                 yield Reason(ReasonKind.SATURATED, counts.stream, _saturation(one))
     for counts in guests[0].streams:
         yield from buffered(counts)
-    for task in spec.neighbours:
+    for task in spec.guests:
         if task.share_of_less:
-            detail = (
-                f"neighbour {task.name} is offered a share of a lower bound of the maximum in shared-idle, which is "
-                f"limited by {task.share_of_less}"
-            )
+            who = "the UUT" if task.name == VICTIM else f"neighbour {task.name}"
+            what = "a share of a lower bound of the maximum, which is limited by"
+            detail = f"{who} is offered {what} {task.share_of_less}"
             yield Reason(ReasonKind.SHARE_OF_LOWER_BOUND, "", detail)
     for guest in guests:
         if guest.cpu_s.get("load", inf) <= 0:

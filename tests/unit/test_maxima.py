@@ -1,4 +1,6 @@
-"""The maxima that neighbours' loads are a share of: searched for first, stored, resumed, told; and what is none."""
+"""The maxima that loads are a share of: searched for first, stored, resumed, told; and what is none."""
+
+import re
 
 import pytest
 from pydantic import ValidationError
@@ -19,6 +21,9 @@ from netbench.plan.making import make_schedule
 from netbench.report.page import report_page
 from netbench.results.rows import stream_rows
 from netbench.search.options import MaximaOptions
+from netbench.statistics.comparison import Campaign, compare
+from netbench.statistics.groups import best_groups, group_trials
+from netbench.statistics.limits import with_limits
 from tests.unit.fake_campaign import FakeCampaign
 from tests.unit.fakes import Behaviour
 from tests.unit.inputs import profile, shared_topology
@@ -126,6 +131,105 @@ def test_where_the_source_is_the_limit_every_trial_the_report_and_a_warning_say_
     assert len(texts) == 2
     assert "is at least 9,800 frames/s, limited by the source, which can be paced at 9,800 frames/s" in texts[0]
     assert "≥ 9.8" in report_page(results)
+
+
+OF_VICTIM = {"loads": ["25% of maximum", "100% of maximum", "150% of maximum"]}
+
+
+def test_loads_may_be_shares_of_what_each_uut_forwards_alone(campaign):
+    """The fake UUT loses what is above its capacity, and a second frame size has a maximum of its own."""
+    results = campaign.run(**OF_VICTIM, frame_sizes=[64, 1500], scenarios=["dedicated", {"network": ["100fps"]}])
+    finding = [trial.spec for trial in results.trials if trial.spec.finds_maximum]
+    assert {(one.scenario, one.streams, one.frame_size) for one in finding} == {
+        ("dedicated", ("s1",), 64),
+        ("dedicated", ("s1",), 1500),
+    }
+    assert {trial.verdict for trial in results.trials} == {Verdict.VALID}
+    assert len(list(results.wanted_trials)) == 2 * 2 * 2 * 3
+    for trial in results.wanted_trials:
+        intended = trial.streams[0].intended_fps
+        assert intended == pytest.approx(CAPACITY * trial.spec.load.value / 100, rel=0.01)
+        assert trial.spec.load.found_fps == intended
+    (lossy,) = {group.loss_ratio.mean for group in group_trials(results) if str(group.load).startswith("150%")}
+    assert lossy == pytest.approx(1 / 3, abs=0.01)
+    page = report_page(results)
+    assert "150% of maximum" in page
+    assert {row["load"] for row in stream_rows(tuple(results.wanted_trials))} == {*OF_VICTIM["loads"], "100fps"}
+
+
+def test_each_number_of_sources_has_a_maximum_and_idle_neighbours_are_there_if_theirs_are_shares_too(campaign):
+    lab = shared_topology([{"name": "second", "streams": ["s3"]}], streams=3, uuts=TWO[:1])
+    scenarios = ["dedicated", {"network": ["50%"], "streams": [1]}]
+    schedule = make_schedule(choose(lab, profile(**OF_VICTIM, scenarios=scenarios, streams="each")))
+    assert [line.split(":")[0].split() for line in schedule.announced] == [
+        ["bridge", "shared-idle", streams, "64", "B"] for streams in ("s1", "s1+s2")
+    ]
+    assert {str(one.load) for one in schedule.planned} == set(OF_VICTIM["loads"])
+
+
+def test_no_more_is_asked_of_a_source_than_it_can_offer(campaign):
+    campaign.testbed.usual = Behaviour()  # nothing is lost
+    results = campaign.run(**OF_VICTIM)
+    assert {one.limited_by for one in results.maxima} == {"the source, which can be paced at 9,800 frames/s"}
+    intended = {str(one.spec.load): one.streams[0].intended_fps for one in results.wanted_trials}
+    assert intended == {"25% of maximum": 2450.0, "100% of maximum": 9800.0, "150% of maximum": 9800.0}
+    for trial in results.wanted_trials:
+        assert [reason.kind for reason in trial.reasons] == [ReasonKind.SHARE_OF_LOWER_BOUND]
+        assert trial.verdict is Verdict.VALID
+    assert {group.limited_by for group in best_groups(with_limits(group_trials(results)))} == {"the source"}
+
+
+@pytest.mark.parametrize("stop", [1, 10, 22])
+def test_shares_of_the_victim_are_the_same_after_a_campaign_was_stopped(campaign, tmp_path, monkeypatch, stop):
+    whole = FakeCampaign.on(campaign.lab, tmp_path / "whole", monkeypatch)
+    whole.testbed.usual = campaign.testbed.usual
+    expected = whole.run(**OF_VICTIM)
+    again = FakeCampaign.on(campaign.lab, tmp_path / "stopped", monkeypatch)
+    again.testbed.usual = campaign.testbed.usual
+    again.stopped_at(stop, TestbedError("x"), **OF_VICTIM)
+    results = again.resume()
+    assert [one.spec for one in results.trials] == [one.spec for one in expected.trials]
+
+
+def test_a_uut_without_a_maximum_costs_its_own_trials(campaign):
+    campaign.testbed.usual = Behaviour(capacity_fps=0.0)
+    results = campaign.run(**OF_VICTIM, retries=0)
+    for trial in results.wanted_trials:
+        [reason] = trial.reasons
+        assert reason.kind is ReasonKind.MAXIMUM_UNKNOWN
+        assert reason.detail.startswith("the load is a share of the maximum: even at")
+    assert "No valid trial" in report_page(results)
+
+
+def test_two_campaigns_are_compared_at_the_same_shares(campaign, tmp_path, monkeypatch):
+    base = campaign.run(**OF_VICTIM, repetitions=3)
+    slower = FakeCampaign.on(campaign.lab, tmp_path / "slower", monkeypatch)
+    slower.testbed.usual = Behaviour(capacity_fps=CAPACITY / 2)
+    new = slower.run(**OF_VICTIM, repetitions=3)
+    (found,) = compare(Campaign.of("base", base), [Campaign.of("new", new)])
+    assert {str(one.place.load) for one in found.by_load} == set(OF_VICTIM["loads"])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (
+            {"loads": ["50% of maximum"], "maxima": "loads"},
+            "50% of maximum is no load in which a maximum could be found",
+        ),
+        ({"loads": ["50% of maximum", "1kfps"], "stop_when_saturated": 2}, "which of the loads is the higher one"),
+        ({"loads": ["1001% of maximum"]}, "a share of the maximum is at most 1000%"),
+        ({"loads": ["0% of maximum"]}, "a load must be more than 0"),
+        ({"loads": ["50% of maximum (1000fps)"]}, "is not for a profile to say; write 50% of maximum"),
+        (
+            {"loads": ["1kfps"], "schedule": {"kind": "search", "highest": "50% of maximum"}},
+            "the maximum is what is searched for",
+        ),
+    ],
+)
+def test_shares_that_make_no_sense_are_refused_in_words(campaign, wanted, why):
+    with pytest.raises((UsageError, ValidationError), match=re.escape(why)):
+        make_schedule(choose(campaign.lab, profile(**wanted)))
 
 
 @pytest.mark.parametrize(
