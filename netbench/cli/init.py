@@ -67,7 +67,8 @@ def _about(port: Port) -> str:
 
 def _in_namespaces() -> tuple[str, str]:
     return _template("netns-topology.yaml").substitute(), _template("profile.yaml").substitute(
-        loads="[5kfps, 50kfps, max]", reason="what veth pairs and a kernel do on most machines"
+        loads="[30% of maximum, 90% of maximum, 150% of maximum]",
+        reason="below what the UUT forwards, near it and above",
     )
 
 

@@ -39,7 +39,7 @@ def made(directory, *words, ask=None) -> Request:
 def test_namespaces(tmp_path):
     request = made(tmp_path / "new" / "place", "netns")
     assert request.uuts == ("bridge", "route")
-    assert request.planned == 2 * 3 * 3 * 3
+    assert len(request.schedule.planned) == 2 * 3 * 3 * 3
     assert not {one.nic: one.addresses for one in request.topology.ports()}
 
 
