@@ -252,7 +252,7 @@ def export(
 
 @app.command()
 def analyze(
-    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file.")],
+    capture: Annotated[Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Count frames, loss, rates and delays in a capture file.
@@ -269,6 +269,7 @@ def selftest(
     topology: Annotated[
         str | None,
         typer.Argument(
+            metavar="TOPOLOGY",
             help="The testbed to test: a topology file, or the bare name of a shipped one. Default: netns-3, or netns "
             "with too few CPUs for that.",
             autocompletion=completion.topologies,
@@ -315,7 +316,8 @@ def selftest(
 @app.command()
 def doctor(
     topology: Annotated[
-        str | None, typer.Argument(help="Only what this topology needs.", autocompletion=completion.topologies)
+        str | None,
+        typer.Argument(metavar="TOPOLOGY", help="Only what this topology needs.", autocompletion=completion.topologies),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
@@ -382,6 +384,19 @@ def clean(
         raise typer.Exit(ExitCode.BROKEN)
 
 
+def _told(error: typer.TyperException) -> str:
+    """What is wrong with a command line, in netbench's words where pydantic found it for typer."""
+    from pydantic import ValidationError
+
+    from netbench.config.wording import words_for
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
+    words = StringIO()
+    error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
+    return words.getvalue().rstrip().expandtabs(4)
+
+
 def run_command_line(arguments: list[str]) -> int:
     """Do what a command line asks for, and return its exit code; what goes wrong at a command itself is raised."""
     try:
@@ -394,8 +409,6 @@ def run_command_line(arguments: list[str]) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.TyperException as error:
-        words = StringIO()
-        error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
-        print(printable(words.getvalue().rstrip()), file=LastingOutput(sys.stderr))
+        print(printable(_told(error)), file=LastingOutput(sys.stderr))
         return error.exit_code
     return ExitCode.DONE

@@ -184,6 +184,10 @@ class Problems:
             source = self._sources.get(path[:length])
             if source:
                 return source
+        if path and path not in self._document.values:  # nor is it the file's: what is below was put there
+            for place, source in self._sources.items():
+                if place[: len(path)] == path:
+                    return source
         return self._document.where(path, key=key)
 
 
@@ -214,6 +218,7 @@ def _allowed_keys(model: type[BaseModel], path: KeyPath) -> Iterator[str]:
             inner = _model_in(here.model_fields[step].annotation)
             here = inner or here
     yield from here.model_fields
+    yield from getattr(here, "written_instead", ())
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

@@ -53,7 +53,7 @@ _PATTERNS = {
 _UNKNOWN_NAME = re.compile(
     r"(?P<said>.*'(?P<name>[^']+)'[^';]*; )(?P<rest>(?:there|[A-Za-z]+) are (?P<known>.+))", re.S
 )
-_ONE_OF = re.compile(r"one of (?P<known>[a-z-]+(?:, [a-z-]+)*)")
+_ONE_OF = re.compile(r"one of (?P<known>'?[a-z0-9-]+'?(?:, '?[a-z0-9-]+'?)*)")
 _TIME = re.compile(r".*\d\s*(?:us|ms|s|min|h)\s*")
 _MEMORY = re.compile(r".*\d\s*[MG]i?B?\s*")
 _ALIKE = 0.65  # of difflib's ratio: `rwa` for `raw` is
@@ -138,5 +138,5 @@ def with_hint(text: str, value: object = None) -> str:
         close = close_to(found["name"], found["known"].split(", "))
         return f"{found['said']}did you mean {close}? {found['rest']}" if close else text
     if isinstance(value, str) and (allowed := _ONE_OF.search(text)):
-        return text + did_you_mean(value, allowed["known"].split(", "))
+        return text.removesuffix(".") + did_you_mean(value, allowed["known"].replace("'", "").split(", "))
     return text
