@@ -26,7 +26,7 @@ from netbench.cli.authoring import authoring_app
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
-from netbench.errors import ExitCode
+from netbench.errors import ExitCode, UsageError
 
 app = typer.Typer(
     name="netbench",
@@ -215,7 +215,9 @@ def compare(
 @app.command()
 def export(
     directory: DirectoryArgument,
-    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
+    form: Annotated[
+        ExportFormat | None, typer.Option("--format", help="What to write.  [default: csv]", show_default=False)
+    ] = None,
     aggregate: Annotated[
         bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
     ] = False,
@@ -244,10 +246,15 @@ def export(
     if figures is not None or tables is not None:
         from netbench.cli.publishing import publish
 
+        others = {"--format": form, "--aggregate": aggregate, "--warm-up-trials": warm_up_trials}
+        if given := ", ".join(option for option, value in others.items() if value):
+            raise UsageError(
+                f"figures and tables are what the report has: leave out {given}, or --figures and --tables"
+            )
         say(publish(results, figures, tables, output))
         return
     target = None if output == Path("-") else output
-    write(results, form.value, aggregate, target, warm_ups=warm_up_trials)
+    write(results, (form or ExportFormat.CSV).value, aggregate, target, warm_ups=warm_up_trials)
 
 
 @app.command()

@@ -15,7 +15,7 @@ Form = TypeVar("Form", bound=StrEnum)
 def publish(results: CampaignResults, figures: str | None, tables: str | None, out: Path | None) -> str:
     """Write figures and tables in the formats that are listed, and say which files these are.
 
-    UsageError for a format that there is not, and without a directory.
+    UsageError for a format that there is not, and without a directory that can be written to.
     """
     if out is None:
         raise UsageError("figures and tables are several files; name a directory for them with -o DIR")
@@ -29,6 +29,8 @@ def publish(results: CampaignResults, figures: str | None, tables: str | None, o
 def _listed(option: str, text: str | None, forms: type[Form]) -> list[Form]:
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     known = [form.value for form in forms]
+    if text is not None and not words:
+        raise UsageError(f"{option}: name at least one of {', '.join(known)}")
     for word in words:
         if word not in known:
             raise UsageError(f"{option}: there is no {word!r}; choose from {', '.join(known)}")

@@ -15,12 +15,18 @@ from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
-from netbench.report.formats import count, frames, mbps, mbps_spread, mean, rough_percent
+from netbench.report.formats import bounded, count, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
-from netbench.statistics.interference import RelativeMaximum, compared, relative_maxima
+from netbench.statistics.interference import (
+    CountedLoads,
+    RelativeMaximum,
+    compared,
+    counted_loads,
+    relative_maxima,
+)
 from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
 from netbench.statistics.limits import LOST, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
@@ -90,14 +96,23 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
             yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
         return
     own = {group.uut: group for group in best if cell.holds(group)}
-    parts = [_of_setting(uuts, own, groups, results) for uuts in _by_setting(results, own)]
+    settings, counted = _by_setting(results, own), counted_loads(groups)
+    parts = [_of_setting(uuts, own, counted, results, is_alone=len(settings) == 1) for uuts in settings]
     yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
 
 
 def _of_setting(
-    uuts: Sequence[str], own: Mapping[str, Group], groups: Sequence[Group], results: CampaignResults
+    uuts: Sequence[str],
+    own: Mapping[str, Group],
+    counted: CountedLoads,
+    results: CampaignResults,
+    *,
+    is_alone: bool,
 ) -> str:
-    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`."""
+    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`.
+
+    Where there are other settings the most is that of this one: `of the 3 like it`.
+    """
     first, *_ = uuts  # the baseline, even if nothing is known of it
     there = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
 
@@ -115,13 +130,13 @@ def _of_setting(
         return f"{name(top.uut)} forwards {_amount(top)}"
     base = own[first]
     relative = [
-        f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, groups), name(first))}"
+        f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, counted), name(first))}"
         for one in others
         if one is not base
     ]
-    lead = f"{name(top.uut)} forwards the most, {_amount(top)}"
+    lead = f"{name(top.uut)} forwards the most{'' if is_alone else f' of the {len(there)} like it'}, {_amount(top)}"
     if top is not base:
-        lead += f", {_part(compared(top, base, groups), name(first))} ({_amount(base)})"
+        lead += f", {_part(compared(top, base, counted), name(first))} ({_amount(base)})"
     left = len(relative) - _MOST_NAMED + 1
     more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
     return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
@@ -148,15 +163,18 @@ def _part(ratio: RatioOfMeans | None, of: str) -> str:
     """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
     if ratio is None or ratio.ratio is None:
         return f"relative to {of} unknown: {ratio.why_unknown if ratio else 'nothing was received'}"
-    part = f"{_percents(ratio.ratio)} %"
-    if ratio.bound:
-        return f"{ratio.bound} {part} of {of}"
     if ratio.unknown is Unknown.ONE_REPETITION:
-        return f"{part} of {of} (one repetition, no interval)"
-    if ratio.low is None or ratio.high is None:
+        return f"{bounded(_percents(ratio.ratio), ratio)} % of {of} (one repetition, no interval)"
+    if ratio.unknown is not None:
         return f"how that compares to {of} {_cannot(ratio)}"
-    limits = f"({_percents(ratio.low)} … {_percents(ratio.high)} %)"
-    return f"{part} {limits} of {of}" + ("" if ratio.significant else ", no significant difference")
+    return f"{_with_limits(ratio)} of {of}" + (", no significant difference" if ratio.significant is False else "")
+
+
+def _with_limits(ratio: RatioOfMeans) -> str:
+    """`162 % (129 … 200 %)`; of a bound the limit that there is: `≤ 28 % (up to 31 %)`."""
+    low, high = (None if limit is None else _percents(limit) for limit in (ratio.low, ratio.high))
+    limits = f"up to {high} %" if low is None else f"{low} % or more" if high is None else f"{low} … {high} %"
+    return f"{bounded(_percents(ratio.ratio or 0.0), ratio)} % ({limits})"
 
 
 def _percents(ratio: float) -> str:
@@ -182,14 +200,17 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         return
     begins: list[tuple[float, str]] = []
     never: list[tuple[float, str]] = []
+    judged: list[Group] = []
     for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
         loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
         name = label(uut, results.emulated)
         first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
         if first is not None:
             begins.append((_offered(loads[first]), f"{name} {_too_much(loads[: first + 1])}"))
+            judged.append(loads[first])
         elif loads:
             never.append((_offered(loads[-1]), name))
+            judged.append(loads[-1])
     told = [text for _, text in sorted(begins)]
     left = len(told) - _MOST_NAMED
     parts = [*told[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])]
@@ -199,11 +220,12 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if parts and never:
         parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
     if parts:
-        yield Finding("Loss", f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
+        said = f"Of these frames more than {limit} is lost by {'; '.join(parts)}"
     elif never:
-        yield Finding(
-            "Loss", f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
-        )
+        said = f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered"
+    else:
+        return
+    yield Finding("Loss", f"{said} ({_repetitions(judged)}).", "loss")
 
 
 def _too_much(loads: Sequence[Group]) -> str:
@@ -261,9 +283,9 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     maxima = relative_maxima(groups)
     if not maxima:
         return
-    worse = [one for one in maxima if one.ratio.significant and (one.isolation_index or 1.0) < 1]
-    if worse:
-        worst = min(worse, key=lambda one: one.isolation_index or 0.0)
+    worse = [(one.ratio.ratio, one) for one in maxima if one.ratio.significant and one.ratio.ratio is not None]
+    if worse := [(index, one) for index, one in worse if index < 1]:
+        _, worst = min(worse, key=lambda known: known[0])
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
         left = ", ".join(f"{label(one.victim.uut, results.emulated)} {_left(one.ratio)}" for one in alike)
         yield Finding(
@@ -293,22 +315,21 @@ def _left(ratio: RatioOfMeans) -> str:
     """`49 % (42 … 57 %)`."""
     if ratio.ratio is None:
         return f"an unknown part ({ratio.why_unknown})"
-    part = f"{_percents(ratio.ratio)} %"
-    if ratio.bound:
-        return f"{ratio.bound} {part}"
-    if ratio.low is None or ratio.high is None:
+    if ratio.unknown is not None:
         return f"what {_cannot(ratio)}"
-    limits = f"{part} ({_percents(ratio.low)} … {_percents(ratio.high)} %)"
-    return limits if ratio.significant else f"{limits}, no significant change"
+    return _with_limits(ratio) + (", no significant change" if ratio.significant is False else "")
 
 
 def _excluded(own: Iterable[RelativeMaximum]) -> str:
-    """The largest change that is not excluded, of all neighbours."""
-    limits = [one.ratio.excluded for one in own]
-    known = [limit for limit in limits if limit is not None]
-    if known:
-        return f"a change of more than {100 * max(known):.0f} % can be excluded"
-    return next(iter(dict.fromkeys(_cannot(one.ratio) for one in own if one.ratio.why_unknown)), "none was found")
+    """The largest change that is not excluded, of all neighbours of which that is known; of others why it is not."""
+    every = list(own)
+    known = [limit for one in every if (limit := one.ratio.excluded) is not None]
+    said = [f"a change of more than {100 * max(known):.0f} % can be excluded"] if known else []
+    unknown = [one for one in every if one.ratio.why_unknown]
+    for why, alike in grouped(unknown, lambda one: _cannot(one.ratio)).items():
+        scenarios = ", ".join(dict.fromkeys(one.scenario for one in alike))
+        said.append(f"of {scenarios} it {why}" if known else why)
+    return ", and ".join(said) or "none was found"
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:

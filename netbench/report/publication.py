@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from netbench.errors import MissingError
+from netbench.errors import MissingError, UsageError
 from netbench.model.campaign import CampaignResults
 from netbench.report import figures
 from netbench.report.chart import Chart
@@ -47,11 +47,15 @@ def write_publication(
 ) -> list[Path]:
     """Write each figure in each format, and each table, into the directory `out`, made where it is not there.
 
-    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used.
+    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used,
+    UsageError where the directory cannot be made.
     """
     encode = {form: _encoder(form) for form in figure_formats}
     shown = Shown.of(results)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be made: {error.strerror}; name another directory with -o DIR") from None
     written = []
     for name, chart in charts_of(shown):
         for form in figure_formats:

@@ -423,6 +423,15 @@ def test_exporting(command, results, tmp_path):
     assert json.loads((tmp_path / "x.json").read_text())
 
 
+def test_figures_leave_no_place_for_what_the_numbers_are_told_as(command, results, tmp_path):
+    code, out, err = command(
+        *("export", results.path, "--figures", "svg", "--format", "csv", "--aggregate", "-o", tmp_path / "x")
+    )
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert "leave out --format, --aggregate, or --figures and --tables" in err
+    assert not (tmp_path / "x").exists()
+
+
 def test_reporting_elsewhere(command, results, tmp_path):
     assert command("report", results.path, "-o", tmp_path / "x.html") == (0, f"report: {tmp_path / 'x.html'}\n", "")
     assert (tmp_path / "x.html").exists()

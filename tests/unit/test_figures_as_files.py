@@ -157,6 +157,10 @@ def test_formats_that_there_are_not_and_files_without_a_directory_are_refused(tm
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file is a file"):
         publish(RESULTS, "svg", None, tmp_path / "file")
+    with pytest.raises(UsageError, match="file/below: cannot be made: Not a directory; name another"):
+        publish(RESULTS, "svg", None, tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match="--figures: name at least one of svg, pdf, png, csv"):
+        publish(RESULTS, "", None, tmp_path)
     assert publish(campaign(planned=3), "svg", None, tmp_path) == "nothing to draw: no trial has been measured"
     listed = publish(RESULTS, "csv", "latex", tmp_path / "new").splitlines()
     assert all(Path(name).is_file() for name in listed)
