@@ -11,7 +11,6 @@ from importlib.metadata import version
 import pytest
 
 from netbench.campaign import runner as campaign
-from netbench.cli import main as cli
 from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import Cleaned
@@ -41,23 +40,6 @@ COMMANDS = [
     "init",
     "schema",
 ]
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as done:
-            code = int(done.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture
