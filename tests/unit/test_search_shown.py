@@ -12,6 +12,7 @@ from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
+from tests.unit.charts import names_as_files_and_on_page
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -108,6 +109,12 @@ def test_the_report_has_bounds_and_delays_under_load() -> None:
     assert "nothing measured: uut-failed: dead" in text
     assert "50 % of NDR" in text
     assert "Highest loads" not in page_of(campaign([trial(stream_counts())])).text
+
+
+def test_figures_of_searches_are_files_too() -> None:
+    other = replace(FOUND, scenario="shared-idle")
+    files, on_page = names_as_files_and_on_page(replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other)))
+    assert files == on_page == ["searches-0", "searches-1"]
 
 
 def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
