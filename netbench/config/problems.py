@@ -154,7 +154,8 @@ class Problems:
         elif problem["input"] is None:
             words = f"is empty: {words}"
         elif problem["type"] == "value_error" and isinstance(problem["input"], dict | list | tuple | BaseModel):
-            written, is_key = place_of(words, self._document.data, written)  # of something within
+            within = self._scenario_that_makes_no_sense(words) if written == ("scenarios",) else None
+            written, is_key = (within, False) if within else place_of(words, self._document.data, written)
         elif not isinstance(problem["input"], dict | BaseModel):
             words = f"{_shown(problem['input'])} is not allowed: {words}"
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
@@ -172,6 +173,17 @@ class Problems:
             if index < 0:
                 return ("scenarios", place, *path[2:])
         return path
+
+    def _scenario_that_makes_no_sense(self, message: str) -> KeyPath | None:
+        """Where the first one stands of which nothing can be made, and the key in it that the message begins with."""
+        scenarios = self._document.data.get("scenarios")
+        for place, item in enumerate(scenarios if isinstance(scenarios, list) else ()):
+            try:
+                expanded([item])
+            except ValueError:
+                key = message.partition(":")[0]
+                return ("scenarios", place, key) if isinstance(item, dict) and key in item else ("scenarios", place)
+        return None
 
     def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
         """What is wrong with a key, and which may have been meant; to find that takes time: not for hundreds."""
