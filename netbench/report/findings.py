@@ -15,7 +15,7 @@ from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
-from netbench.report.formats import bounded, count, frames, mbps, mbps_spread, mean, rough_percent
+from netbench.report.formats import at_least, bounded, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
@@ -129,14 +129,21 @@ def _of_setting(
     if not others:
         return f"{name(top.uut)} forwards {_amount(top)}"
     base = own[first]
+    tied = [one for one in there if top.limited_by and one.limited_by and one.load == top.load]
+    if len(tied) == 1 or base.uut not in {one.uut for one in tied}:
+        tied = []
     relative = [
         f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, counted), name(first))}"
         for one in others
-        if one is not base
+        if one is not base and one.uut not in {other.uut for other in tied}
     ]
-    lead = f"{name(top.uut)} forwards the most{'' if is_alone else f' of the {len(there)} like it'}, {_amount(top)}"
-    if top is not base:
-        lead += f", {_part(compared(top, base, counted), name(first))} ({_amount(base)})"
+    of_these = "" if is_alone else f" of the {len(there)} like {'them' if tied else 'it'}"
+    if tied:
+        lead = f"{enumerated([name(one.uut) for one in tied])} forward the most{of_these}, {_amounts(tied)}"
+    else:
+        lead = f"{name(top.uut)} forwards the most{of_these}, {_amount(top)}"
+        if top is not base:
+            lead += f", {_part(compared(top, base, counted), name(first))} ({_amount(base)})"
     left = len(relative) - _MOST_NAMED + 1
     more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
     return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
@@ -144,9 +151,19 @@ def _of_setting(
 
 def _amount(group: Group) -> str:
     """The most throughput, with what is to be known of it."""
-    spread = _spread(group.throughput_mbps)
-    most = f"{mbps(mean(group.throughput_mbps))}{spread} Mbit/s"
-    return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+    most = f"{_most_of(group)} Mbit/s"
+    return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+
+
+def _amounts(tied: Sequence[Group]) -> str:
+    """The same of several that forwarded all that they were offered, at the same load."""
+    limits = enumerated(list(dict.fromkeys(str(one.limited_by) for one in tied)))
+    most = enumerated([_most_of(one) for one in tied])
+    return f"{most} Mbit/s, not saturated: limited by {limits}, so which of them could more is not known"
+
+
+def _most_of(group: Group) -> str:
+    return at_least(f"{mbps(mean(group.throughput_mbps))}{_spread(group.throughput_mbps)}", group.limited_by)
 
 
 def _spread(interval: Interval | None) -> str:

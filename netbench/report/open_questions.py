@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.report.formats import count
+from netbench.report.formats import count, enumerated
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import relative_maxima
 from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
@@ -162,4 +162,4 @@ def _named(uuts: Iterable[str]) -> str:
     names = list(uuts)
     if len(names) > _MOST + 1:
         return f"{', '.join(names[:_MOST])} and {len(names) - _MOST} more"
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+    return enumerated(names)

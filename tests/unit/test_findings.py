@@ -127,6 +127,22 @@ def test_a_bound_has_the_limit_that_there_is_and_none_of_two_repetitions_that_te
     assert "how that compares to raw cannot be told with n = 2" in text
 
 
+def test_of_those_that_forwarded_everything_at_the_highest_load_none_is_said_to_be_the_best():
+    (_, text), *_ = said(
+        [
+            *at(200_000, 199_900, 199_901, 199_902),
+            *at(200_000, 199_950, 199_951, 199_952, uut="other"),
+            *at(200_000, 150_000, 151_000, 149_000, uut="slow"),
+        ],
+        uuts=("raw", "other", "slow"),
+    )
+    assert text == (
+        "Of 64-byte frames, alone, other and raw forward the most, ≥ 134.4 ± 0.1 and ≥ 134.3 ± 0.1 Mbit/s, not"
+        " saturated: limited by the load asked, so which of them could more is not known; slow 100.8 ± 1.7 Mbit/s,"
+        " ≤ 75 % (up to 76 %) of raw (n = 3)."
+    )
+
+
 def test_a_neighbour_that_takes_everything_costs_most():
     heavy = [*at(200_000, 0, 0, 0, scenario="cpu-heavy"), *at(200_000, 75_000, 75_100, 75_050, scenario="cpu-light")]
     texts = dict(said([*at(200_000, 150_000, 151_000, 149_000), *heavy]))
