@@ -23,10 +23,11 @@ from netbench.cli.arguments import (
     WaitOption,
 )
 from netbench.cli.authoring import authoring_app
+from netbench.cli.export import export
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
-from netbench.errors import ExitCode, UsageError
+from netbench.errors import ExitCode
 
 app = typer.Typer(
     name="netbench",
@@ -50,14 +51,6 @@ class SearchMethod(StrEnum):
 app.add_typer(image_app, name="image")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(authoring_app)
-
-
-class ExportFormat(StrEnum):
-    """What `netbench export` can write."""
-
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
 
 
 def _print_version(wanted: bool) -> None:
@@ -212,49 +205,7 @@ def compare(
     raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
 
 
-@app.command()
-def export(
-    directory: DirectoryArgument,
-    form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="What to write.  [default: csv]", show_default=False)
-    ] = None,
-    aggregate: Annotated[
-        bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
-    ] = False,
-    warm_up_trials: Annotated[
-        bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
-    ] = False,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Instead, the report's figures as files: of svg,pdf,png,csv those named."),
-    ] = None,
-    tables: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Instead, tables for papers: of latex,markdown those named.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Default: standard output. Of figures and tables the directory."
-        ),
-    ] = None,
-) -> None:
-    """Write the numbers of a campaign, or its figures and tables."""
-    from netbench.results.directory import ResultDirectory
-    from netbench.results.export import export as write
-
-    results = ResultDirectory(directory).results(counters=False)
-    if figures is not None or tables is not None:
-        from netbench.cli.publishing import publish
-
-        others = {"--format": form, "--aggregate": aggregate, "--warm-up-trials": warm_up_trials}
-        if given := ", ".join(option for option, value in others.items() if value):
-            raise UsageError(
-                f"figures and tables are what the report has: leave out {given}, or --figures and --tables"
-            )
-        say(publish(results, figures, tables, output))
-        return
-    target = None if output == Path("-") else output
-    write(results, (form or ExportFormat.CSV).value, aggregate, target, warm_ups=warm_up_trials)
+app.command()(export)
 
 
 @app.command()

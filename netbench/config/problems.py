@@ -154,8 +154,8 @@ class Problems:
         elif problem["input"] is None:
             words = f"is empty: {words}"
         elif problem["type"] == "value_error" and isinstance(problem["input"], dict | list | tuple | BaseModel):
-            within = self._scenario_that_makes_no_sense(words) if written == ("scenarios",) else None
-            written, is_key = (within, False) if within else place_of(words, self._document.data, written)
+            scenario = self._scenario_that_makes_no_sense(words) if written == ("scenarios",) else None
+            written, is_key = (scenario, False) if scenario else place_of(words, self._document.data, written)
         elif not isinstance(problem["input"], dict | BaseModel):
             words = f"{_shown(problem['input'])} is not allowed: {words}"
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")

@@ -15,8 +15,9 @@ from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
-from netbench.report.formats import at_least, bounded, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
+from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
+from netbench.report.ratio_words import excluded, left_by, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
@@ -27,7 +28,7 @@ from netbench.statistics.interference import (
     counted_loads,
     relative_maxima,
 )
-from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
+from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import LOST, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 
@@ -133,7 +134,7 @@ def _of_setting(
     if len(tied) == 1 or base.uut not in {one.uut for one in tied}:
         tied = []
     relative = [
-        f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, counted), name(first))}"
+        f"{name(one.uut)} {_amount(one)}, {part_of(compared(one, base, counted), name(first))}"
         for one in others
         if one is not base and one.uut not in {other.uut for other in tied}
     ]
@@ -143,7 +144,7 @@ def _of_setting(
     else:
         lead = f"{name(top.uut)} forwards the most{of_these}, {_amount(top)}"
         if top is not base:
-            lead += f", {_part(compared(top, base, counted), name(first))} ({_amount(base)})"
+            lead += f", {part_of(compared(top, base, counted), name(first))} ({_amount(base)})"
     left = len(relative) - _MOST_NAMED + 1
     more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
     return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
@@ -174,34 +175,6 @@ def _spread(interval: Interval | None) -> str:
         return " ± 0.1"  # rounded up
     spread = mbps_spread(interval)
     return f" ({spread})" if "…" in spread else f" {spread}"
-
-
-def _part(ratio: RatioOfMeans | None, of: str) -> str:
-    """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
-    if ratio is None or ratio.ratio is None:
-        return f"relative to {of} unknown: {ratio.why_unknown if ratio else 'nothing was received'}"
-    if ratio.unknown is Unknown.ONE_REPETITION:
-        return f"{bounded(_percents(ratio.ratio), ratio)} % of {of} (one repetition, no interval)"
-    if ratio.unknown is not None:
-        return f"how that compares to {of} {_cannot(ratio)}"
-    return f"{_with_limits(ratio)} of {of}" + (", no significant difference" if ratio.significant is False else "")
-
-
-def _with_limits(ratio: RatioOfMeans) -> str:
-    """`162 % (129 … 200 %)`; of a bound the limit that there is: `≤ 28 % (up to 31 %)`."""
-    low, high = (None if limit is None else _percents(limit) for limit in (ratio.low, ratio.high))
-    limits = f"up to {high} %" if low is None else f"{low} % or more" if high is None else f"{low} … {high} %"
-    return f"{bounded(_percents(ratio.ratio or 0.0), ratio)} % ({limits})"
-
-
-def _percents(ratio: float) -> str:
-    """Whole percents; of little a digit more."""
-    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
-
-
-def _cannot(ratio: RatioOfMeans) -> str:
-    words = ratio.why_unknown
-    return words if words.startswith("cannot") else f"cannot be told: {words}"
 
 
 def _repetitions(groups: Iterable[Group]) -> str:
@@ -304,7 +277,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if worse := [(index, one) for index, one in worse if index < 1]:
         _, worst = min(worse, key=lambda known: known[0])
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
-        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {_left(one.ratio)}" for one in alike)
+        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {left_by(one.ratio)}" for one in alike)
         yield Finding(
             "Neighbours",
             f"{worst.scenario} costs most: of its most throughput in {worst.baseline}, with"
@@ -314,7 +287,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         )
         return
     cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
-    said = [f"{uut}: {_excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
+    said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
     yield Finding("Neighbours", f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
 
 
@@ -326,27 +299,6 @@ def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
         and (this.sources, this.frame_size) == (other.sources, other.frame_size)
         and this.uut != other.uut
     )
-
-
-def _left(ratio: RatioOfMeans) -> str:
-    """`49 % (42 … 57 %)`."""
-    if ratio.ratio is None:
-        return f"an unknown part ({ratio.why_unknown})"
-    if ratio.unknown is not None:
-        return f"what {_cannot(ratio)}"
-    return _with_limits(ratio) + (", no significant change" if ratio.significant is False else "")
-
-
-def _excluded(own: Iterable[RelativeMaximum]) -> str:
-    """The largest change that is not excluded, of all neighbours of which that is known; of others why it is not."""
-    every = list(own)
-    known = [limit for one in every if (limit := one.ratio.excluded) is not None]
-    said = [f"a change of more than {100 * max(known):.0f} % can be excluded"] if known else []
-    unknown = [one for one in every if one.ratio.why_unknown]
-    for why, alike in grouped(unknown, lambda one: _cannot(one.ratio)).items():
-        scenarios = ", ".join(dict.fromkeys(one.scenario for one in alike))
-        said.append(f"of {scenarios} it {why}" if known else why)
-    return ", and ".join(said) or "none was found"
 
 
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:

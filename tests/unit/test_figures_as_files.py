@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from netbench.cli.publishing import publish
+from netbench.cli.export import publish
 from netbench.errors import MissingError, UsageError
 from netbench.report import palette
 from netbench.report.chart import Axis, Chart, Form, Guide, Look, Mark, Panel, Series

@@ -155,7 +155,7 @@ def test_a_change_that_can_be_excluded_of_one_neighbour_is_none_of_another():
     heavy = at(200_000, 60_000, 140_000, scenario="cpu-heavy")
     *_, (_, costs), _ = said([*at(200_000, 150_000, 151_000), *light, *heavy])
     assert costs.endswith(
-        "raw: a change of more than 6 % can be excluded, and of cpu-heavy it cannot be told with n = 2."
+        "raw: a change of more than 7 % can be excluded, and of cpu-heavy it cannot be told with n = 2."
     )
 
 
