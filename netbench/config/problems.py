@@ -148,7 +148,7 @@ class Problems:
             allowed = [*(() if within else besides), *_allowed_keys(model, within)]
             words, is_key = self._unknown_key(str(path[-1]), allowed), True
         elif problem["type"] == "missing":
-            words = "is missing"
+            pass  # there is no value to be told
         elif problem["loc"] and problem["loc"][-1] == "[key]":
             is_key, words = True, f"a key here is {words.removeprefix('must be ')}"
         elif problem["input"] is None:
