@@ -151,6 +151,8 @@ def test_tables_have_the_words_of_the_page_and_what_latex_would_misunderstand_is
     assert r"9.900 \%" in lost
     assert lost.endswith(r" \\")
     assert not re.search(r"(?<!\\)[%#]", latex["results-dedicated"])
+    assert "$<$ 0.15" in latex["results-dedicated"], "fonts of LaTeX have another sign there"
+    assert not re.search(r"(?<!\$)[<>|]", "".join(latex.values()))
 
 
 def test_formats_that_there_are_not_and_files_without_a_directory_are_refused(tmp_path):
