@@ -18,6 +18,7 @@ from netbench.model.topology import NeighbourSpec, UutSpec
 Kinds = Mapping[str, type[BaseModel]]
 
 _MOST_TOLD = 20
+_SECRET = "password"  # a key whose value, and whatever is below it, somebody may have taken for the place of the secret
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -156,8 +157,11 @@ class Problems:
         elif problem["type"] == "value_error" and isinstance(problem["input"], dict | list | tuple | BaseModel):
             scenario = self._scenario_that_makes_no_sense(words) if written == ("scenarios",) else None
             written, is_key = (scenario, False) if scenario else place_of(words, self._document.data, written)
+        elif path and path[-1] == _SECRET:
+            words = "is where it is read from, never itself: {env: NAME} or {file: PATH}"
         elif not isinstance(problem["input"], dict | BaseModel):
-            words = f"{_shown(problem['input'])} is not allowed: {words}"
+            shown = "what stands there" if _SECRET in path else _shown(problem["input"])
+            words = f"{shown} is not allowed: {words}"
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
 
     def _written(self, path: KeyPath) -> KeyPath:

@@ -129,6 +129,16 @@ def test_values_and_names_that_may_have_been_meant(setting, says):
     assert str(caught.value).startswith(f"--set {setting}: ")
 
 
+@pytest.mark.parametrize("written", ["s3cret", "{env: s3cret!}", "[s3cret]"])
+def test_a_password_that_stands_where_none_is_to_stand_is_not_told(written):
+    setting = f"topology.hosts.source1.password={written}"
+    with pytest.raises(UsageError) as caught:
+        load_topology(find(TOPOLOGIES, "schlosser2011"), option_models(UUTS), [setting])
+    _, _, told = str(caught.value).partition(setting)
+    assert "password" in told
+    assert "s3cret" not in told
+
+
 def test_settings_find_items_by_name():
     wanted = ["topology.uuts.drops-7-of-100.drop.k=13", "topology.uuts.0.name=a.b", "topology.uuts.a.b.forward=route"]
     topology = load_topology(find(TOPOLOGIES, "netns"), option_models(UUTS), wanted)
