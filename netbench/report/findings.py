@@ -7,7 +7,7 @@ baseline is the first UUT of the topology in each setting.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, frames_text, rising
@@ -310,13 +310,15 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         ]
         yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
         return
-    fewest = min(len(one.streams) for one in known)
-    size = min((one.frame_size for one in known), key=rising)
     goal, scenario = known[0].goal, known[0].scenario
-    own: dict[str, SearchResult] = {}
-    for one in known:
-        if (len(one.streams), one.frame_size, one.goal, one.scenario) == (fewest, size, goal, scenario):
-            own.setdefault(one.uut, one)
+    alike = [one for one in known if (one.goal, one.scenario) == (goal, scenario)]
+    fewest = min(len(one.streams) for one in alike)
+    alike = [one for one in alike if len(one.streams) == fewest]
+    size = min((one.frame_size for one in alike), key=rising)
+    searched = grouped((one for one in alike if one.frame_size == size), lambda one: one.uut)
+    own = {uut: _of_all(same) for uut, same in searched.items()}
+    times = max(map(len, searched.values()))
+    each = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
     for uuts in _by_setting(results, own):
         base = own.get(uuts[0])
@@ -325,8 +327,16 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
             parts.append(text if base is None or base is one else f"{text}, {_bounds_ratio(one, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
     yield Finding(
-        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} (each stream).", "searches"
+        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} ({each}).", "searches"
     )
+
+
+def _of_all(same: Sequence[SearchResult]) -> SearchResult:
+    """Of repeated searches the one with the lowest bound, and the highest upper bound of all of them."""
+    lowest = min(same, key=lambda one: one.lower_fps or 0.0)
+    tops = [one.upper_fps for one in same]
+    upper_fps = None if None in tops else max(top for top in tops if top is not None)
+    return lowest if len(same) == 1 else replace(lowest, upper_fps=upper_fps)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:

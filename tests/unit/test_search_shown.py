@@ -125,6 +125,15 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
         "The highest load of 64-byte frames in dedicated that meets NDR: raw 99.6 … 100.0 kfps; vm 49.5 … 50.0 kfps,"
         " 0.50 times (0.49 … 0.50) that of raw (each stream)."
     )
+    again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
+    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=512)
+    (found,) = [
+        one for one in findings(replace(results, searches=(FOUND, again, elsewhere))) if one.chart == "searches"
+    ]
+    assert found.text == (
+        "The highest load of 64-byte frames in dedicated that meets NDR: raw 98.0 … 100.0 kfps (each stream, 2 searches"
+        " each)."
+    )
     assert findings(replace(results, searches=(FAILED,)))[0].text == (
         "No search has found a highest load (vm, NDR: nothing measured: uut-failed: dead)."
     )
