@@ -51,7 +51,7 @@ BPF_TOOLS := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-d
 .PHONY: help setup demo guest test test-platforms unit lint format bpf schemas selftest bench fuzz clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(VENV)/.installed ## install what netbench needs: system packages and .venv
 	@tools/system-packages $$($(NEEDED) run)

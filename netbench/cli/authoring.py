@@ -17,7 +17,7 @@ def init(
     what: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[netns|PORT PORT]",
+            metavar="netns|PORT PORT",
             help="Network namespaces, or a port that sends and one that receives; more pairs for more streams. "
             "Without either it asks.",
             autocompletion=lambda incomplete: [one for one in ("netns",) if one.startswith(incomplete)],
@@ -49,7 +49,7 @@ class SchemaOf(StrEnum):
 
 @authoring_app.command()
 def schema(
-    what: Annotated[SchemaOf, typer.Argument(help="Of which kind of file.")],
+    what: Annotated[SchemaOf, typer.Argument(metavar="WHAT", help="Of which kind of file.")],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: standard output.")
     ] = None,

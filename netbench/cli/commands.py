@@ -23,6 +23,7 @@ from netbench.cli.arguments import (
     WaitOption,
 )
 from netbench.cli.authoring import authoring_app
+from netbench.cli.export import export
 from netbench.cli.hosts import hosts_app
 from netbench.cli.image import image_app
 from netbench.cli.output import LastingOutput, console_on, printable, say, width_of
@@ -50,14 +51,6 @@ class SearchMethod(StrEnum):
 app.add_typer(image_app, name="image")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(authoring_app)
-
-
-class ExportFormat(StrEnum):
-    """What `netbench export` can write."""
-
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
 
 
 def _print_version(wanted: bool) -> None:
@@ -212,47 +205,12 @@ def compare(
     raise typer.Exit(run_compare([base, *others], console, html=html, fail_on_regression=fail_on_regression))
 
 
-@app.command()
-def export(
-    directory: DirectoryArgument,
-    form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.CSV,
-    aggregate: Annotated[
-        bool, typer.Option("--aggregate", help="Means and 95 % intervals over valid repetitions.")
-    ] = False,
-    warm_up_trials: Annotated[
-        bool, typer.Option("--warm-up-trials", help="Those that were made to warm up, instead of the others.")
-    ] = False,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Instead, the report's figures as files: of svg,pdf,png,csv those named."),
-    ] = None,
-    tables: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Instead, tables for papers: of latex,markdown those named.")
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Default: standard output. Of figures and tables the directory."
-        ),
-    ] = None,
-) -> None:
-    """Write the numbers of a campaign, or its figures and tables."""
-    from netbench.results.directory import ResultDirectory
-    from netbench.results.export import export as write
-
-    results = ResultDirectory(directory).results(counters=False)
-    if figures is not None or tables is not None:
-        from netbench.cli.publishing import publish
-
-        say(publish(results, figures, tables, output))
-        return
-    target = None if output == Path("-") else output
-    write(results, form.value, aggregate, target, warm_ups=warm_up_trials)
+app.command()(export)
 
 
 @app.command()
 def analyze(
-    capture: Annotated[Path, typer.Argument(help="A pcap or pcapng file.")],
+    capture: Annotated[Path, typer.Argument(metavar="CAPTURE", help="A pcap or pcapng file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
     """Count frames, loss, rates and delays in a capture file.
@@ -269,6 +227,7 @@ def selftest(
     topology: Annotated[
         str | None,
         typer.Argument(
+            metavar="TOPOLOGY",
             help="The testbed to test: a topology file, or the bare name of a shipped one. Default: netns-3, or netns "
             "with too few CPUs for that.",
             autocompletion=completion.topologies,
@@ -315,7 +274,8 @@ def selftest(
 @app.command()
 def doctor(
     topology: Annotated[
-        str | None, typer.Argument(help="Only what this topology needs.", autocompletion=completion.topologies)
+        str | None,
+        typer.Argument(metavar="TOPOLOGY", help="Only what this topology needs.", autocompletion=completion.topologies),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
 ) -> None:
@@ -382,6 +342,19 @@ def clean(
         raise typer.Exit(ExitCode.BROKEN)
 
 
+def _told(error: typer.TyperException) -> str:
+    """What is wrong with a command line, in netbench's words where pydantic found it for typer."""
+    from pydantic import ValidationError
+
+    from netbench.config.wording import words_for
+
+    if isinstance(error.__cause__, ValidationError):
+        error.message = "; ".join(words_for(problem) for problem in error.__cause__.errors(include_url=False))
+    words = StringIO()
+    error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
+    return words.getvalue().rstrip().expandtabs(4)
+
+
 def run_command_line(arguments: list[str]) -> int:
     """Do what a command line asks for, and return its exit code; what goes wrong at a command itself is raised."""
     try:
@@ -394,8 +367,6 @@ def run_command_line(arguments: list[str]) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except typer.TyperException as error:
-        words = StringIO()
-        error.show(words)  # type: ignore[attr-defined]  # every one that typer raises has it
-        print(printable(words.getvalue().rstrip()), file=LastingOutput(sys.stderr))
+        print(printable(_told(error)), file=LastingOutput(sys.stderr))
         return error.exit_code
     return ExitCode.DONE

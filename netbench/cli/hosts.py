@@ -1,10 +1,10 @@
 """The command `netbench hosts prepare`, and what `netbench doctor` tells of hosts over SSH."""
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from netbench.cli.arguments import TopologyArgument
 from netbench.cli.output import say
 from netbench.errors import ExitCode
 
@@ -22,8 +22,11 @@ def _hosts() -> None:
 
 
 @hosts_app.command()
-def prepare(topology: Annotated[str, typer.Argument(help="A topology: a path, or the name of a shipped one.")]) -> None:
-    """Install on all hosts over SSH of a topology what they lack: `netbench doctor TOPOLOGY` shows it."""
+def prepare(topology: TopologyArgument) -> None:
+    """Install what the hosts over SSH of a topology lack.
+
+    `netbench doctor TOPOLOGY` shows it.
+    """
     from netbench.config.loading import load_topology
     from netbench.config.plugins import UUTS, option_models
     from netbench.config.shipped import TOPOLOGIES, find

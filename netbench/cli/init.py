@@ -74,6 +74,8 @@ def _in_namespaces() -> tuple[str, str]:
 
 def _of_ports(names: Sequence[str]) -> tuple[str, str]:
     """Streams over pairs of ports, each of which is free."""
+    if NETNS in names:
+        raise UsageError(f"init {' '.join(names)}: {NETNS} stands alone: network namespaces need no ports")
     if len(names) % 2 or len(set(names)) < len(names):
         raise UsageError(f"init {' '.join(names)}: ports come in pairs, one that sends and one that receives, or netns")
     for name in names:

@@ -80,9 +80,9 @@ def summary_table(results: CampaignResults) -> RenderableType:
 
 
 def _best(groups: Iterable[Group]) -> Iterator[Group]:
-    """Of the loads of each sweep the one at which most came out; the highest one where nothing is known."""
+    """Of the loads of each sweep the one at which most came out, of those that count as a maximum if any does."""
     for _, loads in groupby(groups, key=lambda one: (one.uut, one.scenario, one.sources, one.frame_size)):
-        yield max(loads, key=lambda one: mean(one.throughput_fps) or 0.0)
+        yield max(loads, key=lambda one: (one.counts_as_maximum, mean(one.throughput_fps) or 0.0))
 
 
 def findings_text(results: CampaignResults) -> Text:

@@ -6,6 +6,7 @@ from pathlib import Path
 from netbench.config.document import Document, read_document
 from netbench.config.overrides import TOPOLOGY_PREFIX, overridden
 from netbench.config.problems import Kinds, Problems
+from netbench.config.wording import close_to
 from netbench.errors import UsageError
 from netbench.model.profile import Profile
 from netbench.model.topology import Topology
@@ -40,6 +41,11 @@ def load_topology(path: Path, uut_kinds: Kinds, overrides: Sequence[str] = ()) -
 def load_profile(path: Path, kinds: Mapping[str, Kinds], overrides: Sequence[str] = ()) -> Profile:
     """A profile file with its overrides applied, `kinds` by key; UsageError names each problem."""
     chosen = [text for text in overrides if not text.startswith(TOPOLOGY_PREFIX)]
+    for text in chosen:
+        key, _, below = text.partition("=")[0].strip().partition(".")
+        if key in _OF_TOPOLOGIES or (below and close_to(key, [TOPOLOGY_PREFIX.rstrip(".")])):
+            meant = TOPOLOGY_PREFIX + (text.strip() if key in _OF_TOPOLOGIES else text.strip().partition(".")[2])
+            raise UsageError(f"--set {text}: {key} is no key of profiles; did you mean --set {meant}?")
     document, sources = overridden(_read(path, "profile", _OF_PROFILES, _OF_TOPOLOGIES), chosen)
     document.data.setdefault("name", path.stem)
     problems = Problems(document, sources)

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from pydantic import BaseModel
+
 from netbench.errors import UsageError
 from netbench.model.profile import LOADS, NoOptions
 
@@ -16,6 +18,14 @@ SINKS = "netbench.sinks"
 UUTS = "netbench.uuts"
 VMMS = "netbench.vmms"
 _WITHIN = {UUTS: (VMMS,)}  # a guest of any VMM can be a UUT, under the name of its VMM
+# What every kind of a group has from the class that it is derived from.
+_INHERITED = {
+    GENERATORS: ("sends_mixes", "generators/base.py"),
+    SCHEDULES: ("MaximaOptions", "plan/schedule.py"),
+    SINKS: ("counts_mixes", "sinks/base.py"),
+    UUTS: ("supports", "uut/base.py or vmm/base.py"),
+    VMMS: ("supports", "vmm/base.py"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +44,24 @@ def installed(group: str) -> Installed:
     ]
     for entry in sorted(entries, key=lambda one: one.name):
         try:
-            kind = entry.load()
-            if not hasattr(kind, "Options"):
-                raise TypeError("it has no Options, which every kind has")
-            kinds[entry.name] = kind
-        except Exception as error:  # whatever somebody's module does when it is imported: the others are not to blame
+            kinds[entry.name] = _checked(entry.load(), group)
+        # Whatever somebody's module does when it is imported, sys.exit() too: the others are not to blame.
+        except (Exception, SystemExit) as error:
             broken[entry.name] = f"{entry.name} ({entry.value}) cannot be imported: {type(error).__name__}: {error}"
     if not entries:
         raise UsageError("netbench is not installed: run `pip install -e .` in its checkout (or `make setup`)")
     return Installed(kinds, broken)
+
+
+def _checked(kind: object, group: str) -> object:
+    """A class of a group; TypeError where it is none."""
+    member, base = _INHERITED[group]
+    if not isinstance(kind, type) or not hasattr(kind, member):
+        raise TypeError(f"it is not derived from the class of its group in netbench/{base}")
+    options = getattr(kind, "Options", None)
+    if not isinstance(options, type) or not issubclass(options, BaseModel):
+        raise TypeError("its Options are no pydantic model")
+    return kind
 
 
 def plugins(group: str) -> dict[str, Any]:

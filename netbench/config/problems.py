@@ -18,6 +18,7 @@ from netbench.model.topology import NeighbourSpec, UutSpec
 Kinds = Mapping[str, type[BaseModel]]
 
 _MOST_TOLD = 20
+_SECRET = "password"  # a key whose value, and whatever is below it, somebody may have taken for the place of the secret
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -148,15 +149,19 @@ class Problems:
             allowed = [*(() if within else besides), *_allowed_keys(model, within)]
             words, is_key = self._unknown_key(str(path[-1]), allowed), True
         elif problem["type"] == "missing":
-            words = "is missing"
+            pass  # there is no value to be told
         elif problem["loc"] and problem["loc"][-1] == "[key]":
             is_key, words = True, f"a key here is {words.removeprefix('must be ')}"
         elif problem["input"] is None:
             words = f"is empty: {words}"
         elif problem["type"] == "value_error" and isinstance(problem["input"], dict | list | tuple | BaseModel):
-            written, is_key = place_of(words, self._document.data, written)  # of something within
+            scenario = self._scenario_that_makes_no_sense(words) if written == ("scenarios",) else None
+            written, is_key = (scenario, False) if scenario else place_of(words, self._document.data, written)
+        elif path and path[-1] == _SECRET:
+            words = "is where it is read from, never itself: {env: NAME} or {file: PATH}"
         elif not isinstance(problem["input"], dict | BaseModel):
-            words = f"{_shown(problem['input'])} is not allowed: {words}"
+            shown = "what stands there" if _SECRET in path else _shown(problem["input"])
+            words = f"{shown} is not allowed: {words}"
         self._found.append(f"{self._where(written, key=is_key)}: {field + ': ' if field else ''}{words}")
 
     def _written(self, path: KeyPath) -> KeyPath:
@@ -173,6 +178,17 @@ class Problems:
                 return ("scenarios", place, *path[2:])
         return path
 
+    def _scenario_that_makes_no_sense(self, message: str) -> KeyPath | None:
+        """Where the first one stands of which nothing can be made, and the key in it that the message begins with."""
+        scenarios = self._document.data.get("scenarios")
+        for place, item in enumerate(scenarios if isinstance(scenarios, list) else ()):
+            try:
+                expanded([item])
+            except ValueError:
+                key = message.partition(":")[0]
+                return ("scenarios", place, key) if isinstance(item, dict) and key in item else ("scenarios", place)
+        return None
+
     def _unknown_key(self, key: str, allowed: Sequence[str]) -> str:
         """What is wrong with a key, and which may have been meant; to find that takes time: not for hundreds."""
         close = close_to(key, allowed) if len(self._found) < _MOST_TOLD else ""
@@ -184,6 +200,10 @@ class Problems:
             source = self._sources.get(path[:length])
             if source:
                 return source
+        if path and path not in self._document.values:  # nor is it the file's: what is below was put there
+            for place, source in self._sources.items():
+                if place[: len(path)] == path:
+                    return source
         return self._document.where(path, key=key)
 
 
@@ -214,6 +234,7 @@ def _allowed_keys(model: type[BaseModel], path: KeyPath) -> Iterator[str]:
             inner = _model_in(here.model_fields[step].annotation)
             here = inner or here
     yield from here.model_fields
+    yield from getattr(here, "written_instead", ())
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:

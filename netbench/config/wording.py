@@ -3,7 +3,10 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what completes names in a shell need not wait for it
+    from pydantic import ValidationError
 
 # By the type of a problem of pydantic's; what is in braces is from its context.
 _WORDS = {
@@ -53,7 +56,7 @@ _PATTERNS = {
 _UNKNOWN_NAME = re.compile(
     r"(?P<said>.*'(?P<name>[^']+)'[^';]*; )(?P<rest>(?:there|[A-Za-z]+) are (?P<known>.+))", re.S
 )
-_ONE_OF = re.compile(r"one of (?P<known>[a-z-]+(?:, [a-z-]+)*)")
+_ONE_OF = re.compile(r"one of (?P<known>'?[a-z0-9-]+'?(?:, '?[a-z0-9-]+'?)*)")
 _TIME = re.compile(r".*\d\s*(?:us|ms|s|min|h)\s*")
 _MEMORY = re.compile(r".*\d\s*[MG]i?B?\s*")
 _ALIKE = 0.65  # of difflib's ratio: `rwa` for `raw` is
@@ -65,6 +68,8 @@ def words_for(problem: Mapping[str, Any]) -> str:
     kind, context = problem["type"], problem.get("ctx", {})
     if kind in ("value_error", "assertion_error"):
         return with_hint(str(problem["msg"]).partition(", ")[2], problem["input"])
+    if kind == "missing":
+        return "is missing"
     if kind in ("literal_error", "enum"):
         return "must be " + one_of(
             problem["input"], re.findall(r"'((?:[^'\\]|\\.)*)'", str(context.get("expected", "")))
@@ -90,6 +95,12 @@ def words_for(problem: Mapping[str, Any]) -> str:
         return f"must be {_WORDS[kind].format_map(limits)}"
     # Kinds of problems that no field of netbench's has, and options of somebody's plug-in may.
     return re.sub(r"^(?:Input|Value) should ", "must ", str(problem["msg"]))
+
+
+def first_problem(error: "ValidationError") -> str:
+    """What is wrong with something that no user wrote, in one line."""
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {words_for(problem)}"
 
 
 def _as_written(limit: object, value: object) -> str:
@@ -138,5 +149,5 @@ def with_hint(text: str, value: object = None) -> str:
         close = close_to(found["name"], found["known"].split(", "))
         return f"{found['said']}did you mean {close}? {found['rest']}" if close else text
     if isinstance(value, str) and (allowed := _ONE_OF.search(text)):
-        return text + did_you_mean(value, allowed["known"].split(", "))
+        return text.removesuffix(".") + did_you_mean(value, allowed["known"].replace("'", "").split(", "))
     return text

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
+from netbench.model.unit_hints import size_hint
+
 # RFC 6985, section 4. What a link takes is less than 16,000 bytes here; and z, its MTU, is written as a number.
 _LETTERS = {
     "a": 64,
@@ -178,7 +180,8 @@ def mix_of(value: object, smallest: int, largest: int) -> FrameMix:
     if value == IMIX.name:
         return IMIX
     if not isinstance(value, Mapping):
-        raise ValueError(f"not a frame size: bytes with FCS, {smallest} to {largest}, imix or a mix; {_FOR_EXAMPLE}")
+        allowed = f"bytes with FCS, {smallest} to {largest}, imix or a mix"
+        raise ValueError(f"not a frame size: {allowed}; {_FOR_EXAMPLE}{size_hint(value)}")
     if unknown := sorted(set(value) - {"name", "genome", "sizes"}):
         raise ValueError(f"a mix has a name, a genome and maybe sizes of capital letters, no {unknown[0]}")
     name, genome, sizes = value.get("name"), value.get("genome"), value.get("sizes", {})

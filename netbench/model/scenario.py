@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BaseModel,
@@ -20,14 +20,15 @@ from pydantic import (
 from netbench.model.fields import FRAME_SIZE_SCHEMA, listed, parse_frame_size, written_size
 from netbench.model.frame_mix import FrameSize, long_as
 from netbench.model.names import Name, NicName
+from netbench.model.unit_hints import load_hint, percent_hint
 from netbench.model.units import MIN_FRAME_SIZE, Load, LoadKind
 
 VICTIM = "victim"  # the guest that is measured; all others are its neighbours
 DEDICATED = "dedicated"
 SHARED_IDLE = "shared-idle"
 
-_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-_OF_LINE_RATE, _OF_MAXIMUM = " of line rate", " of maximum"
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%(?: of (?:the )?maximum)?")
+_OF_LINE_RATE = " of line rate"
 _MOST_WORKERS = 1024
 
 
@@ -139,8 +140,9 @@ def _network(rate: object, frame_size: object) -> Network:
     except ValueError as error:
         raise ValueError(f"frame_size: {error}") from error
     if not isinstance(rate, str):
-        raise ValueError("network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max")
-    share = _SHARE.fullmatch(rate.strip().removesuffix(_OF_MAXIMUM))
+        hint = percent_hint(rate) if isinstance(rate, int | float) and 0 < rate <= 100 else load_hint(rate)
+        raise ValueError(f"network: a rate needs a unit; write for example 50%, 20000fps, 10Mbit/s or max{hint}")
+    share = _SHARE.fullmatch(rate.strip())
     if share is None:
         try:
             return Network(Load.parse(rate.removesuffix(_OF_LINE_RATE)), None, size)
@@ -195,6 +197,7 @@ class Scenario(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    written_instead: ClassVar[tuple[str, ...]] = ("network", "frame_size")  # of an activity, as expanded() reads them
 
     name: Name
     activity: ActivityField = Idle()

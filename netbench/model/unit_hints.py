@@ -79,15 +79,23 @@ def memory_hint(value: object) -> str:
 
 
 def percent_hint(value: object) -> str:
-    """The same for what is no percentage: a number up to 1 is a part of the whole."""
+    """The same for what is no percentage: a number below 1 is a part of the whole, and 1 may be that too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return ""
     found = _WRITTEN.fullmatch(str(value).strip())
     if not found or found["unit"].strip().lower() not in ("", "percent", "pct"):
         return ""
-    number = _number(found)
-    is_part = number <= 1 and not found["unit"].strip()
-    return _meant(f"{_plain(number * 100 if is_part else number)}%")
+    number, is_bare = _number(found), not found["unit"].strip()
+    percents = [number] if not is_bare or number > 1 else [number * 100] if number < 1 else [number, number * 100]
+    return _meant(*(f"{_plain(percent)}%" for percent in percents))
+
+
+def size_hint(value: object) -> str:
+    """The same for what is no frame size."""
+    written = str(value).strip().lower()
+    if bytes_meant := re.fullmatch(r"(\d{2,5})(?:\.0)?\s*(?:b|bytes?|octets?)?", written):
+        return _meant(bytes_meant[1])
+    return _meant("imix") if written and sorted(set(written)) in (["i", "m", "x"], ["i", "m"]) else ""
 
 
 def _bit_rate(number: Decimal, prefix: str, unit: str) -> str:

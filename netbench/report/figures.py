@@ -41,7 +41,7 @@ from netbench.report.panels import (
 from netbench.report.styles import Style
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import Curve, CurvePoint, RelativeMaximum
-from netbench.statistics.intervals import Interval
+from netbench.statistics.intervals import Interval, Unknown
 from netbench.statistics.outliers import outliers_of
 from netbench.statistics.totals import TrialTotals
 
@@ -341,7 +341,9 @@ def _bar_of_change(one: RelativeMaximum | None, style: Style) -> Bar:
     low, high = one.ratio.low, one.ratio.high
     ends = None if low is None or high is None else (100 * low, 100 * high)
     numbers = {**numbers_of(one.best, "throughput_mbps"), "baseline": one.baseline, **of_ratio(one.ratio)}
-    return Bar(100 * ratio, bounded(f"{100 * ratio:.0f}", one.ratio), change_hover(one, style), numbers, ends)
+    doubt = " ?" if one.ratio.unknown in (Unknown.TOO_FEW, Unknown.BASE_MAY_BE_ZERO) else ""
+    text = bounded(f"{100 * ratio:.0f}{doubt}", one.ratio)
+    return Bar(100 * ratio, text, change_hover(one, style), numbers, ends)
 
 
 def _at_loss(scale: LossScale, row: float) -> Callable[[TrialTotals], tuple[float | None, float | None]]:

@@ -7,7 +7,7 @@ baseline is the first UUT of the topology in each setting.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.frame_mix import FrameSize, frames_text, rising
@@ -15,13 +15,20 @@ from netbench.model.scenario import DEDICATED, SHARED_IDLE
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Verdict
 from netbench.model.virtualisation import Setting
-from netbench.report.formats import count, frames, mbps, mbps_spread, mean, rough_percent
+from netbench.report.formats import at_least, count, enumerated, frames, mbps, mbps_spread, mean, rough_percent
 from netbench.report.open_questions import open_questions
+from netbench.report.ratio_words import excluded, left_by, part_of
 from netbench.report.searches import bounds_text, remark
 from netbench.report.styles import label
 from netbench.statistics.groups import Group, best_groups, group_trials, grouped
-from netbench.statistics.interference import RelativeMaximum, compared, relative_maxima
-from netbench.statistics.intervals import Interval, RatioOfMeans, Unknown
+from netbench.statistics.interference import (
+    CountedLoads,
+    RelativeMaximum,
+    compared,
+    counted_loads,
+    relative_maxima,
+)
+from netbench.statistics.intervals import Interval
 from netbench.statistics.limits import LOST, with_limits, would_not_take_more
 from netbench.statistics.lost_frames import LossPlace, lost_frames_by_place
 
@@ -90,14 +97,23 @@ def _most(results: CampaignResults, groups: Sequence[Group]) -> Iterator[Finding
             yield Finding("Throughput", f"No UUT has a maximum, as {why}.", "maximum")
         return
     own = {group.uut: group for group in best if cell.holds(group)}
-    parts = [_of_setting(uuts, own, groups, results) for uuts in _by_setting(results, own)]
+    settings, counted = _by_setting(results, own), counted_loads(groups)
+    parts = [_of_setting(uuts, own, counted, results, is_alone=len(settings) == 1) for uuts in settings]
     yield Finding("Throughput", f"Of {cell}, {'; '.join(parts)} ({_repetitions(own.values())}).", "maximum")
 
 
 def _of_setting(
-    uuts: Sequence[str], own: Mapping[str, Group], groups: Sequence[Group], results: CampaignResults
+    uuts: Sequence[str],
+    own: Mapping[str, Group],
+    counted: CountedLoads,
+    results: CampaignResults,
+    *,
+    is_alone: bool,
 ) -> str:
-    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`."""
+    """`xdp forwards the most, 749 ± 139 Mbit/s, 162 % (129 … 200 %) of bridge (461 ± 64 Mbit/s); container …`.
+
+    Where there are other settings the most is that of this one: `of the 3 like it`.
+    """
     first, *_ = uuts  # the baseline, even if nothing is known of it
     there = sorted((own[uut] for uut in uuts if uut in own), key=_height, reverse=True)
 
@@ -114,14 +130,21 @@ def _of_setting(
     if not others:
         return f"{name(top.uut)} forwards {_amount(top)}"
     base = own[first]
+    tied = [one for one in there if top.limited_by and one.limited_by and one.load == top.load]
+    if len(tied) == 1 or base.uut not in {one.uut for one in tied}:
+        tied = []
     relative = [
-        f"{name(one.uut)} {_amount(one)}, {_part(compared(one, base, groups), name(first))}"
+        f"{name(one.uut)} {_amount(one)}, {part_of(compared(one, base, counted), name(first))}"
         for one in others
-        if one is not base
+        if one is not base and one.uut not in {other.uut for other in tied}
     ]
-    lead = f"{name(top.uut)} forwards the most, {_amount(top)}"
-    if top is not base:
-        lead += f", {_part(compared(top, base, groups), name(first))} ({_amount(base)})"
+    of_these = "" if is_alone else f" of the {len(there)} like {'them' if tied else 'it'}"
+    if tied:
+        lead = f"{enumerated([name(one.uut) for one in tied])} forward the most{of_these}, {_amounts(tied)}"
+    else:
+        lead = f"{name(top.uut)} forwards the most{of_these}, {_amount(top)}"
+        if top is not base:
+            lead += f", {part_of(compared(top, base, counted), name(first))} ({_amount(base)})"
     left = len(relative) - _MOST_NAMED + 1
     more = [f"and {left:,} more UUTs less"] if left > 1 else relative[_MOST_NAMED - 1 :]
     return "; ".join((lead, *relative[: _MOST_NAMED - 1], *more))
@@ -129,9 +152,19 @@ def _of_setting(
 
 def _amount(group: Group) -> str:
     """The most throughput, with what is to be known of it."""
-    spread = _spread(group.throughput_mbps)
-    most = f"{mbps(mean(group.throughput_mbps))}{spread} Mbit/s"
-    return f"≥ {most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+    most = f"{_most_of(group)} Mbit/s"
+    return f"{most}, not saturated: limited by {group.limited_by}" if group.limited_by else most
+
+
+def _amounts(tied: Sequence[Group]) -> str:
+    """The same of several that forwarded all that they were offered, at the same load."""
+    limits = enumerated(list(dict.fromkeys(str(one.limited_by) for one in tied)))
+    most = enumerated([_most_of(one) for one in tied])
+    return f"{most} Mbit/s, not saturated: limited by {limits}, so which of them could more is not known"
+
+
+def _most_of(group: Group) -> str:
+    return at_least(f"{mbps(mean(group.throughput_mbps))}{_spread(group.throughput_mbps)}", group.limited_by)
 
 
 def _spread(interval: Interval | None) -> str:
@@ -142,31 +175,6 @@ def _spread(interval: Interval | None) -> str:
         return " ± 0.1"  # rounded up
     spread = mbps_spread(interval)
     return f" ({spread})" if "…" in spread else f" {spread}"
-
-
-def _part(ratio: RatioOfMeans | None, of: str) -> str:
-    """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
-    if ratio is None or ratio.ratio is None:
-        return f"relative to {of} unknown: {ratio.why_unknown if ratio else 'nothing was received'}"
-    part = f"{_percents(ratio.ratio)} %"
-    if ratio.bound:
-        return f"{ratio.bound} {part} of {of}"
-    if ratio.unknown is Unknown.ONE_REPETITION:
-        return f"{part} of {of} (one repetition, no interval)"
-    if ratio.low is None or ratio.high is None:
-        return f"how that compares to {of} {_cannot(ratio)}"
-    limits = f"({_percents(ratio.low)} … {_percents(ratio.high)} %)"
-    return f"{part} {limits} of {of}" + ("" if ratio.significant else ", no significant difference")
-
-
-def _percents(ratio: float) -> str:
-    """Whole percents; of little a digit more."""
-    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
-
-
-def _cannot(ratio: RatioOfMeans) -> str:
-    words = ratio.why_unknown
-    return words if words.startswith("cannot") else f"cannot be told: {words}"
 
 
 def _repetitions(groups: Iterable[Group]) -> str:
@@ -182,14 +190,17 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         return
     begins: list[tuple[float, str]] = []
     never: list[tuple[float, str]] = []
+    judged: list[Group] = []
     for uut, own in grouped((one for one in groups if cell.holds(one)), lambda one: one.uut).items():
         loads = sorted((one for one in own if one.valid and one.offered_mbps), key=_offered)
         name = label(uut, results.emulated)
         first = next((place for place, one in enumerate(loads) if would_not_take_more(one)), None)
         if first is not None:
             begins.append((_offered(loads[first]), f"{name} {_too_much(loads[: first + 1])}"))
+            judged.append(loads[first])
         elif loads:
             never.append((_offered(loads[-1]), name))
+            judged.append(loads[-1])
     told = [text for _, text in sorted(begins)]
     left = len(told) - _MOST_NAMED
     parts = [*told[:_MOST_NAMED], *([f"{left:,} more UUTs at higher loads"] if left > 0 else [])]
@@ -199,11 +210,12 @@ def _first_loss(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     if parts and never:
         parts.append(f"{least} no more than that, up to {highest} Mbit/s offered")
     if parts:
-        yield Finding("Loss", f"Of these frames more than {limit} is lost by {'; '.join(parts)}.", "loss")
+        said = f"Of these frames more than {limit} is lost by {'; '.join(parts)}"
     elif never:
-        yield Finding(
-            "Loss", f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered.", "loss"
-        )
+        said = f"Of these frames no more than {limit} is lost by {least}, up to {highest} Mbit/s offered"
+    else:
+        return
+    yield Finding("Loss", f"{said} ({_repetitions(judged)}).", "loss")
 
 
 def _too_much(loads: Sequence[Group]) -> str:
@@ -261,11 +273,11 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
     maxima = relative_maxima(groups)
     if not maxima:
         return
-    worse = [one for one in maxima if one.ratio.significant and (one.isolation_index or 1.0) < 1]
-    if worse:
-        worst = min(worse, key=lambda one: one.isolation_index or 0.0)
+    worse = [(one.ratio.ratio, one) for one in maxima if one.ratio.significant and one.ratio.ratio is not None]
+    if worse := [(index, one) for index, one in worse if index < 1]:
+        _, worst = min(worse, key=lambda known: known[0])
         alike = [worst, *(one for one in maxima if _elsewhere(one, worst))][:_MOST_NAMED]
-        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {_left(one.ratio)}" for one in alike)
+        left = ", ".join(f"{label(one.victim.uut, results.emulated)} {left_by(one.ratio)}" for one in alike)
         yield Finding(
             "Neighbours",
             f"{worst.scenario} costs most: of its most throughput in {worst.baseline}, with"
@@ -275,7 +287,7 @@ def _neighbours(results: CampaignResults, groups: Sequence[Group]) -> Iterator[F
         )
         return
     cells = grouped(maxima, lambda one: label(one.victim.uut, results.emulated))
-    said = [f"{uut}: {_excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
+    said = [f"{uut}: {excluded(own)}" for uut, own in list(cells.items())[:_MOST_NAMED]]
     yield Finding("Neighbours", f"No neighbour is known to take throughput from a UUT; {'; '.join(said)}.", "isolation")
 
 
@@ -289,28 +301,6 @@ def _elsewhere(one: RelativeMaximum, worst: RelativeMaximum) -> bool:
     )
 
 
-def _left(ratio: RatioOfMeans) -> str:
-    """`49 % (42 … 57 %)`."""
-    if ratio.ratio is None:
-        return f"an unknown part ({ratio.why_unknown})"
-    part = f"{_percents(ratio.ratio)} %"
-    if ratio.bound:
-        return f"{ratio.bound} {part}"
-    if ratio.low is None or ratio.high is None:
-        return f"what {_cannot(ratio)}"
-    limits = f"{part} ({_percents(ratio.low)} … {_percents(ratio.high)} %)"
-    return limits if ratio.significant else f"{limits}, no significant change"
-
-
-def _excluded(own: Iterable[RelativeMaximum]) -> str:
-    """The largest change that is not excluded, of all neighbours."""
-    limits = [one.ratio.excluded for one in own]
-    known = [limit for limit in limits if limit is not None]
-    if known:
-        return f"a change of more than {100 * max(known):.0f} % can be excluded"
-    return next(iter(dict.fromkeys(_cannot(one.ratio) for one in own if one.ratio.why_unknown)), "none was found")
-
-
 def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
     """The highest load that each UUT forwards as the first goal has it, relative to the baseline's."""
     known = [one for one in results.searches if one.lower_fps is not None and one.state is not SearchState.FAILED]
@@ -320,13 +310,15 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
         ]
         yield Finding("Highest load", f"No search has found a highest load ({'; '.join(why)}).", "searches")
         return
-    fewest = min(len(one.streams) for one in known)
-    size = min((one.frame_size for one in known), key=rising)
     goal, scenario = known[0].goal, known[0].scenario
-    own: dict[str, SearchResult] = {}
-    for one in known:
-        if (len(one.streams), one.frame_size, one.goal, one.scenario) == (fewest, size, goal, scenario):
-            own.setdefault(one.uut, one)
+    alike = [one for one in known if (one.goal, one.scenario) == (goal, scenario)]
+    fewest = min(len(one.streams) for one in alike)
+    alike = [one for one in alike if len(one.streams) == fewest]
+    size = min((one.frame_size for one in alike), key=rising)
+    searched = grouped((one for one in alike if one.frame_size == size), lambda one: one.uut)
+    own = {uut: _of_all(same) for uut, same in searched.items()}
+    times = max(map(len, searched.values()))
+    each = f"each stream, {count(times, 'search', 'searches')} each" if times > 1 else "each stream"
     parts = []
     for uuts in _by_setting(results, own):
         base = own.get(uuts[0])
@@ -335,8 +327,16 @@ def _highest_loads(results: CampaignResults) -> Iterator[Finding]:
             parts.append(text if base is None or base is one else f"{text}, {_bounds_ratio(one, base)}")
     at = f"{frames_text(size)} in {scenario}" if scenario else frames_text(size)
     yield Finding(
-        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} (each stream).", "searches"
+        "Highest load", f"The highest load of {at} that meets {goal}: {'; '.join(parts)} ({each}).", "searches"
     )
+
+
+def _of_all(same: Sequence[SearchResult]) -> SearchResult:
+    """Of repeated searches the one with the lowest bound, and the highest upper bound of all of them."""
+    lowest = min(same, key=lambda one: one.lower_fps or 0.0)
+    tops = [one.upper_fps for one in same]
+    upper_fps = None if None in tops else max(top for top in tops if top is not None)
+    return lowest if len(same) == 1 else replace(lowest, upper_fps=upper_fps)
 
 
 def _bounds_ratio(new: SearchResult, base: SearchResult) -> str:

@@ -174,6 +174,12 @@ def count(number: int, noun: str, many: str = "") -> str:
     return f"{number:,} {noun if number == 1 else many or f'{noun}s'}"
 
 
+def enumerated(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _mean_and(mean: str, spread: str) -> str:
     return f"{mean} ({spread})" if "…" in spread else f"{mean} {spread}".strip()
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from netbench.model.campaign import CampaignResults
 from netbench.model.verdict import ReasonKind, Verdict
-from netbench.report.formats import count
+from netbench.report.formats import count, enumerated
 from netbench.statistics.groups import Group, best_groups
 from netbench.statistics.interference import relative_maxima
-from netbench.statistics.intervals import RatioOfMeans, Unknown, repetitions_for
+from netbench.statistics.intervals import MOST_REPETITIONS, RatioOfMeans, Unknown, repetitions_for
 from netbench.statistics.limits import THE_LOAD_ASKED, THE_SOURCE
 
 _MOST = 3  # questions in the sentence
@@ -113,9 +113,10 @@ def _too_few(groups: Sequence[Group]) -> Iterator[_Question]:
     wide = [one for one in relative_maxima(groups) if _is_wide(one.ratio)]
     if wide:
         needed = max(_needed(one.best, one.base) for one in wide)
+        about = f"{needed} repetitions or more" if needed >= MOST_REPETITIONS else f"about {needed} repetitions"
         uuts = dict.fromkeys(one.victim.uut for one in wide)
         yield _Question(
-            f"whether a neighbour changes {_named(uuts)} by less than its interval spans: about {needed} repetitions"
+            f"whether a neighbour changes {_named(uuts)} by less than its interval spans: {about}"
             f" (--set repetitions={needed}) or longer trials would tell",
             "isolation",
         )
@@ -161,4 +162,4 @@ def _named(uuts: Iterable[str]) -> str:
     names = list(uuts)
     if len(names) > _MOST + 1:
         return f"{', '.join(names[:_MOST])} and {len(names) - _MOST} more"
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+    return enumerated(names)

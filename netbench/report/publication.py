@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from netbench.errors import MissingError
+from netbench.errors import MissingError, UsageError
 from netbench.model.campaign import CampaignResults
-from netbench.report import figures
+from netbench.report import figures, rfc2544_section, searches, steadiness_section
 from netbench.report.chart import Chart
 from netbench.report.delay_and_order import delay_against_offered, has_delay
 from netbench.report.formats import count, mbps, mbps_spread, mean
 from netbench.report.loss_by_place import loss_by_place
 from netbench.report.markup import Column
+from netbench.report.page import OF_PAPER
 from netbench.report.palette import resolved
 from netbench.report.panels import groups_by_uut
 from netbench.report.sections import apart, views
@@ -26,6 +27,7 @@ from netbench.report.svg import chart_svg
 from netbench.report.tables import mean_column, results_columns, size_column, uut_label
 from netbench.report.text_tables import TableFormat, text_table
 from netbench.results.atomic import write_atomically
+from netbench.statistics.drift import steadiness_of
 from netbench.statistics.groups import Group, best_groups, grouped
 from netbench.statistics.interference import curves, relative_maxima
 from netbench.statistics.lost_frames import group_outcome, uuts_with_guest
@@ -47,11 +49,15 @@ def write_publication(
 ) -> list[Path]:
     """Write each figure in each format, and each table, into the directory `out`, made where it is not there.
 
-    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used.
+    The files that were written, in order. MissingError where PDF or PNG is asked for and CairoSVG cannot be used,
+    UsageError where the directory cannot be made.
     """
     encode = {form: _encoder(form) for form in figure_formats}
     shown = Shown.of(results)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be made: {error.strerror}; name another directory with -o DIR") from None
     written = []
     for name, chart in charts_of(shown):
         for form in figure_formats:
@@ -66,19 +72,43 @@ def write_publication(
 
 def charts_of(shown: Shown) -> Iterator[tuple[str, Chart]]:
     """The figures of the page by the names that they have there; of several scales the first."""
+    yield from _of_searches(shown)
+    yield from _of_groups(shown)
+    if not shown.results.searches:
+        steady = steadiness_section.with_figures(steadiness_of(shown.groups))
+        yield from _drawn(steady, lambda one: one.uut, steadiness_section.residuals_in_time, "steadiness", shown)
+
+
+def _drawn(
+    items: Sequence[Item],
+    uut_of: Callable[[Item], str],
+    draw: Callable[[Sequence[Item], Mapping[str, Style]], Chart],
+    name: str,
+    shown: Shown,
+) -> Iterator[tuple[str, Chart]]:
+    """A figure for each setting that UUTs are in, as on the page."""
+    for part in apart(items, uut_of, shown.looks, name):
+        if part.items:
+            yield part.name, draw(part.items, shown.looks)
+
+
+def _of_searches(shown: Shown) -> Iterator[tuple[str, Chart]]:
+    results = shown.results
+    for place, own in enumerate(searches.with_figures((*results.searches, *results.maxima_searches)).values()):
+        yield from _drawn(own, lambda one: one.uut, searches.highest_loads, f"searches-{place}", shown)
+    tested = rfc2544_section.tested(results.searches)
+    for place, rows in enumerate(rfc2544_section.with_figures(tested).values()):
+        draw = rfc2544_section.throughput_graph
+        yield from _drawn(rows, lambda row: row[0].uut, draw, f"rfc2544-throughput-{place}", shown)
+        if rfc2544_section.has_losses(rows):
+            draw = rfc2544_section.loss_graph
+            yield from _drawn(rows, lambda row: row[0].uut, draw, f"rfc2544-loss-{place}", shown)
+
+
+def _of_groups(shown: Shown) -> Iterator[tuple[str, Chart]]:
     groups, looks = shown.groups, shown.looks
     choice = views(groups)
-
-    def drawn(
-        items: Sequence[Item],
-        uut_of: Callable[[Item], str],
-        draw: Callable[[Sequence[Item], Mapping[str, Style]], Chart],
-        name: str,
-    ) -> Iterator[tuple[str, Chart]]:
-        for part in apart(items, uut_of, looks, name):
-            if part.items:
-                yield part.name, draw(part.items, looks)
-
+    drawn = partial(_drawn, shown=shown)
     for view in choice:
         yield from drawn(view.groups, _uut, figures.offered_against_throughput, f"throughput-{view.name}")
         yield from drawn(view.groups, _uut, figures.loss_against_offered, f"loss-{view.name}")
@@ -93,8 +123,12 @@ def charts_of(shown: Shown) -> Iterator[tuple[str, Chart]]:
         if len(scenarios) == 1 or len({group.sources for group in own}) > 1:
             name = "maximum" if len(scenarios) == 1 else f"maximum-{place}"
             yield from drawn(own, _uut, figures.most_throughput, name)
-    for sources, maxima in sorted(grouped(relative_maxima(groups), lambda one: one.victim.sources).items()):
-        yield from drawn(maxima, lambda one: one.victim.uut, figures.relative_maximum, f"isolation-{sources}")
+    maxima = relative_maxima(groups)
+    beside_forwarding = [one for one in maxima if one.best.forwarding]
+    as_figure_5 = beside_forwarding if shown.results.profile.startswith(OF_PAPER) else []
+    for name, which in (("isolation", maxima), ("relative-maximum", as_figure_5)):
+        for sources, own_maxima in sorted(grouped(which, lambda one: one.victim.sources).items()):
+            yield from drawn(own_maxima, lambda one: one.victim.uut, figures.relative_maximum, f"{name}-{sources}")
     for sources, own_curves in sorted(grouped(curves(groups), lambda one: one.victim.sources).items()):
         for place, alike in enumerate(grouped(own_curves, lambda one: one.disturbance).values()):
             name = f"{sources}-{place}"

@@ -33,6 +33,16 @@ def tested(searches: Iterable[SearchResult]) -> list[Row]:
     return [(one, one.tests) for one in searches if one.tests is not None]
 
 
+def with_figures(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
+    """What is drawn by `throughput_graph` and `loss_graph`, figures for each scenario and number of sources."""
+    return grouped(rows, lambda row: (row[0].scenario, len(row[0].streams)))
+
+
+def has_losses(rows: Iterable[Row]) -> bool:
+    """Whether there is anything for `loss_graph`."""
+    return any(tests.losses for _, tests in rows)
+
+
 def latency_text(tests: Rfc2544Tests) -> str:
     """The mean of the trials, in µs; why there is none."""
     found = tests.latency
@@ -119,14 +129,14 @@ def rfc2544_section(results: CampaignResults, looks: Mapping[str, Style]) -> Ite
 
 
 def _by_scenario(rows: Sequence[Row], looks: Mapping[str, Style]) -> Iterator[Html]:
-    parts = grouped(rows, lambda row: (row[0].scenario, len(row[0].streams)))
+    parts = with_figures(rows)
     for place, ((scenario, sources), own) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")
         yield element("h4", "Throughput (section 26.1)")
         yield drawn_apart(own, lambda row: row[0].uut, looks, throughput_graph, f"rfc2544-throughput-{place}")
         yield from _table(own, looks, "Latency (section 26.2)", lambda tests: tests.latency is not None, _LATENCY)
-        if any(tests.losses for _, tests in own):
+        if has_losses(own):
             yield element("h4", "Frame loss rate (section 26.3)")
             yield drawn_apart(own, lambda row: row[0].uut, looks, loss_graph, f"rfc2544-loss-{place}")
         bursts = "Back-to-back frames (section 26.4, RFC 9004; by halving)"

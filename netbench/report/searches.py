@@ -104,10 +104,14 @@ def searches_section(results: CampaignResults, looks: Mapping[str, Style]) -> It
     )
 
 
+def with_figures(rows: Iterable[SearchResult]) -> dict[tuple[str, int], list[SearchResult]]:
+    """What is drawn by `highest_loads`, a figure for each scenario and number of sources."""
+    known = (one for one in rows if one.lower_fps is not None and one.state is not SearchState.FAILED)
+    return grouped(known, lambda one: (one.scenario, len(one.streams)))
+
+
 def _drawn(rows: Sequence[SearchResult], looks: Mapping[str, Style]) -> Iterable[Html]:
-    """A figure for each scenario and number of sources."""
-    known = [one for one in rows if one.lower_fps is not None and one.state is not SearchState.FAILED]
-    parts = grouped(known, lambda one: (one.scenario, len(one.streams)))
+    parts = with_figures(rows)
     for place, ((scenario, sources), own) in enumerate(parts.items()):
         if len(parts) > 1:
             yield element("h3", f"{scenario}, {count(sources, 'source')}")

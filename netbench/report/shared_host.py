@@ -50,7 +50,7 @@ def shared_host_sections(
             "Interference: what neighbours leave to a UUT",
             note(
                 f"The most throughput beside a neighbour, in percent of the most without ({baselines_named(maxima)}):"
-                " bars that end at the dotted line are undisturbed."
+                " bars that end at the dotted line are undisturbed, and one with a ? is of too few repetitions to tell."
             ),
             _by_sources(maxima, lambda own, sources: _relative(own, looks, f"isolation-{sources}")),
             element("h3", "Where each UUT was disturbed most"),

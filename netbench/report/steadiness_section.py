@@ -39,7 +39,7 @@ def steadiness_section(
     found: Sequence[Steadiness], groups: Sequence[Group], warm_ups: Sequence[WarmUpTrial], looks: Mapping[str, Style]
 ) -> Iterator[Section]:
     """Nothing where no cell was measured twice, and nothing to warm up: of single trials nothing can be told."""
-    shown = [one for one in found if one.residuals]
+    shown = with_figures(found)
     if not shown:
         if warm_ups:
             yield section("steadiness", "Along time", *_warm_ups(warm_ups, looks))
@@ -64,6 +64,11 @@ def steadiness_section(
         *_outliers(groups, looks),
         *_warm_ups(warm_ups, looks),
     )
+
+
+def with_figures(found: Sequence[Steadiness]) -> list[Steadiness]:
+    """What is drawn by `residuals_in_time`: where a cell was measured twice."""
+    return [one for one in found if one.residuals]
 
 
 def residuals_in_time(found: Sequence[Steadiness], looks: Mapping[str, Style]) -> Chart:

@@ -17,6 +17,7 @@ _OF_LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    **{sign: f"${sign}$" for sign in "<>|"},
     "±": r"$\pm$",
     "≥": r"$\ge$",
     "≤": r"$\le$",

@@ -10,6 +10,7 @@ from typing import IO, Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.linux.state import lock_file
 from netbench.model.campaign import CampaignResults
@@ -174,9 +175,7 @@ class ResultDirectory:
                 f"{self.path}: is no result directory of `netbench run`: manifest.json: {error.strerror}"
             ) from error
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"])) or "the whole"
-            raise UsageError(f"{self.manifest}: is damaged: {field}: {first['msg']}") from error
+            raise UsageError(f"{self.manifest}: is damaged: {first_problem(error)}") from error
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{self.manifest}: is damaged: {error}") from error
         return manifest

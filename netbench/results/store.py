@@ -9,6 +9,7 @@ from typing import overload
 
 from pydantic import TypeAdapter, ValidationError
 
+from netbench.config.wording import first_problem
 from netbench.errors import TestbedError, UsageError
 from netbench.model.campaign import Boot, WarmUpTrial
 from netbench.model.frame_mix import mean_bytes
@@ -225,7 +226,7 @@ class Store:
                     trial = _TRIAL.validate_json(document, strict=True, context=known)
                     yield Counters(*of_counters).given_to(trial) if counters else trial
                 except ValidationError as error:
-                    raise ValueError(f"trial {key}: {_wrong(error)}") from error
+                    raise ValueError(f"trial {key}: {first_problem(error)}") from error
 
     def added_up(self) -> Iterator[tuple[TrialResult, int]]:
         """Trials of a UUT and verdict that have the same counters as one, and how many they are.
@@ -247,7 +248,7 @@ class Store:
         try:
             yield self._connection
         except (sqlite3.Error, TypeError, ValueError) as error:
-            wrong = _wrong(error) if isinstance(error, ValidationError) else error
+            wrong = first_problem(error) if isinstance(error, ValidationError) else error
             raise UsageError(f"{self._path}: is damaged: {wrong}") from error
 
     @contextmanager
@@ -264,12 +265,6 @@ class Store:
 def _has_warm_ups(db: sqlite3.Connection) -> bool:
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'warm_up_trials'"
     return db.execute(query).fetchone() is not None
-
-
-def _wrong(error: ValidationError) -> str:
-    """What is wrong with a document, in one line."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 def _document(trial: TrialResult) -> str:

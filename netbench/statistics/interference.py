@@ -102,28 +102,35 @@ def relative_maxima(groups: Iterable[Group]) -> tuple[RelativeMaximum, ...]:
     """
     everything = tuple(groups)
     best = best_groups(everything)
-    bases = baselines(best)
+    bases, counted = baselines(best), counted_loads(everything)
     found = []
     for group in best:
         base = bases.get(group.victim)
-        if base is not None and group is not base and (ratio := compared(group, base, everything)) is not None:
+        if base is not None and group is not base and (ratio := compared(group, base, counted)) is not None:
             found.append(RelativeMaximum(group, base, ratio))
     return tuple(found)
 
 
-def compared(new: Group, base: Group, groups: Iterable[Group]) -> RatioOfMeans | None:
+CountedLoads = Mapping[tuple[Victim, str, Load], bool]
+
+
+def counted_loads(groups: Iterable[Group]) -> CountedLoads:
+    """By victim, scenario and load whether that counts as a maximum, of all loads that were tried."""
+    return {(*_side(one), one.load): one.counts_as_maximum for one in groups}
+
+
+def compared(new: Group, base: Group, counted: CountedLoads) -> RatioOfMeans | None:
     """One maximum ÷ another of frames of the same size, which may be of another UUT or scenario; None without a mean.
 
     Symmetric: the higher one has to be at a load that counts on the side of the lower one too, whichever that is, or
-    one that nobody tried there though its own limit had been found. `groups` are those of the campaign.
+    one that nobody tried there though its own limit had been found. `counted` are all loads of the campaign.
     """
     most, most_of_base = new.throughput_fps, base.throughput_fps
     if most is None or most_of_base is None:
         return None
-    counts = {_place(one): one.counts_as_maximum for one in groups}
 
     def tried(load_of: Group, side: Group) -> bool:
-        return counts.get((*_side(side), load_of.load), not side.limited_by)
+        return counted.get((*_side(side), load_of.load), not side.limited_by)
 
     return ratio_of_maxima(
         most,
@@ -137,10 +144,6 @@ def compared(new: Group, base: Group, groups: Iterable[Group]) -> RatioOfMeans |
 
 def _side(group: Group) -> tuple[Victim, str]:
     return group.victim, group.scenario
-
-
-def _place(group: Group) -> tuple[Victim, str, Load]:
-    return *_side(group), group.load
 
 
 def ratio_of_maxima(
@@ -174,10 +177,10 @@ def ratio_of_maxima(
 
 
 def worst_isolation(maxima: Iterable[RelativeMaximum]) -> tuple[RelativeMaximum, ...]:
-    """Of each UUT the one with the lowest isolation index; the first of several as low."""
+    """Of each UUT the one with the lowest isolation index, of those with limits if any has; the first of several."""
     known = ((one, one.isolation_index) for one in maxima if one.isolation_index is not None)
     by_uut = grouped(known, lambda one: one[0].victim.uut)
-    return tuple(min(own, key=lambda one: one[1])[0] for own in by_uut.values())
+    return tuple(min(own, key=lambda one: (one[0].ratio.unknown is not None, one[1]))[0] for own in by_uut.values())
 
 
 def matrix(groups: Sequence[Group]) -> Matrix:

@@ -7,6 +7,7 @@ from math import ceil, floor, fsum, log, log10, sqrt
 from typing import Literal
 
 CONFIDENCE = 0.95
+MOST_REPETITIONS = 50  # that anybody is advised to make
 _MOST_DECIMALS = 6
 
 
@@ -74,15 +75,17 @@ def counting_error(events: int) -> float:
 def repetitions_for(interval: Interval, wanted: float) -> int:
     """With how many repetitions the half width would be so much of the mean, or less, if they scatter as those do.
 
-    3 where a single one tells no scatter, 50 where it would take more, and never fewer than there are.
+    3 where a single one tells no scatter, MOST_REPETITIONS where it would take more, and never fewer than there are.
     """
     if interval.half_width is None:
         return 3
     spread = interval.half_width * sqrt(interval.n) / _student_t(interval.n - 1)
     enough = (
-        n for n in range(max(2, interval.n), 50) if _student_t(n - 1) * spread / sqrt(n) <= wanted * interval.mean
+        n
+        for n in range(max(2, interval.n), MOST_REPETITIONS)
+        if _student_t(n - 1) * spread / sqrt(n) <= wanted * interval.mean
     )
-    return next(enough, 50)
+    return next(enough, max(interval.n, MOST_REPETITIONS))
 
 
 class Unknown(Enum):

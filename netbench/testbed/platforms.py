@@ -32,12 +32,14 @@ _STATUS = {Reality.REAL: Status.OK, Reality.NOT_HERE: Status.ABSENT}
 class Platform:
     """A kind of UUT with its defaults: the class that declares it, what it would need, and what may be run inside.
 
-    `plan` is None where options without a default decide that.
+    `plan` is None where options without a default decide that, and where the class of somebody's plug-in fails to tell:
+    then `broken` says how.
     """
 
     name: str
     kind: type[UnitUnderTest] | type[Vmm]
     plan: UutPlan | None
+    broken: str = ""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -70,11 +72,20 @@ class Judgement:
 
 def platforms() -> list[Platform]:
     """All kinds of UUT that are installed."""
-    return [Platform(name, kind, _plan(kind)) for name, kind in plugins(UUTS).items()]
+    return [_platform(name, kind) for name, kind in plugins(UUTS).items()]
+
+
+def _platform(name: str, kind: type[UnitUnderTest] | type[Vmm]) -> Platform:
+    try:
+        return Platform(name, kind, _plan(kind))
+    except Exception as error:  # whatever somebody's plug-in does: what is told of the others does not depend on it
+        return Platform(name, kind, None, f"{type(error).__name__}: {error}")
 
 
 def judge(platform: Platform, found: Mapping[str, Check]) -> Judgement:
     """What it is here, by what `netbench doctor` found of its needs."""
+    if platform.broken:
+        return Judgement(Reality.UNKNOWN, platform.broken)
     emulated_without = getattr(platform.kind, "emulated_without", "")
     looked_at = [found[name] for name in sorted(platform.needs - {emulated_without}) if name in found]
     if lacking := [one for one in looked_at if one.status in (Status.MISSING, Status.ABSENT)]:

@@ -7,7 +7,11 @@ from base64 import b64decode
 from dataclasses import dataclass
 from typing import Any
 
+from netbench.model.campaign import CampaignResults
 from netbench.report.chart import Chart, Form, Series
+from netbench.report.page import report_page
+from netbench.report.publication import charts_of
+from netbench.report.shown import Shown
 
 _PACKED = '<script type="application/(gzip|json)">([^<]*)</script>'
 _FIGURE = r'<figure class="figure" id="figure-([^"]*)">(.*?)</figure>'
@@ -57,6 +61,12 @@ def figures_on(source: str) -> list[OnPage]:
         markup = {scale[1]: content[: caption.start()], **more["scales"]}
         found.append(OnPage(name, rows, more["tips"], markup, caption[1]))
     return found
+
+
+def names_as_files_and_on_page(results: CampaignResults) -> tuple[list[str], list[str]]:
+    """What the figures of a campaign are called as files, and on its page, in order of names."""
+    files = [name for name, _ in charts_of(Shown.of(results))]
+    return sorted(files), sorted(figure.name for figure in figures_on(report_page(results)))
 
 
 def of_form(chart: Chart, *forms: Form) -> list[Series]:

@@ -196,8 +196,12 @@ def test_a_device_is_set_up_as_one_and_its_ports_are_not_kept_or_changed_as_thos
 
 def test_a_router_has_the_addresses_and_knows_its_sink():
     commands = [change.command for change in base_changes(topology(hosts=with_dut(forward="route")), "dut")]
-    assert "ip address replace 198.18.1.1/24 dev p1" in commands or "ip address add 198.18.1.1/24 dev p1" in commands
-    assert any("198.19.1.2" in one and "02:6e:62:00:02:02" in one and "dev p2" in one for one in commands)
+    assert commands[-3:] == [
+        "ip address add 198.18.1.1/24 dev p1",
+        "ip address add 198.19.1.1/24 dev p2",
+        "ip neigh replace 198.19.1.2 lladdr 02:6e:62:00:02:02 dev p2 nud permanent",
+    ]
+    assert "sysctl -w net.ipv4.ip_forward=1" in commands
 
 
 def test_ports_of_a_vm_are_lent_as_those_of_a_machine():

@@ -11,7 +11,6 @@ from importlib.metadata import version
 import pytest
 
 from netbench.campaign import runner as campaign
-from netbench.cli import main as cli
 from netbench.errors import ExitCode, MissingError, TestbedError, UsageError
 from netbench.hosts.signals import Stopped
 from netbench.linux.cleaning import Cleaned
@@ -44,23 +43,6 @@ COMMANDS = [
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as done:
-            code = int(done.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
 def results(tmp_path):
     """A campaign of two trials, complete."""
     directory = ResultDirectory(tmp_path / "results")
@@ -88,9 +70,10 @@ def test_every_command_explains_itself(command):
 
 
 def test_the_list_of_commands_says_what_each_is_in_80_columns(command):
-    listed = command("-h")[1].partition("Commands:\n")[2].splitlines()
-    assert max(map(len, listed)) <= 80
-    assert not [line for line in listed if "..." in line]
+    for group in ((), ("image",), ("hosts",)):
+        listed = command(*group, "-h")[1].partition("Commands:\n")[2].splitlines()
+        assert max(map(len, listed)) <= 80
+        assert not [line for line in listed if "..." in line]
 
 
 def test_its_version(command):
@@ -179,7 +162,7 @@ WRONG = [
     (("run",), "Missing argument"),
     (("run", "netns"), "Missing argument"),
     (("run", "netns", "quick", "--no-such-option"), "No such option: --no-such-option"),
-    (("run", "netns", "quick", "--seed", "x"), "'--seed'"),
+    (("run", "netns", "quick", "--seed", "x"), "'--seed': must be a whole number"),
     (
         ("run", "nets", "quick"),
         "nets: no such topology: neither a file nor one of the shipped ones; did you mean netns?",
@@ -204,18 +187,20 @@ WRONG = [
     ),
     (("report", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
     (("export", "/no/such/place"), "/no/such/place: is no result directory of `netbench run`"),
-    (("export", "/no/such/place", "--format", "xml"), "'xml' is not one of 'csv', 'json', 'parquet'"),
+    (("export", "/no/such/place", "--format", "xml"), "'--format': 'xml' is not one of 'csv', 'json', 'parquet'"),
+    (("search", "netns", "--method", "mlr"), "'loss-rate', 'sweep'; did you mean mlrsearch?"),
+    (("compare", "a", "b", "--fail-on-regression", "-1"), "'--fail-on-regression': must be at least 0"),
     (("analyze", "/no/such/file"), "/no/such/file"),
     (("analyze", "/"), "/: not a regular file"),
     (("analyze", "/dev/null"), "/dev/null"),
-    (("selftest", "--frames", "99"), "100"),
+    (("selftest", "--frames", "99"), "'--frames': must be at least 100"),
     (("selftest", "nets"), "nets: no such topology"),
     (("selftest", "--generator", "trafgen"), "'trafgen' is no kind of generator; there are afpacket, auto, pktgen"),
     (("doctor", "nets"), "nets: no such topology"),
     (("list", "netns"), "unexpected extra argument"),
     (("init",), "name the ports that send and receive, in pairs, or netns"),
-    (("schema",), "Missing argument"),
-    (("schema", "result"), "'result' is not one of 'topology', 'profile'"),
+    (("schema",), "Missing argument 'WHAT'. Choose from:\n    topology,\n    profile"),
+    (("schema", "result"), "'WHAT': 'result' is not one of 'topology', 'profile'"),
     (("clean", "now"), "unexpected extra argument"),
 ]
 
@@ -418,6 +403,15 @@ def test_exporting(command, results, tmp_path):
     assert [line.split(",")[9] for line in out.splitlines()] == ["received_frames", "1000", "930"]
     assert command("export", results.path, "--format", "json", "-o", tmp_path / "x.json") == (0, "", "")
     assert json.loads((tmp_path / "x.json").read_text())
+
+
+def test_figures_leave_no_place_for_what_the_numbers_are_told_as(command, results, tmp_path):
+    code, out, err = command(
+        *("export", results.path, "--figures", "svg", "--format", "csv", "--aggregate", "-o", tmp_path / "x")
+    )
+    assert (code, out) == (ExitCode.USAGE, "")
+    assert "leave out --format, --aggregate, or --figures and --tables" in err
+    assert not (tmp_path / "x").exists()
 
 
 def test_reporting_elsewhere(command, results, tmp_path):

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from netbench.cli import main as cli
 from netbench.errors import ExitCode
 from netbench.model.search import SearchResult, SearchState
 from netbench.model.verdict import Reason, ReasonKind
@@ -17,24 +16,6 @@ from tests.unit.inputs import topology
 from tests.unit.report_page import Page
 from tests.unit.results_factory import MANIFEST, campaign
 from tests.unit.steadiness_factory import Made
-
-
-@pytest.fixture
-def compare(monkeypatch, capsys):
-    """Run the command in this process: exit code, stdout, stderr."""
-
-    def run(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["netbench", "compare", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "80")
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as done:
-            code = int(done.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def without(field):
         (b"\xff\xfe\x00", "manifest.json: is damaged"),
         (b"[]", "manifest.json: is damaged: the whole"),
         (b"[" * 100_000, "manifest.json: is damaged"),
-        *((without(field), f"manifest.json: is damaged: {field}: Field required") for field in NEEDED),
+        *((without(field), f"manifest.json: is damaged: {field}: is missing") for field in NEEDED),
         (json.dumps({**MANIFEST, "planned_trials": "many"}).encode(), "manifest.json: is damaged: planned_trials"),
         (json.dumps({**MANIFEST, "uuts": None}).encode(), "manifest.json: is damaged: uuts"),
     ],

@@ -130,7 +130,12 @@ def test_what_the_documentation_does_with_pandas_works(tmp_path, monkeypatch, ca
     for form in ("csv", "json"):
         export(results, form, False, tmp_path / f"trials.{form}")
     monkeypatch.chdir(tmp_path)
-    exec(snippet, {})
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["kvm", "cpu-heavy", "64", "1000fps", "0.471072", "0.00095", "2"] in lines
-    assert len(lines) == 2 + 5, "a row for each UUT and scenario, none for neighbours"
+    (of_json,) = [line for line in snippet.splitlines() if "json.loads" in line]
+    for read in (snippet, snippet.replace(of_json, "")):
+        exec(read, {})
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ["kvm", "cpu-heavy", "64", "1000fps", "0.471072", "0.00095", "2"] in lines
+        assert len(lines) == 2 + 5, "a row for each UUT and scenario, none for neighbours"
+    export(campaign([trial(stream_counts())]), "csv", False, tmp_path / "trials.csv")
+    exec(snippet.replace(of_json, ""), {})
+    assert capsys.readouterr().out.splitlines()[-1].split()[-1] == "1", "also where there are no neighbours at all"

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from netbench.cli.publishing import publish
+from netbench.cli.export import publish
 from netbench.errors import MissingError, UsageError
 from netbench.report import palette
 from netbench.report.chart import Axis, Chart, Form, Guide, Look, Mark, Panel, Series
@@ -21,7 +21,7 @@ from netbench.report.shown import Shown
 from netbench.report.svg import PLOT_HEIGHT, chart_svg, panel_svg, words
 from netbench.report.text_tables import TableFormat
 from netbench.report.ticks import ticks_of
-from tests.unit.charts import figures_on
+from tests.unit.charts import figures_on, names_as_files_and_on_page
 from tests.unit.interference_factory import small_campaign
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, guests
@@ -106,7 +106,8 @@ def test_every_figure_is_a_file_in_each_format_of_exactly_the_numbers_of_the_pag
     written = write_publication(RESULTS, list(FigureFormat), [], tmp_path / "out")
     on_page = {figure.name: figure for figure in figures_on(report_page(RESULTS))}
     names = {path.stem for path in written}
-    assert {"throughput-dedicated", "loss-cpu-heavy", "maximum-scenarios", "isolation-1"} <= names <= set(on_page)
+    assert {"throughput-dedicated", "loss-cpu-heavy", "maximum-scenarios", "isolation-1", "steadiness"} <= names
+    assert names == set(on_page)
     for name in names:
         svg, pdf, png, table = (
             (tmp_path / "out" / f"{name}.{form}").read_bytes() for form in ("svg", "pdf", "png", "csv")
@@ -121,6 +122,11 @@ def test_every_figure_is_a_file_in_each_format_of_exactly_the_numbers_of_the_pag
         assert columns == list(on_page[name].rows[0])
         shown = [["" if value is None else str(value) for value in row.values()] for row in on_page[name].rows]
         assert rows == shown
+
+
+def test_those_of_each_setting_are_files_too():
+    files, on_page = names_as_files_and_on_page(guests())
+    assert files == on_page
 
 
 def test_emulated_uuts_are_said_to_be_so_in_every_file():
@@ -145,6 +151,8 @@ def test_tables_have_the_words_of_the_page_and_what_latex_would_misunderstand_is
     assert r"9.900 \%" in lost
     assert lost.endswith(r" \\")
     assert not re.search(r"(?<!\\)[%#]", latex["results-dedicated"])
+    assert "$<$ 0.15" in latex["results-dedicated"], "fonts of LaTeX have another sign there"
+    assert not re.search(r"(?<!\$)[<>|]", "".join(latex.values()))
 
 
 def test_formats_that_there_are_not_and_files_without_a_directory_are_refused(tmp_path):
@@ -157,6 +165,10 @@ def test_formats_that_there_are_not_and_files_without_a_directory_are_refused(tm
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file is a file"):
         publish(RESULTS, "svg", None, tmp_path / "file")
+    with pytest.raises(UsageError, match="file/below: cannot be made: Not a directory; name another"):
+        publish(RESULTS, "svg", None, tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match="--figures: name at least one of svg, pdf, png, csv"):
+        publish(RESULTS, "", None, tmp_path)
     assert publish(campaign(planned=3), "svg", None, tmp_path) == "nothing to draw: no trial has been measured"
     listed = publish(RESULTS, "csv", "latex", tmp_path / "new").splitlines()
     assert all(Path(name).is_file() for name in listed)

@@ -47,7 +47,7 @@ def test_who_forwards_how_much_relative_to_the_first_uut_where_loss_begins_and_w
     )
     assert begins == (
         "Of these frames more than 0.5 % is lost by other from 134.4 Mbit/s or less on (10.0 % ± 1.2);"
-        " raw from between 67.2 and 134.4 Mbit/s on (25.0 % ± 1.2)."
+        " raw from between 67.2 and 134.4 Mbit/s on (25.0 % ± 1.2) (n = 3)."
     )
     assert lost == "Of 210,000 frames lost in 9 valid trials, 100 % were lost at uut."
 
@@ -62,8 +62,8 @@ def test_a_maximum_that_the_load_asked_limits_is_a_lower_bound_and_so_is_what_re
         [*at(200_000, 200_000, 200_000), *at(200_000, 180_000, 180_100, uut="other")], uuts=("raw", "other")
     )
     assert "raw forwards the most, ≥ 134.4 ± 0.1 Mbit/s, not saturated: limited by the load asked" in text
-    assert "other 121.0 ± 0.4 Mbit/s, ≤ 90 % of raw (n = 2)" in text
-    assert begins.endswith("; raw no more than that, up to 134.4 Mbit/s offered.")
+    assert "other 121.0 ± 0.4 Mbit/s, ≤ 90 % (up to 90 %) of raw (n = 2)" in text
+    assert begins.endswith("; raw no more than that, up to 134.4 Mbit/s offered (n = 2).")
     assert chart == "maximum"
     assert unsaid == (
         "What raw can forward beyond what is marked ≥, limited by the load asked: higher loads"
@@ -73,7 +73,7 @@ def test_a_maximum_that_the_load_asked_limits_is_a_lower_bound_and_so_is_what_re
 
 def test_where_nothing_is_lost_up_to_which_load_is_said():
     _, (_, begins), (_, lost), _ = said(at(200_000, 200_000, 200_000))
-    assert begins == "Of these frames no more than 0.5 % is lost by raw, up to 134.4 Mbit/s offered."
+    assert begins == "Of these frames no more than 0.5 % is lost by raw, up to 134.4 Mbit/s offered (n = 2)."
     assert lost == "No frame was lost in 2 valid trials."
 
 
@@ -113,7 +113,50 @@ def test_two_repetitions_that_scatter_tell_no_ratio_and_how_many_would():
         "isolation",
         "No neighbour is known to take throughput from a UUT; raw: cannot be told with n = 2.",
     )
-    assert "hether a neighbour changes raw by less than its interval spans: about 50 repetitions" in unsaid
+    assert "hether a neighbour changes raw by less than its interval spans: 50 repetitions or more" in unsaid
+
+
+def test_a_bound_has_the_limit_that_there_is_and_none_of_two_repetitions_that_tell_nothing():
+    (_, text), *_ = said(
+        [*at(200_000, 200_000, 200_000), *at(200_000, 120_000, 124_000, uut="other")], uuts=("raw", "other")
+    )
+    assert "other 82.0 ± 17.1 Mbit/s, ≤ 61 % (up to 74 %) of raw" in text
+    (_, text), *_ = said(
+        [*at(200_000, 200_000, 200_000), *at(200_000, 40_000, 140_000, uut="other")], uuts=("raw", "other")
+    )
+    assert "how that compares to raw cannot be told with n = 2" in text
+
+
+def test_of_those_that_forwarded_everything_at_the_highest_load_none_is_said_to_be_the_best():
+    (_, text), *_ = said(
+        [
+            *at(200_000, 199_900, 199_901, 199_902),
+            *at(200_000, 199_950, 199_951, 199_952, uut="other"),
+            *at(200_000, 150_000, 151_000, 149_000, uut="slow"),
+        ],
+        uuts=("raw", "other", "slow"),
+    )
+    assert text == (
+        "Of 64-byte frames, alone, other and raw forward the most, ≥ 134.4 ± 0.1 and ≥ 134.3 ± 0.1 Mbit/s, not"
+        " saturated: limited by the load asked, so which of them could more is not known; slow 100.8 ± 1.7 Mbit/s,"
+        " ≤ 75 % (up to 76 %) of raw (n = 3)."
+    )
+
+
+def test_a_neighbour_that_takes_everything_costs_most():
+    heavy = [*at(200_000, 0, 0, 0, scenario="cpu-heavy"), *at(200_000, 75_000, 75_100, 75_050, scenario="cpu-light")]
+    texts = dict(said([*at(200_000, 150_000, 151_000, 149_000), *heavy]))
+    assert texts["isolation"].startswith("cpu-heavy costs most: ")
+    assert "it leaves raw 0 % (0 … " in texts["isolation"]
+
+
+def test_a_change_that_can_be_excluded_of_one_neighbour_is_none_of_another():
+    light = at(200_000, 150_000, 151_000, scenario="cpu-light")
+    heavy = at(200_000, 60_000, 140_000, scenario="cpu-heavy")
+    *_, (_, costs), _ = said([*at(200_000, 150_000, 151_000), *light, *heavy])
+    assert costs.endswith(
+        "raw: a change of more than 7 % can be excluded, and of cpu-heavy it cannot be told with n = 2."
+    )
 
 
 def test_an_invalid_baseline_leaves_numbers_that_are_relative_to_nothing():
@@ -179,6 +222,7 @@ def test_emulated_uuts_are_relative_to_those_of_their_own_kind_alone():
     assert "e1000 (emulated)" in most.text
     assert "of raw" not in most.text
     assert "of virtio (emulated)" in most.text
+    assert "virtio (emulated) forwards the most of the 3 like it, " in most.text
     assert str(unsaid).startswith("What cannot be said: (1) what 4 of 148 planned trials would show")
 
 

@@ -1,5 +1,6 @@
 """`netbench init`: two files that `netbench run` takes as they are, and nothing of the user's is overwritten."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def test_namespaces(tmp_path):
     assert not {one.nic: one.addresses for one in request.topology.ports()}
 
 
+def test_what_stands_there_as_a_comment_can_be_had(tmp_path):
+    made(tmp_path, "netns")
+    topology, profile = tmp_path / "topology.yaml", tmp_path / "profile.yaml"
+    topology.write_text(re.sub(r"^( *)# (- \{name|neighbours:|  - \{name)", r"\1\2", topology.read_text(), flags=re.M))
+    profile.write_text(profile.read_text().replace("# scenarios:", "scenarios:"))
+    request = read_request(topology, profile)
+    assert request.uuts == ("bridge", "route", "container", "vm")
+    assert request.scenarios == ("dedicated", "shared-idle", "cpu-heavy")
+
+
 def test_ports_in_pairs_with_the_rates_that_they_have(tmp_path, ports):
     request = made(tmp_path, "eth1", "eth2")
     assert sorted({one.nic: one.addresses for one in request.topology.ports()}) == ["eth1", "eth2"]
@@ -80,6 +91,7 @@ def test_it_asks_where_somebody_is_there(tmp_path, ports):
         (("eth1",), "ports come in pairs"),
         (("eth1", "eth1"), "ports come in pairs"),
         (("eth1", "eth0"), "port eth0: no"),
+        (("netns", "eth1"), "netns stands alone"),
     ],
 )
 def test_what_cannot_be_made_leaves_nothing(tmp_path, ports, words, says):

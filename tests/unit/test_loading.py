@@ -142,6 +142,14 @@ def test_a_wrong_option_of_a_generator_is_compared_with_those_of_its_kind():
         ),
         ("frame_sizes:\n  - 64\n  - 99999\nloads: [max]\n", ":3:5: frame_sizes[1]: 99999 is not allowed"),
         ("loads: [max]\n", "frame_sizes: is missing"),
+        (
+            "frame_sizes: [64]\nloads: [max]\nscenarios:\n  - dedicated\n  - {network: 50%, frame_size: 63}\n",
+            ":5:32: scenarios: frame_size: a frame has at least 64 bytes",
+        ),
+        (
+            "frame_sizes: [64]\nloads: [max]\nscenarios: [dedicated,\n  cpu-hevy]\n",
+            ":4:3: scenarios: 'cpu-hevy' is no scenario; did you mean cpu-heavy?",
+        ),
         ("loads: [max]\nloads: [max]\n", ":2:1: 'loads' is given twice"),
         ("a: &x [1]\nb: *x\n", ":2:4: is not valid YAML: aliases"),
         ("- 1\n- 2\n", "not a mapping"),

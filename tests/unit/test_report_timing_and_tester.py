@@ -182,7 +182,6 @@ def test_a_failed_selftest_colours_the_verdict_and_lists_failed_checks_first() -
     assert "<sink> 0 9 9 FAIL nft drops drop 7-of-100" in page.text
     assert "The tester's own ceiling is unknown" in page.text
     assert 'class="verdict invalid"' in source
-    assert "Plotly.js" not in source
     campaign_page = page_of(campaign([trial(stream_counts())], manifest={**MANIFEST, "selftest": record}))
     assert "Self-test FAILED 2 hours before" in campaign_page.text
 

@@ -27,6 +27,7 @@ from netbench.results.manifest import searches_of, with_searches
 from netbench.search.further_tests import deviations
 from netbench.search.options import SearchOptions
 from netbench.statistics.groups import group_trials
+from tests.unit.charts import names_as_files_and_on_page
 from tests.unit.inputs import profile, topology
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
@@ -372,6 +373,12 @@ FOUND = SearchResult(
 def shown(*found: SearchResult) -> CampaignResults:
     otherwise = Warning(WarningKind.NOT_AS_RFC_2544, "trials: 1 s instead of 60 s (section 24)")
     return replace(campaign([trial(stream_counts())]), searches=found, warnings=(otherwise,))
+
+
+def test_graphs_of_the_tests_are_files_too() -> None:
+    files, on_page = names_as_files_and_on_page(shown(FOUND))
+    assert files == on_page
+    assert {"rfc2544-throughput-0", "rfc2544-loss-0"} <= set(files)
 
 
 def test_the_report_has_each_test_and_every_deviation() -> None:

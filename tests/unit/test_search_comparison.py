@@ -5,7 +5,6 @@ from math import inf
 
 import pytest
 
-from netbench.cli import main as cli
 from netbench.errors import ExitCode
 from netbench.model.rfc2544 import Rfc2544Tests
 from netbench.model.search import SearchResult, SearchState
@@ -99,20 +98,11 @@ def directories(tmp_path):
     return make
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr("sys.argv", ["netbench", "compare", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit) as done:
-        cli.main()
-    said = capsys.readouterr()
-    return int(done.value.code or 0), said.out, said.err
-
-
-def test_the_command(monkeypatch, capsys, directories, tmp_path):
+def test_the_command(compare, directories, tmp_path):
     base = directories("base", found(), found(goal="PDR 0.5 %"))
     new = directories("new", found(96_612.0, 97_000.0), found(goal="PDR 0.5 %", unstable="lost here and there"))
     page = tmp_path / "page.html"
-    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2", "--html", page)
+    code, out, err = compare(base, new, "--fail-on-regression", "2", "--html", page)
     assert (code, err) == (ExitCode.INVALID_RESULTS, "")
     assert "new against base: lower in 1, by up to 3.0 %; 2 limits in all" in out
     assert "regression: new: raw, dedicated, 1 source, 64 bytes, NDR: −3.0 %" in out
@@ -121,62 +111,60 @@ def test_the_command(monkeypatch, capsys, directories, tmp_path):
     text = Page(page.read_text()).text
     assert "96.6 … 97.0" in text
     assert "−3.0 %" in text
-    assert run(monkeypatch, capsys, base, new, "--fail-on-regression", "4")[0] == 0
-    code, out, _ = run(monkeypatch, capsys, base, directories("same", found(), found(goal="PDR 0.5 %")))
+    assert compare(base, new, "--fail-on-regression", "4")[0] == 0
+    code, out, _ = compare(base, directories("same", found(), found(goal="PDR 0.5 %")))
     assert (code, "no difference in 2 limits" in out) == (0, True)
 
 
 @pytest.mark.parametrize(("why", "expected"), [("uut-failed: it died", 1), ("generator-failed: it died", 0)])
-def test_a_uut_that_fails_now_is_a_regression(monkeypatch, capsys, directories, why, expected):
+def test_a_uut_that_fails_now_is_a_regression(compare, directories, why, expected):
     """And one of which the tester could tell nothing is not."""
     dead = found(None, None, state=SearchState.FAILED, frame_size=512, why=why)
     base, new = directories("base", found(), found(frame_size=512)), directories("new", found(), dead)
-    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2")
+    code, out, err = compare(base, new, "--fail-on-regression", "2")
     assert (code, err) == (expected, "")
     failed = "regression: new: raw, dedicated, 1 source, 512 bytes, NDR: its UUT failed in new"
     assert (failed in " ".join(out.split())) == bool(expected)
 
 
-def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(monkeypatch, capsys, directories, tmp_path):
+def test_a_uut_of_which_all_searches_fail_now_is_a_regression_too(compare, directories, tmp_path):
     """Nothing is left to compare, and what was asked for is told all the same."""
     dead = found(None, None, state=SearchState.FAILED, why="uut-failed: it died")
     base, new, page = directories("base", found()), directories("new", dead), tmp_path / "page.html"
-    code, out, err = run(monkeypatch, capsys, base, new, "--fail-on-regression", "2", "--html", page)
+    code, out, err = compare(base, new, "--fail-on-regression", "2", "--html", page)
     assert (code, err) == (ExitCode.INVALID_RESULTS, "")
     failed = "raw, dedicated, 1 source, 64 bytes, NDR: its UUT failed in new"
     assert f"regression: new: {failed}" in " ".join(out.split())
     assert "new against base: failed in 1; 0 limits in all" in out
     assert failed in " ".join(Page(page.read_text()).text.split())
-    assert run(monkeypatch, capsys, base, new)[0] == ExitCode.DONE
+    assert compare(base, new)[0] == ExitCode.DONE
     told = found(None, None, state=SearchState.FAILED, why="generator-failed: it died")
-    assert run(monkeypatch, capsys, base, directories("tester", told))[0] == ExitCode.USAGE
+    assert compare(base, directories("tester", told))[0] == ExitCode.USAGE
 
 
-def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(monkeypatch, capsys, directories, tmp_path):
+def test_that_other_tests_of_rfc_2544_are_not_compared_is_said(compare, directories, tmp_path):
     base, page = directories("base", found()), tmp_path / "page.html"
     words = "the other tests of RFC 2544 are not compared"
     for tests in (None, Rfc2544Tests(1_488_095.0)):
         new = directories(f"new{tests is None}", found(tests=tests))
-        _, out, _ = run(monkeypatch, capsys, base, new, "--html", page)
+        _, out, _ = compare(base, new, "--html", page)
         for told in (out, Page(page.read_text()).text):
             assert (words in " ".join(told.split())) == (tests is not None)
 
 
 @pytest.mark.parametrize("order", [("base", "early"), ("early", "base"), ("early", "other")])
-def test_a_campaign_that_was_stopped_within_its_first_search_is_told_to_go_on(
-    monkeypatch, capsys, directories, tmp_path, order
-):
+def test_a_campaign_that_was_stopped_within_its_first_search_is_told_to_go_on(compare, directories, tmp_path, order):
     asked = profile(loads=[], schedule="search")
     directories("base", found())
     for name in ("early", "other"):
         stored(tmp_path / name, made_up(), asked=asked, planned_trials=None)
-    code, _, err = run(monkeypatch, capsys, *(tmp_path / name for name in order))
+    code, _, err = compare(*(tmp_path / name for name in order))
     assert code == ExitCode.USAGE
     assert "early was stopped before its first search was over" in " ".join(err.split())
     assert f"netbench resume {tmp_path / 'early'}" in " ".join(err.split())
 
 
-def test_nothing_in_common(monkeypatch, capsys, directories):
-    code, _, err = run(monkeypatch, capsys, directories("base", found()), directories("new", found(uut="other")))
+def test_nothing_in_common(compare, directories):
+    code, _, err = compare(directories("base", found()), directories("new", found(uut="other")))
     assert code == ExitCode.USAGE
     assert "base and new cannot be compared: only in base" in err

@@ -12,6 +12,7 @@ from netbench.model.distributions import Spread
 from netbench.model.events import BoundsNarrowed, CampaignStarted
 from netbench.model.search import LoadedDelay, SearchResult, SearchState
 from netbench.report.findings import findings
+from tests.unit.charts import names_as_files_and_on_page
 from tests.unit.report_page import page_of
 from tests.unit.results_factory import campaign, stream_counts, trial
 
@@ -110,6 +111,12 @@ def test_the_report_has_bounds_and_delays_under_load() -> None:
     assert "Highest loads" not in page_of(campaign([trial(stream_counts())])).text
 
 
+def test_figures_of_searches_are_files_too() -> None:
+    other = replace(FOUND, scenario="shared-idle")
+    files, on_page = names_as_files_and_on_page(replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other)))
+    assert files == on_page == ["searches-0", "searches-1"]
+
+
 def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     other = replace(FOUND, uut="vm", lower_fps=49_500.0, upper_fps=50_000.0)
     results = replace(campaign(uuts=("raw", "vm")), searches=(FOUND, PDR, other))
@@ -117,6 +124,15 @@ def test_findings_of_a_search_are_its_bounds_and_what_they_leave_of_a_ratio():
     assert found.text == (
         "The highest load of 64-byte frames in dedicated that meets NDR: raw 99.6 … 100.0 kfps; vm 49.5 … 50.0 kfps,"
         " 0.50 times (0.49 … 0.50) that of raw (each stream)."
+    )
+    again = replace(FOUND, repetition=2, lower_fps=98_000.0, upper_fps=98_500.0)
+    elsewhere = replace(FOUND, scenario="shared-idle", streams=("s1",), frame_size=512)
+    (found,) = [
+        one for one in findings(replace(results, searches=(FOUND, again, elsewhere))) if one.chart == "searches"
+    ]
+    assert found.text == (
+        "The highest load of 64-byte frames in dedicated that meets NDR: raw 98.0 … 100.0 kfps (each stream, 2 searches"
+        " each)."
     )
     assert findings(replace(results, searches=(FAILED,)))[0].text == (
         "No search has found a highest load (vm, NDR: nothing measured: uut-failed: dead)."

@@ -11,7 +11,9 @@ from netbench.config.loading import load_topology
 from netbench.config.plugins import GENERATORS, SINKS, UUTS, installed, option_models, plugins
 from netbench.config.shipped import PROFILES, TOPOLOGIES, find, shipped
 from netbench.errors import UsageError
+from netbench.testbed import platforms as platforms_module
 from netbench.testbed.host_checks import Status, check_plug_ins
+from netbench.uut.raw import Raw
 
 SHIPPED_TOPOLOGIES = [
     "lab-cabled",
@@ -155,7 +157,23 @@ def test_a_kind_from_elsewhere_is_listed_too(monkeypatch):
     assert list(plugins(UUTS)) == ["a-fake", "raw"]
 
 
-@pytest.mark.parametrize("value", ["no.such.module:X", "netbench.uut.raw:NoSuchClass", "tests.unit.inputs:topology"])
+class FormOfOptions:
+    """A kind whose options are checked by nothing."""
+
+    Options = dict
+    supports = None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "no.such.module:X",
+        "netbench.uut.raw:NoSuchClass",
+        "tests.unit.inputs:topology",
+        "netbench.uut.raw:RawOptions",
+        "tests.unit.test_shipped:FormOfOptions",
+    ],
+)
 def test_a_kind_that_cannot_be_imported_disables_only_itself_by_name(monkeypatch, value):
     offer(monkeypatch, ("broken", value), ("raw", "netbench.uut.raw:Raw"))
     assert list(plugins(UUTS)) == ["raw"]
@@ -175,15 +193,27 @@ def read_topology(models, setting):
     )
 
 
-def test_what_an_import_raises_whatever_it_is_is_told(monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit])
+def test_what_an_import_raises_whatever_it_is_is_told(monkeypatch, error):
     class Entry:
         name, value = "broken", "a:b"
 
         def load(self):
-            raise RuntimeError("no licence")
+            raise error("no licence")
 
     monkeypatch.setattr(plugins_module, "entry_points", lambda group: [Entry()] if group == UUTS else [])
-    assert installed(UUTS).broken == {"broken": "broken (a:b) cannot be imported: RuntimeError: no licence"}
+    assert installed(UUTS).broken == {"broken": f"broken (a:b) cannot be imported: {error.__name__}: no licence"}
+
+
+def test_a_kind_that_fails_when_it_is_asked_for_its_plan_is_not_known_and_the_others_are(monkeypatch):
+    class Fails(Raw):
+        def plan(self, assignment):
+            raise ZeroDivisionError("somebody's defect")
+
+    monkeypatch.setattr(platforms_module, "plugins", lambda group: {"fails": Fails, "raw": Raw})
+    fails, raw = platforms_module.platforms()
+    assert str(platforms_module.judge(fails, {})) == "not known: ZeroDivisionError: somebody's defect"
+    assert raw.plan is not None
 
 
 def test_the_list_and_the_doctor_name_what_cannot_be_imported(monkeypatch):

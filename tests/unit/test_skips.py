@@ -32,6 +32,7 @@ def test_it_is_skipped():
         ("needs root: sudo make test", False),
         ("needs LXC: apt-get install lxc", False),
         ("capinfos is not installed", False),
+        ("this machine has no capinfos", False),
         ("", False),
     ],
 )

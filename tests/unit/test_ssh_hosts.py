@@ -87,7 +87,7 @@ def unpacked(directory, *arguments):
 
 
 def test_what_is_brought_to_a_host_needs_nothing_but_numpy_there(tmp_path):
-    blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "plotly", "MLRsearch", "qemu")
+    blocked = ("pydantic", "yaml", "rich", "typer", "scipy", "jinja2", "MLRsearch", "qemu")
     modules = (
         "netbench.linux.guard",
         "netbench.linux.safety",

@@ -295,7 +295,7 @@ DAMAGE = {
     "no stream's name": (
         "UPDATE trials SET document = json_remove(document, '$.guests[0].streams[0].stream')",
         trials,
-        "Field required",
+        "is missing",
     ),
     "growths that are words": ("UPDATE trials SET growths = '[\"many\"]'", trials, "trial raw/.*: 0: "),
     "fewer growths than counters": ("UPDATE trials SET growths = '[]'", trials, "counters are not those of its guests"),

@@ -15,8 +15,8 @@ from netbench.model.verdict import ReasonKind, Verdict
 from netbench.trial.receiving import Recording
 from netbench.trial.run import run_trial
 from tests.unit.capture_files import START_NS
-from tests.unit.fakes import Behaviour, FakeSetup
-from tests.unit.inputs import planned_trial, profile, topology
+from tests.unit.fakes import Behaviour, FakeSetup, FakeUut
+from tests.unit.inputs import planned_trial, profile, shared_topology, topology
 from tests.unit.points import THROUGH_UUT, loss
 
 PATHS = stream_paths(topology(2))
@@ -237,6 +237,53 @@ def test_a_nic_that_disappears_is_a_reason(measure):
     result = measure(setup)
     assert kinds(result) == [ReasonKind.LINK_CHANGED]
     assert (result.streams[0].received_frames, result.streams[0].unexplained_frames) == (1000, None)
+
+
+class Computing:
+    """What computes in a neighbour: CPU time at each look at it, or what became of it then."""
+
+    def __init__(self, *looks: float | str, starts: bool = True) -> None:
+        self.looks, self.starts = list(looks), starts
+        self.stopped = 0
+
+    def start(self) -> None:
+        if not self.starts:
+            raise TestbedError("neighbour second: there is no stress-ng")
+
+    def cpu_s(self) -> float | None:
+        look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(look, str):
+            raise TestbedError(look)
+        return look
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+DIED = "neighbour second: its load `stress-ng --cpu 1` has lost 1 of 1 workers"
+STOOD_STILL = "neighbour second: its load used no CPU time during the trial"
+
+
+@pytest.mark.parametrize(
+    ("load", "said_of_it", "sent"),
+    [
+        (Computing(1.0, 2.5), [], 1000),
+        (Computing(1.0, DIED), [DIED], 1000),
+        (Computing(1.0, 1.0), [STOOD_STILL], 1000),
+        (Computing(1.0, 1.0, starts=False), ["neighbour second: there is no stress-ng", STOOD_STILL], 0),
+    ],
+    ids=["works", "died", "stood still", "never began"],
+)
+def test_a_load_that_was_not_there_all_the_time_is_a_reason_and_is_ended(tmp_path, load, said_of_it, sent):
+    lab, wanted = shared_topology(), profile(loads=["1000fps"], scenarios=["cpu-light"])
+    fake = FakeSetup.on(stream_paths(lab)[:1])
+    guests = {VICTIM: fake.setup.guests[VICTIM], "second": FakeUut(fake.log, []).active()}
+    setup = replace(fake.setup, guests=guests, loads={"second": load})
+    result = run_trial(setup, planned_trial(lab, wanted, ("s1",)), Recording(tmp_path), 1)
+    assert [one.detail for one in result.reasons if one.kind is ReasonKind.NEIGHBOUR_LOAD_FAILED] == said_of_it
+    assert result.verdict is (Verdict.INVALID if said_of_it else Verdict.VALID)
+    assert result.streams[0].sent_frames == sent
+    assert load.stopped >= 1
 
 
 def test_a_max_load_intends_nothing(measure):

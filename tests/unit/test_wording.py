@@ -71,6 +71,7 @@ def test_loads_that_may_have_been_meant(written, values):
         (memory_hint, parse_mebibytes, "10kB", []),
         (percent_hint, parse_percent, 0.5, ["50%"]),
         (percent_hint, parse_percent, 20, ["20%"]),
+        (percent_hint, parse_percent, 1, ["1%", "100%"]),
         (percent_hint, parse_percent, "50 percent", ["50%"]),
         (percent_hint, parse_percent, "half", []),
     ],
@@ -106,6 +107,15 @@ def test_other_values_with_units_that_may_have_been_meant(hint, read, written, v
         ("repetitions=", "repetitions: is empty: must be a whole number"),
         ("keep_captures=true", "keep_captures: true is not allowed: must be none, invalid or all"),
         ("schedule={kind: search, loss: 0.005}", "did you mean 0.5%?"),
+        ("frame_sizes=IMIX", "did you mean imix?"),
+        ("frame_sizes=64B", "did you mean 64?"),
+        ("frame_sizes=large", "or {name: mine, genome: [7x64, 4x594, 1518]}"),
+        ("scenarios=[{netwrk: 50%}]", "scenarios[0].netwrk: unknown key; did you mean 'network'?"),
+        ("scenarios={network: 50}", "write for example 50%, 20000fps, 10Mbit/s or max; did you mean 50%?"),
+        ("setle.before=1s", "setle: unknown key; did you mean 'settle'?"),
+        ("topology.neighbours.second.streams=s1", "neighbours: must be a list"),
+        ("uuts.bridge.forward=tc", "uuts is no key of profiles; did you mean --set topology.uuts.bridge.forward=tc?"),
+        ("topolgy.uuts.0.forward=tc", "topolgy is no key of profiles; did you mean --set topology.uuts.0.forward=tc?"),
     ],
 )
 def test_values_and_names_that_may_have_been_meant(setting, says):
@@ -117,6 +127,16 @@ def test_values_and_names_that_may_have_been_meant(setting, says):
         )
     assert says in str(caught.value)
     assert str(caught.value).startswith(f"--set {setting}: ")
+
+
+@pytest.mark.parametrize("written", ["s3cret", "{env: s3cret!}", "[s3cret]"])
+def test_a_password_that_stands_where_none_is_to_stand_is_not_told(written):
+    setting = f"topology.hosts.source1.password={written}"
+    with pytest.raises(UsageError) as caught:
+        load_topology(find(TOPOLOGIES, "schlosser2011"), option_models(UUTS), [setting])
+    _, _, told = str(caught.value).partition(setting)
+    assert "password" in told
+    assert "s3cret" not in told
 
 
 def test_settings_find_items_by_name():

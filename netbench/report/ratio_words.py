@@ -1,0 +1,59 @@
+"""A ratio of maxima in a sentence: as a part of something, as what a neighbour leaves, as what can be excluded."""
+
+from collections.abc import Iterable
+from math import ceil
+
+from netbench.report.formats import bounded
+from netbench.statistics.groups import grouped
+from netbench.statistics.interference import RelativeMaximum
+from netbench.statistics.intervals import RatioOfMeans, Unknown
+
+
+def part_of(ratio: RatioOfMeans | None, of: str) -> str:
+    """`162 % (129 … 200 %) of bridge`, or why that cannot be said."""
+    if ratio is None or ratio.ratio is None:
+        return f"relative to {of} unknown: {ratio.why_unknown if ratio else 'nothing was received'}"
+    if ratio.unknown is Unknown.ONE_REPETITION:
+        return f"{bounded(_percents(ratio.ratio), ratio)} % of {of} (one repetition, no interval)"
+    if ratio.unknown is not None:
+        return f"how that compares to {of} {_cannot(ratio)}"
+    return f"{_with_limits(ratio)} of {of}" + (", no significant difference" if ratio.significant is False else "")
+
+
+def _with_limits(ratio: RatioOfMeans) -> str:
+    """`162 % (129 … 200 %)`; of a bound the limit that there is: `≤ 28 % (up to 31 %)`."""
+    low, high = (None if limit is None else _percents(limit) for limit in (ratio.low, ratio.high))
+    limits = f"up to {high} %" if low is None else f"{low} % or more" if high is None else f"{low} … {high} %"
+    return f"{bounded(_percents(ratio.ratio or 0.0), ratio)} % ({limits})"
+
+
+def _percents(ratio: float) -> str:
+    """Whole percents; of little a digit more."""
+    return f"{100 * ratio:,.0f}" if ratio >= 0.1 or not ratio else f"{100 * ratio:.2g}"
+
+
+def _cannot(ratio: RatioOfMeans) -> str:
+    words = ratio.why_unknown
+    return words if words.startswith("cannot") else f"cannot be told: {words}"
+
+
+def left_by(ratio: RatioOfMeans) -> str:
+    """`49 % (42 … 57 %)`."""
+    if ratio.ratio is None:
+        return f"an unknown part ({ratio.why_unknown})"
+    if ratio.unknown is not None:
+        return f"what {_cannot(ratio)}"
+    return _with_limits(ratio) + (", no significant change" if ratio.significant is False else "")
+
+
+def excluded(own: Iterable[RelativeMaximum]) -> str:
+    """The largest change that is not excluded, of all neighbours of which that is known; of others why it is not."""
+    every = list(own)
+    known = [limit for one in every if (limit := one.ratio.excluded) is not None]
+    # Rounded up: what is above the number shown is above the change, too.
+    said = [f"a change of more than {ceil(round(100 * max(known), 6))} % can be excluded"] if known else []
+    unknown = [one for one in every if one.ratio.why_unknown]
+    for why, alike in grouped(unknown, lambda one: _cannot(one.ratio)).items():
+        scenarios = ", ".join(dict.fromkeys(one.scenario for one in alike))
+        said.append(f"of {scenarios} it {why}" if known else why)
+    return ", and ".join(said) or "none was found"

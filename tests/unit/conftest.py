@@ -1,0 +1,32 @@
+"""The command line, run in this process."""
+
+import sys
+from functools import partial
+
+import pytest
+
+from netbench.cli import main as cli
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command: exit code, stdout, stderr."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["netbench", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def compare(command, monkeypatch):
+    """Run `netbench compare` likewise, on 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return partial(command, "compare")
