@@ -44,6 +44,9 @@ def prepare(topology: Annotated[str, typer.Argument(help="A topology: a path, or
                 failed = True
             elif not one.lacking:
                 say(f"{one.name}: has all that it needs")
+            elif not one.install:
+                say(f"{one.name}: install {', '.join(one.lacking)} there; how its system does that is not known here")
+                failed = True
             else:
                 say(f"{one.name}: {one.install}")
                 why = prepare_host(wanted.ssh_hosts[one.name], one, here, passwords)

@@ -8,16 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from netbench.hosts.clock import Differences
+from netbench.hosts.clock import Differences, wait_until
 from netbench.hosts.code import PYTHON, archive, unpacking_command
+from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, SshSpec
 from netbench.model.topology import Topology
+from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
+from netbench.testbed.passwords import Programs
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
-from netbench.testbed.ssh_checks import needed_there
+from netbench.testbed.ssh_checks import look_at_hosts, needed_there
 from tests.breakages import load_shipped
 
 SEVEN = load_shipped("netns-ssh")
@@ -219,6 +222,43 @@ def test_a_host_needs_what_its_part_takes():
     assert needs["uut"] >= everywhere
     assert "tcpdump" not in needs["uut"]
     assert all(not tool.optional for tool in needed_there(SEVEN, "uut"))
+
+
+class Answering(LocalHost):
+    """This machine, where ssh is a shell that runs the script of the host it is to reach."""
+
+    def __init__(self, scripts):
+        super().__init__("local", "RUN")
+        self._scripts = scripts
+
+    def spawn(self, argv):
+        return super().spawn(["sh", "-c", self._scripts[argv[argv.index("--") + 1]]])
+
+
+def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer(tmp_path, monkeypatch):
+    waited = []
+
+    def wait_less(condition, limit_s):
+        waited.append(limit_s)
+        return wait_until(condition, 0.5)
+
+    monkeypatch.setattr(ssh_checks, "wait_until", wait_less)
+    hosts = SEVEN.model_dump(mode="json", exclude_none=True)
+    for host in hosts["hosts"].values():
+        del host["server"]
+    topology = Topology.model_validate(hosts)
+    addresses = [spec.address for spec in topology.ssh_hosts.values()]
+    scripts = dict.fromkeys(addresses, "sleep 60")
+    scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'tool:ip=/sbin/ip'"
+    scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
+    hung, answered, refused, *others = look_at_hosts(topology, Answering(scripts), Programs(tmp_path))
+    assert waited == [30.0], "once for all"
+    assert {one.checks[0].found for one in (hung, *others)} == {"no answer within 30 s"}
+    assert "its host key is not among those that are known" in refused.checks[0].found
+    assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)
+    assert {"ethtool", "util-linux"} <= set(answered.lacking)
+    assert not {"iproute2", "python3"} & set(answered.lacking)
+    assert answered.install == "", "nobody knows how that system installs packages"
 
 
 def test_servers_of_several_networks_cannot_be_played_together():
