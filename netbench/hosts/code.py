@@ -31,7 +31,9 @@ while len(data) < int(length):
     data += piece
 try:
     os.makedirs(directory, 0o700)
-    tarfile.open(fileobj=io.BytesIO(data)).extractall(directory)
+    packed = tarfile.open(fileobj=io.BytesIO(data))
+    packed.extraction_filter = lambda member, _: member  # of netbench's own making; newer Pythons want it said
+    packed.extractall(directory)
 except OSError as error:
     shutil.rmtree(directory, ignore_errors=True)
     sys.exit("netbench cannot be put into %s: %s" % (directory, error.strerror))

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from netbench.errors import MissingError, TestbedError
@@ -23,7 +24,8 @@ class _Leader(subprocess.Popen[str]):
     def kill(self) -> None:
         """SIGKILL to it and to all that it has started there; harmless when it has ended."""
         if self.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # another thread has seen its end just now
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class LocalHost:

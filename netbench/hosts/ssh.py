@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
@@ -168,7 +168,8 @@ class Connecting:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process, self._lines, self._words = process, Lines(process.stdout), Tail(process.stderr)
-        threading.Thread(target=_bring, args=(process.stdin.fileno(), archive()), daemon=True).start()
+        process.stderr.close()  # or whoever sees its end would take its last words from there
+        threading.Thread(target=_bring, args=(process.stdin, archive()), daemon=True).start()
 
     def host(self) -> SshHost:
         """The host, once it answers. MissingError when there is no way in, or when the machine lacks something."""
@@ -202,11 +203,11 @@ class Connecting:
         self._words.text(_WORDS_S)
 
 
-def _bring(pipe: int, data: bytes) -> None:
-    with suppress(OSError):  # it has ended, which shows when nothing is answered
+def _bring(pipe: IO[str], data: bytes) -> None:
+    with suppress(OSError, ValueError):  # it has ended, or was given up, which shows when nothing is answered
         view = memoryview(data)
         while view:
-            view = view[os.write(pipe, view) :]
+            view = view[os.write(pipe.fileno(), view) :]
 
 
 def _told(line: bytes) -> Mapping[str, Any]:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.hosts.base import GoneError
 from netbench.hosts.clock import Differences, wait_until
 from netbench.hosts.code import PYTHON, archive, unpacking_command
 from netbench.hosts.local import LocalHost
-from netbench.hosts.ssh import _told, explained, ssh_command
+from netbench.hosts.ssh import Connecting, _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import HostSpec, SshSpec
@@ -233,6 +234,18 @@ class Answering(LocalHost):
 
     def spawn(self, argv):
         return super().spawn(["sh", "-c", self._scripts[argv[argv.index("--") + 1]]])
+
+
+def test_why_a_connection_ended_is_told_whoever_sees_its_end_first():
+    told = """printf '{"run": "far-1"}\\n'; head -c 20 >/dev/null; echo 'Connection reset by peer' >&2; exit 255"""
+    for _ in range(10):
+        here, spec = Answering({"h": told}), SshSpec("h")
+        connecting = Connecting("uut", spec, here, "/no/such/directory", "netbench.linux.guard", [])
+        with pytest.raises(GoneError):
+            connecting.host()  # what is brought there is taken for nothing, and no agent answers
+        assert wait_until(lambda one=connecting: one.death() != "", 10)
+        assert connecting.death() == "host uut: its SSH connection ended: Connection reset by peer"
+        connecting.end()
 
 
 def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer(tmp_path, monkeypatch):
