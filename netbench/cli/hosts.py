@@ -29,12 +29,12 @@ def prepare(topology: Annotated[str, typer.Argument(help="A topology: a path, or
     from netbench.config.shipped import TOPOLOGIES, find
     from netbench.hosts.local import LocalHost
     from netbench.hosts.signals import stopping_on_signals
-    from netbench.testbed.passwords import programs
+    from netbench.testbed.passwords import passwords_for_now
     from netbench.testbed.ssh_checks import look_at_hosts, prepare_host
 
     wanted = load_topology(Path(find(TOPOLOGIES, topology)), option_models(UUTS))
     here, failed = LocalHost("local", "hosts"), False
-    with stopping_on_signals(), programs() as passwords:
+    with stopping_on_signals(), passwords_for_now() as passwords:
         found = look_at_hosts(wanted, here, passwords)
         if not found:
             say("no host of this topology has to be prepared: none is reached by SSH that is not played by netbench")

@@ -11,7 +11,7 @@ from pathlib import Path
 from netbench.errors import MissingError, TestbedError
 from netbench.hosts.base import Completed
 from netbench.hosts.clock import wait_until
-from netbench.hosts.programs import absolute_path
+from netbench.hosts.search_path import search_path
 
 # Every process a run starts carries the run's id in this environment variable: that is how `clean`
 # recognises what a killed run left, and nothing else.
@@ -104,11 +104,6 @@ class LocalHost:
 
     def send(self, source: Path, path: str) -> None:
         self.fetch(str(source), Path(path))
-
-
-def search_path() -> str:
-    """PATH with the directories where root's tools live, which a shell opened with plain `su` lacks."""
-    return os.pathsep.join((absolute_path(), "/usr/sbin", "/sbin"))
 
 
 def require_tool(name: str) -> None:

@@ -26,7 +26,8 @@ from pathlib import Path
 
 from netbench.errors import NetbenchError
 from netbench.hosts.agent.program import Agent
-from netbench.hosts.local import MARK, LocalHost, end_marked_processes, search_path
+from netbench.hosts.local import MARK, LocalHost, end_marked_processes
+from netbench.hosts.search_path import search_path
 from netbench.linux.cleaning import clean
 from netbench.linux.clock_state import clock_state
 from netbench.linux.journal import Journal, from_json

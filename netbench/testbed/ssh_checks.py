@@ -15,7 +15,7 @@ from netbench.linux.needs import Tool
 from netbench.model.host_spec import SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed.host_checks import Check, Status, install_command, unattended_install
-from netbench.testbed.passwords import Programs, programs
+from netbench.testbed.passwords import Passwords, passwords_for_now
 from netbench.testbed.requirements import tools
 from netbench.testbed.resolved import make_uut
 from netbench.uut.base import Assignment
@@ -77,7 +77,7 @@ def needed_there(topology: Topology, host: str) -> list[Tool]:
     return list({tool.name: replace(tool, optional=False) for tool in wanted}.values())
 
 
-def look_at_hosts(topology: Topology, here: Host, programs: Programs) -> list[HostChecks]:
+def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[HostChecks]:
     """Look at all that are not played by netbench itself, each by a connection of its own, at the same time.
 
     Those that hang are waited for together. What a host says fits into a pipe.
@@ -87,14 +87,14 @@ def look_at_hosts(topology: Topology, here: Host, programs: Programs) -> list[Ho
         if not spec.is_played:
             wanted = needed_there(topology, name)
             command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
-            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, programs.askpass(name, spec)))
+            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, passwords.askpass(name, spec)))
     wait_until(lambda: all(process.poll() is not None for *_, process in looks.values()), _LOOK_S)
     return [_looked(name, spec, wanted, process) for name, (spec, wanted, process) in looks.items()]
 
 
-def prepare_host(spec: SshSpec, found: HostChecks, here: Host, programs: Programs) -> str:
+def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwords) -> str:
     """Install what a host lacks; why that failed, empty when it did not."""
-    command = ssh_command(spec, ["sh", "-c", found.install], programs.askpass(found.name, spec))
+    command = ssh_command(spec, ["sh", "-c", found.install], passwords.askpass(found.name, spec))
     try:
         done = here.run(command, timeout_s=_INSTALL_S)
     except NetbenchError as error:
@@ -147,6 +147,6 @@ def _is_there(tool: Tool, said: Mapping[str, str]) -> bool:
 
 def check_hosts(topology: Topology) -> list[Check]:
     """The checks of all hosts over SSH of a topology, in order."""
-    with programs() as passwords:
+    with passwords_for_now() as passwords:
         found = look_at_hosts(topology, LocalHost("local", "doctor"), passwords)
     return [check for one in found for check in one.checks]

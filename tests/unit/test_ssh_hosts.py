@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from netbench.errors import MissingError, UsageError
 from netbench.hosts.base import GoneError
 from netbench.hosts.clock import Differences, wait_until
 from netbench.hosts.code import PYTHON, archive, unpacking_command
@@ -15,11 +16,11 @@ from netbench.hosts.local import LocalHost
 from netbench.hosts.ssh import Connecting, _told, explained, ssh_command
 from netbench.linux.clock_state import clock_state
 from netbench.model.distributions import ClockDifference
-from netbench.model.host_spec import HostSpec, SshSpec
+from netbench.model.host_spec import HostSpec, Password, SshSpec
 from netbench.model.topology import Topology
 from netbench.testbed import ssh_checks
 from netbench.testbed.base_changes import base_changes, resources
-from netbench.testbed.passwords import Programs
+from netbench.testbed.passwords import Passwords
 from netbench.testbed.played_servers import namespaces_of, played, server_changes
 from netbench.testbed.ssh_checks import look_at_hosts, needed_there
 from tests.breakages import load_shipped
@@ -264,7 +265,7 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     scripts = dict.fromkeys(addresses, "sleep 60")
     scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'tool:ip=/sbin/ip'"
     scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
-    hung, answered, refused, *others = look_at_hosts(topology, Answering(scripts), Programs(tmp_path))
+    hung, answered, refused, *others = look_at_hosts(topology, Answering(scripts), Passwords(tmp_path))
     assert waited == [30.0], "once for all"
     assert {one.checks[0].found for one in (hung, *others)} == {"no answer within 30 s"}
     assert "its host key is not among those that are known" in refused.checks[0].found
@@ -274,8 +275,27 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     assert answered.install == "", "nobody knows how that system installs packages"
 
 
-def test_servers_of_several_networks_cannot_be_played_together():
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("10.25.45.1", "in one network of /24"),
+        ("10.25.44.11", "two servers that netbench plays have 10.25.44.11"),
+        ("fd00::1", "needs an IPv4 address"),
+        ("sink1.example", "needs an IPv4 address"),
+    ],
+)
+def test_servers_that_cannot_be_played_together_are_refused(address, why):
     hosts = SEVEN.model_dump(mode="json", exclude_none=True)
-    hosts["hosts"]["sink1"]["address"] = "10.25.45.1"
-    with pytest.raises(Exception, match="in one network of /24"):
+    hosts["hosts"]["sink1"]["address"] = address
+    with pytest.raises(UsageError, match=why):
         played(Topology.model_validate(hosts))
+
+
+def test_a_password_of_any_bytes_is_told_by_a_program_of_its_own(tmp_path):
+    (tmp_path / "secret").write_bytes(b"p\xe4ss $HOME\n")
+    spec = SshSpec("h", password=Password(file=str(tmp_path / "secret")))
+    (tmp_path / "told").mkdir()
+    program = Passwords(tmp_path / "told").askpass("uut", spec)
+    assert subprocess.run([program], capture_output=True, check=True).stdout == b"p\xe4ss $HOME\n"
+    with pytest.raises(MissingError, match="cannot be written"):
+        Passwords(tmp_path / "gone").askpass("uut", spec)
