@@ -11,6 +11,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from netbench.errors import MissingError
+from netbench.hosts.base import Host
 from netbench.hosts.python_modules import FIRST
 
 PYTHON = (3, 11)
@@ -60,8 +62,24 @@ def archive() -> bytes:
 
 def unpacking_command(directory: str, module: str, *arguments: str) -> list[str]:
     """The command that takes `archive()` from its stdin, puts it into a new directory, and becomes a module of it."""
-    program = [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
+    program = _program(directory, module, *arguments)
     return ["python3", "-I", "-S", "-c", _UNPACK, directory, str(len(archive())), *program]
+
+
+def brought_module_command(
+    host: Host, directory: str, module: str, *arguments: str, keep_compiled: bool = False
+) -> list[str]:
+    """The command that runs a module of netbench, with some arguments, on a host that has it in this directory.
+
+    MissingError for a module of somebody else's. `keep_compiled`: what Python has compiled stays there.
+    """
+    if module.partition(".")[0] != "netbench":
+        raise MissingError(f"{host} has netbench's own modules only, and {module} is none of them")
+    return ["python3", "-E", "-P", *([] if keep_compiled else ["-B"]), *_program(directory, module, *arguments)]
+
+
+def _program(directory: str, module: str, *arguments: str) -> list[str]:
+    return [f"{directory}/netbench/hosts/python_modules.py", directory, FIRST, module, *arguments]
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -18,9 +18,8 @@ from netbench.hosts.agent.channel import AgentChannel, NoAnswerError
 from netbench.hosts.agent.host import AgentHost
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import Differences, wait_until
-from netbench.hosts.code import SCRATCH, archive, unpacking_command
+from netbench.hosts.code import SCRATCH, archive, brought_module_command, unpacking_command
 from netbench.hosts.lines import Lines, Tail
-from netbench.hosts.python_modules import brought_module_command
 from netbench.hosts.relay import piped
 from netbench.model.distributions import ClockDifference
 from netbench.model.host_spec import SshSpec
@@ -93,9 +92,7 @@ class SshHost(AgentHost):
 
     def module_command(self, module: str, *arguments: str) -> list[str]:
         """The command that runs a module of netbench there; MissingError for one of somebody else's."""
-        if module.partition(".")[0] != "netbench":
-            raise MissingError(f"{self} has netbench's own modules only, and {module} is none of them")
-        return brought_module_command(self._directory, module, *arguments)
+        return brought_module_command(self, self._directory, module, *arguments)
 
     def ask(self, kind: bytes, body: bytes) -> bytes:
         """What it answers to a message of a kind that its program has beside an agent's."""

@@ -237,16 +237,22 @@ class Answering(LocalHost):
         return super().spawn(["sh", "-c", self._scripts[argv[argv.index("--") + 1]]])
 
 
-def test_why_a_connection_ended_is_told_whoever_sees_its_end_first():
-    told = """printf '{"run": "far-1"}\\n'; head -c 20 >/dev/null; echo 'Connection reset by peer' >&2; exit 255"""
-    for _ in range(10):
-        here, spec = Answering({"h": told}), SshSpec("h")
-        connecting = Connecting("uut", spec, here, "/no/such/directory", "netbench.linux.guard", [])
-        with pytest.raises(GoneError):
-            connecting.host()  # what is brought there is taken for nothing, and no agent answers
-        assert wait_until(lambda one=connecting: one.death() != "", 10)
-        assert connecting.death() == "host uut: its SSH connection ended: Connection reset by peer"
+def end_told(script):
+    """How a connection ended at whose other end there is this script, and no agent."""
+    connecting = Connecting("uut", SshSpec("h"), Answering({"h": script}), "/no/such", "netbench.linux.guard", [])
+    with pytest.raises(GoneError):
+        connecting.host()
+    wait_until(lambda: bool(connecting.death()), 10)
+    try:
+        return connecting.death()
+    finally:
         connecting.end()
+
+
+def test_why_a_connection_ended_is_told_whoever_sees_its_end_first():
+    script = """printf '{"run": "far-1"}\\n'; head -c 20 >/dev/null; echo 'Connection reset by peer' >&2; exit 255"""
+    told = {end_told(script) for _ in range(10)}
+    assert told == {"host uut: its SSH connection ended: Connection reset by peer"}
 
 
 def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer(tmp_path, monkeypatch):
@@ -296,6 +302,7 @@ def test_a_password_of_any_bytes_is_told_by_a_program_of_its_own(tmp_path):
     spec = SshSpec("h", password=Password(file=str(tmp_path / "secret")))
     (tmp_path / "told").mkdir()
     program = Passwords(tmp_path / "told").askpass("uut", spec)
+    assert program is not None
     assert subprocess.run([program], capture_output=True, check=True).stdout == b"p\xe4ss $HOME\n"
     with pytest.raises(MissingError, match="cannot be written"):
         Passwords(tmp_path / "gone").askpass("uut", spec)
