@@ -17,7 +17,7 @@ from netbench.trial.judging import judge_trial
 from netbench.trial.losses import all_counted
 from netbench.trial.probing import learn, prove_ways
 from netbench.trial.receiving import Receiving, Recording
-from netbench.trial.setup import TrialGuest, TrialSetup, guests_of
+from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup, guests_of
 from netbench.trial.snapshots import (
     Snapshot,
     Trouble,
@@ -80,6 +80,8 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
             drained = drain(setup, guests, sent, before.nics, spec.drain_limit_s, all_dropped)
             setup.clock.sleep(max(0.0, spec.settle_after_s - (setup.clock.monotonic_ns() - began_ns) / 1e9))
             after = take_snapshot(setup, guests, trouble)
+            # Now: counting may take long, and clocks run apart meanwhile.
+            realtime = {machine: setup.realtime(machine) for machine in _machines(endpoints)}
             receiving.stop(spec.drain_limit_s)
             set_ns = clock_set_ns(clocks, read_clocks(setup.clock))
         with steps.step("unload"):
@@ -87,7 +89,7 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
     steps.seconds["observe"] = (after.at_ns - before.at_ns) / 1e9
     with steps.step("analyse"):
         received = {name: receiving.received(name, what) for name, what in sent.items()}
-        known = before, after, len(endpoints), set_ns, setup.realtime
+        known = before, after, len(endpoints), set_ns, realtime.get
         evidence = [evidence_of(one, sent, received, *known) for one in guests]
         counts = accounts([one for found in evidence for one in found])
         results = tuple(
@@ -116,6 +118,11 @@ def run_trial(setup: TrialSetup, spec: TrialSpec, recording: Recording, attempt:
         machine_softirq_s=machine_softirq_s,
         ends={ends.path.name: ends.identities for ends in endpoints},
     )
+
+
+def _machines(endpoints: Sequence[Endpoints]) -> set[str | None]:
+    """Those of all sources and sinks."""
+    return {nic.machine for ends in endpoints for nic in (ends.path.source, ends.path.sink)}
 
 
 def _restart(setup: TrialSetup, spec: TrialSpec, guests: list[TrialGuest], trouble: Trouble) -> None:

@@ -7,6 +7,7 @@ from itertools import chain, repeat
 import pytest
 
 from netbench.errors import TestbedError
+from netbench.model.distributions import SAME_CLOCK
 from netbench.model.paths import stream_paths
 from netbench.model.points import CounterReading
 from netbench.model.scenario import VICTIM
@@ -68,6 +69,19 @@ def test_the_steps_of_a_trial_in_order(measure):
         "sink s1 stop",
         "sink s2 stop",
     ]
+
+
+def test_clocks_of_machines_are_compared_when_the_last_frame_is_in_and_not_once_all_is_counted(measure):
+    setup = FakeSetup.on(PATHS)
+
+    def realtime(machine):
+        setup.log.append("clock")
+        return SAME_CLOCK
+
+    setup.setup = replace(setup.setup, realtime=realtime)
+    measure(setup, "s1", "s2")
+    assert setup.log[-4:] == ["uut drops", "clock", "sink s1 stop", "sink s2 stop"]
+    assert setup.log.count("clock") == 1, "once for each machine"
 
 
 def test_a_trial_takes_only_the_streams_it_names(measure):
