@@ -199,7 +199,14 @@ def test_what_is_changed_on_each_of_two_cabled_machines():
     for machine, nics in (("source1", ["eth1"]), ("uut", [f"eth{n}" for n in range(1, 7)])):
         commands = [change.command for change in base_changes(SEVEN, machine)]
         assert [one.split()[-2] for one in commands if one.startswith("ip link set")] == nics
-        assert {one.partition(":")[2] for one in resources(SEVEN, machine)} == set(nics)
+        held = resources(SEVEN, machine)
+        assert {f"{what}:{nic}" for nic in nics for what in ("port", "nic")} <= held
+        # Two UUTs there would share networks, settings and the names of bridges.
+        assert ("uut:outside-namespaces" in held) == (machine == "uut")
+
+
+def test_uuts_in_namespaces_may_be_side_by_side_on_one_machine():
+    assert "uut:outside-namespaces" not in resources(load_shipped("netns"))
 
 
 def test_played_servers_have_a_network_of_control_and_cables():
