@@ -65,13 +65,13 @@ class OwnServer:
         What the ring at the other end of a veth pair has no room for (`dropped`) has not: the kernel leaves it in the
         packet socket's ring, and sends it when TRex sends again (tpacket_snd in net/packet/af_packet.c).
         """
-        shown = subprocess.run(
-            ["ip", "-json", "-stats", "link", "show", "dev", interface],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_ANSWER_S,
-        )
+        command = ["ip", "-json", "-stats", "link", "show", "dev", interface]
+        try:
+            shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ANSWER_S)
+        except subprocess.TimeoutExpired as error:
+            raise TestbedError(
+                f"interface {interface} of the trex source: ip did not end in {_ANSWER_S:g} s"
+            ) from error
         if shown.returncode != 0:
             raise TestbedError(f"interface {interface} of the trex source is gone: {shown.stderr.strip()}")
         return int(json.loads(shown.stdout)[0]["stats64"]["tx"]["packets"])
