@@ -43,11 +43,6 @@ os.execv(sys.executable, [sys.executable, "-E", "-P", "-B", *command])
 """
 
 
-def code_here() -> str:
-    """The directory that netbench's package is in on this machine."""
-    return str(_directory_of("netbench").parent)
-
-
 @cache
 def archive() -> bytes:
     """All that a host is given, as a tar archive compressed by gzip."""

@@ -12,10 +12,10 @@ from netbench.errors import MachineGoneError, MissingError, NeighbourError, Test
 from netbench.hosts.base import Host
 from netbench.hosts.clock import SystemClock
 from netbench.hosts.composed import Namespaced
-from netbench.hosts.local import LocalHost, end_marked_processes
+from netbench.hosts.local import LocalHost
 from netbench.hosts.signals import shielded
 from netbench.linux.changes import AddRunDirectory
-from netbench.linux.cleaning import clean
+from netbench.linux.cleaning import clean, take_back
 from netbench.linux.journal import Journal
 from netbench.linux.machine import Machine
 from netbench.linux.netlink import Netlink
@@ -362,12 +362,9 @@ def open_testbed(resolved: Resolved, held: Presence | None = None) -> Iterator[T
 
 
 def _take_down(journal: Journal, machine: Machine) -> None:
-    end_marked_processes(journal.run_id)
-    failures = machine.undo()
+    _, failures = take_back(journal, machine)
     if failures:
-        journal.close()
         raise TestbedError("not everything could be undone; `netbench clean` tries again: " + "; ".join(failures))
-    journal.remove()
 
 
 def require_root() -> None:
