@@ -14,13 +14,13 @@ from typing import NamedTuple
 from netbench.errors import TestbedError
 from netbench.model.counts import StreamCounts
 from netbench.model.received import Received
-from netbench.model.traffic import Sent, Traffic
+from netbench.model.traffic import NOTHING_SENT, Sent, Traffic
 from netbench.model.units import MIN_FRAME_SIZE
 from netbench.trial.draining import drain
 from netbench.trial.receiving import Receiving, Recording
 from netbench.trial.setup import Endpoints, TrialGuest, TrialSetup
 from netbench.trial.snapshots import places_of
-from netbench.trial.sources import NOTHING_SENT, prepare, send
+from netbench.trial.sources import prepare, send
 from netbench.uut.base import ActiveGuest, SeenDelays
 from netbench.uut.forwarding import forwards
 

@@ -9,7 +9,7 @@ from netbench.errors import TestbedError
 from netbench.hosts.clock import Clock, clock_set_ns, read_clocks
 from netbench.loads.base import Neighbour
 from netbench.model.received import Received
-from netbench.model.traffic import Sent
+from netbench.model.traffic import NOTHING_SENT, Sent
 from netbench.model.trial import GuestResult, TrialResult, TrialSpec
 from netbench.trial.accounting import accounts
 from netbench.trial.draining import drain, learn_delays
@@ -28,7 +28,7 @@ from netbench.trial.snapshots import (
     shared_counters,
     take_snapshot,
 )
-from netbench.trial.sources import NOTHING_SENT, prepare, send
+from netbench.trial.sources import prepare, send
 
 
 @dataclass(slots=True)
