@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from netbench.errors import NetbenchError
+from netbench.errors import MissingError, NetbenchError
 from netbench.hosts.base import Host, Process
 from netbench.hosts.clock import wait_until
 from netbench.hosts.code import PYTHON
@@ -82,14 +82,23 @@ def look_at_hosts(topology: Topology, here: Host, passwords: Passwords) -> list[
 
     Those that hang are waited for together. What a host says fits into a pipe.
     """
-    looks: dict[str, tuple[SshSpec, list[Tool], Process]] = {}
-    for name, spec in topology.ssh_hosts.items():
-        if not spec.is_played:
-            wanted = needed_there(topology, name)
-            command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
-            looks[name] = spec, wanted, here.spawn(ssh_command(spec, command, passwords.askpass(name, spec)))
-    wait_until(lambda: all(process.poll() is not None for *_, process in looks.values()), _LOOK_S)
-    return [_looked(name, spec, wanted, process) for name, (spec, wanted, process) in looks.items()]
+    specs = {name: spec for name, spec in topology.ssh_hosts.items() if not spec.is_played}
+    looks: dict[str, tuple[list[Tool], Process]] = {}
+    without_password: dict[str, str] = {}
+    for name, spec in specs.items():
+        wanted = needed_there(topology, name)
+        command = ["sh", "-c", _SCRIPT, "netbench", *(tool.name for tool in wanted)]
+        try:
+            askpass = passwords.askpass(name, spec)
+        except MissingError as error:
+            without_password[name] = str(error)
+        else:
+            looks[name] = wanted, here.spawn(ssh_command(spec, command, askpass))
+    wait_until(lambda: all(process.poll() is not None for _, process in looks.values()), _LOOK_S)
+    return [
+        _looked(name, spec, *looks[name]) if name in looks else _not_reached(name, spec, without_password[name])
+        for name, spec in specs.items()
+    ]
 
 
 def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwords) -> str:
@@ -102,11 +111,16 @@ def prepare_host(spec: SshSpec, found: HostChecks, here: Host, passwords: Passwo
     return "" if done.exit_code == 0 else explained(done.stderr) or f"exit code {done.exit_code}"
 
 
+def _not_reached(name: str, spec: SshSpec, why: str) -> HostChecks:
+    check = Check(f"{name} ({spec.address})", Status.MISSING, why, "", "a host of the topology")
+    return HostChecks(name, (check,), (), "")
+
+
 def _looked(name: str, spec: SshSpec, wanted: Sequence[Tool], process: Process) -> HostChecks:
     stdout, why = _said(process)
-    where = f"{name} ({spec.address})"
     if why:
-        return HostChecks(name, (Check(where, Status.MISSING, why, "", "a host of the topology"),), (), "")
+        return _not_reached(name, spec, why)
+    where = f"{name} ({spec.address})"
     said = dict(line.partition("=")[::2] for line in stdout.splitlines())
     synchronised = said.get("clock") or "its clock is not kept by chrony"
     checks = [Check(where, Status.OK, f"{said.get('kernel', '')}; {synchronised}", "", "a host of the topology")]

@@ -40,15 +40,17 @@ def connected_hosts(topology: Topology, machine: Machine, run_id: str) -> Iterat
 
         # Each is kept in touch with as soon as it is there: it does not wait for those that take longer.
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=len(specs) or 1))
-        started = {}
+        started, problems = {}, []
         for name, spec in specs.items():
+            try:
+                askpass = passwords.askpass(name, spec)
+            except MissingError as error:
+                problems.append(str(error))
+                continue
             wanted = resources(topology, name)
-            started[name] = begin_connection(
-                name, spec, here[name], topology.name, wanted, passwords.askpass(name, spec)
-            )
+            started[name] = begin_connection(name, spec, here[name], topology.name, wanted, askpass)
             stack.callback(started[name].end)
         found: dict[str, RemoteMachine] = {}
-        problems = []
         stack.callback(_close, found)
         coming = {name: pool.submit(RemoteMachine, name, specs[name].address, one) for name, one in started.items()}
         for name, machine_there in coming.items():

@@ -273,14 +273,18 @@ def test_hosts_that_hang_are_waited_for_together_and_told_from_those_that_answer
     hosts = SEVEN.model_dump(mode="json", exclude_none=True)
     for host in hosts["hosts"].values():
         del host["server"]
+    hosts["hosts"]["sink3"]["password"] = {"env": "NO_SUCH"}
     topology = Topology.model_validate(hosts)
     addresses = [spec.address for spec in topology.ssh_hosts.values()]
     scripts = dict.fromkeys(addresses, "sleep 60")
     scripts[addresses[1]] = "echo 'system=plan9'; echo 'python=3 13 1'; echo 'tool:ip=/sbin/ip'"
     scripts[addresses[2]] = "echo 'Host key verification failed.' >&2; exit 255"
-    hung, answered, refused, *others = look_at_hosts(topology, Answering(scripts), Passwords(tmp_path))
+    hung, answered, refused, *others, without_password, _ = look_at_hosts(
+        topology, Answering(scripts), Passwords(tmp_path)
+    )
     assert waited == [30.0], "once for all"
     assert {one.checks[0].found for one in (hung, *others)} == {"no answer within 30 s"}
+    assert without_password.checks[0].found.endswith("there is no variable NO_SUCH in the environment")
     assert "its host key is not among those that are known" in refused.checks[0].found
     assert (hung.is_reached, answered.is_reached, refused.is_reached) == (False, True, False)
     assert {"ethtool", "util-linux"} <= set(answered.lacking)
