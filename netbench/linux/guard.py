@@ -103,12 +103,9 @@ def main() -> None:
 
 
 def _this_host(run_id: str) -> dict[str, object]:
-    kernel = os.uname()
     return {
         "run": run_id,
         "cpus": sorted(os.sched_getaffinity(0)),
-        "kernel": f"{kernel.sysname} {kernel.release} {kernel.machine}",
-        "name": kernel.nodename,
         "python": ".".join(map(str, sys.version_info[:3])),
         "clock": clock_state(),
         "numpy": find_spec("numpy") is not None,
