@@ -221,7 +221,9 @@ class Testbed:
         """What a trial needs, with these guests in place, by name, and what is to run inside some of them."""
         readers = self._read_nics, self._read_counters
         setup = TrialSetup(self._endpoints, guests, *readers, SystemClock(), self._machine_cpu_s, loads, self._trials)
-        return replace(setup, realtime=lambda machine: self._machines[machine].realtime)
+        return replace(
+            setup, realtime=lambda machine: self._machines[machine].realtime, not_own=self.topology.ssh_hosts.keys()
+        )
 
     def interfaces(self) -> dict[str | None, list[str]]:
         """The interfaces of all paths on this machine, by network namespace (None: netbench's own), each once."""

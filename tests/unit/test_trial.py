@@ -7,7 +7,7 @@ from itertools import chain, repeat
 import pytest
 
 from netbench.errors import TestbedError
-from netbench.model.distributions import SAME_CLOCK
+from netbench.model.distributions import SAME_CLOCK, ClockDifference
 from netbench.model.paths import stream_paths
 from netbench.model.points import CounterReading
 from netbench.model.scenario import VICTIM
@@ -296,3 +296,49 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
     (counts,) = result.streams
     assert (counts.received_frames, counts.delay) == (1000, None)
     assert counts.delay_refused == "the clock was set by -3.200000 s during the trial"
+
+
+def far(set_by_ns: int, own: bool = False) -> FakeSetup:
+    """A stream on another machine, whose clock is so much ahead of this one's once frames were sent."""
+    source, sink = (replace(nic, machine="far") for nic in (PATHS[0].source, PATHS[0].sink))
+    setup = FakeSetup.on([replace(PATHS[0], source=source, sink=sink, ingress=None, egress=None)])
+
+    def realtime(machine):
+        ahead_ns = set_by_ns if "source s1 wait" in setup.log else 0
+        return ClockDifference(ahead_ns - 1000, ahead_ns + 1000)
+
+    setup.setup = replace(setup.setup, realtime=realtime, not_own=() if own else ("far",))
+    return setup
+
+
+def clocks_told(result: TrialResult) -> list[str]:
+    return [reason.detail for reason in result.reasons if reason.kind is ReasonKind.CLOCK_SET]
+
+
+def test_the_clock_of_a_host_that_is_set_meanwhile_spoils_the_trial(measure):
+    result = measure(far(-3_200_000_000))
+    assert clocks_told(result) == [
+        "the clock of host far was set by -3.200000 s: times stamped into frames mean nothing"
+    ]
+    assert result.streams[0].delay_refused == "the clock was set by -3.200000 s during the trial"
+
+
+@pytest.mark.parametrize("setup", [far(20_000), far(-3_200_000_000, own=True)], ids=["slewed", "netbench's own VM"])
+def test_a_clock_that_is_not_set_spoils_nothing(measure, setup):
+    result = measure(setup)
+    assert clocks_told(result) == []
+    assert result.streams[0].delay is not None
+
+
+def test_a_clock_here_that_is_set_is_not_taken_for_those_of_hosts(measure, monkeypatch):
+    setup = far(3_200_000_000)
+    clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink
+    before, stop = clock.realtime_ns, sink.stop
+
+    def set_clock(limit_s):
+        monkeypatch.setattr(clock, "realtime_ns", lambda: before() - 3_200_000_000)
+        stop(limit_s)
+
+    monkeypatch.setattr(sink, "stop", set_clock)
+    (told,) = clocks_told(measure(setup))
+    assert told.startswith("the clock was set by -3.200000 s")
