@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -126,7 +127,7 @@ def unattended_install(packages: Collection[str], distribution: Iterable[str]) -
     """The command that installs all of them and asks nothing; empty where none are wanted, or nobody knows it."""
     command = _installer(distribution) if packages else ""
     names = [_OTHER_NAMES.get((command, package), package) for package in packages]
-    return " ".join([_UNATTENDED.get(command, command), *names]) if command else ""
+    return f"{_UNATTENDED.get(command, command)} {shlex.join(names)}" if command else ""
 
 
 def _installer(distribution: Iterable[str]) -> str:
