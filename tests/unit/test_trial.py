@@ -280,8 +280,8 @@ def test_threads_of_a_source_that_do_not_send_at_once_are_told(measure):
     assert detail.startswith("the threads of the source began or ended 101 ms apart")
 
 
-def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
-    setup = FakeSetup.on(PATHS)
+def set_back_at_the_end(setup, monkeypatch):
+    """The clock of this machine is set before the sink has stopped."""
     clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink
     before, stop = clock.realtime_ns, sink.stop
 
@@ -290,6 +290,11 @@ def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
         stop(limit_s)
 
     monkeypatch.setattr(sink, "stop", set_clock)
+
+
+def test_a_clock_that_is_set_meanwhile_spoils_the_trial(measure, monkeypatch):
+    setup = FakeSetup.on(PATHS)
+    set_back_at_the_end(setup, monkeypatch)
     result = measure(setup)
     ((kind, _, detail),) = said(result)
     assert (kind, detail.partition(" s:")[0]) == (ReasonKind.CLOCK_SET, "the clock was set by -3.200000")
@@ -332,13 +337,6 @@ def test_a_clock_that_is_not_set_spoils_nothing(measure, setup):
 
 def test_a_clock_here_that_is_set_is_not_taken_for_those_of_hosts(measure, monkeypatch):
     setup = far(3_200_000_000)
-    clock, sink = setup.setup.clock, setup.setup.endpoints["s1"].sink
-    before, stop = clock.realtime_ns, sink.stop
-
-    def set_clock(limit_s):
-        monkeypatch.setattr(clock, "realtime_ns", lambda: before() - 3_200_000_000)
-        stop(limit_s)
-
-    monkeypatch.setattr(sink, "stop", set_clock)
+    set_back_at_the_end(setup, monkeypatch)
     (told,) = clocks_told(measure(setup))
     assert told.startswith("the clock was set by -3.200000 s")
